@@ -1,11 +1,13 @@
 """Renderings of one spec for three hosts of different makers or kinds, below a test's directory."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.inspection import existing_for
 from gpustack.nova_conf.render import Deployment, render
 from gpustack.nova_conf.rendered import Rendering
+from gpustack.nova_conf.sources import PLACEMENT, SERVICES
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from support.nova_hosts import host
@@ -31,12 +33,21 @@ def rendered(
     placement: str = "off",
     directory: str | None = None,
     spec: str = SPEC,
+    services: Sequence[str] = (),
 ) -> Rendering:
     """The output of `gpustack nova render --out ROOT`."""
     text = spec.replace("RELEASE", release).replace("PLACEMENT", placement)
     desired = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
     existing = existing_for(deployment, arguments=arguments, root=root, directory=directory)
-    return render(desired, deployment=deployment, hosts=HOSTS, existing=existing, root=root, directory=directory)
+    return render(
+        desired,
+        deployment=deployment,
+        services=services or (*SERVICES, PLACEMENT),
+        hosts=HOSTS,
+        existing=existing,
+        root=root,
+        directory=directory,
+    )
 
 
 def written(root: Path, rendering: Rendering) -> None:

@@ -18,7 +18,7 @@ from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, template, typed
 from gpustack.nova_conf.sections import sections
-from gpustack.nova_conf.sources import PLACEMENT
+from gpustack.nova_conf.sources import PLACEMENT, SERVICES
 from gpustack.nova_options import releases
 from gpustack.nova_options.markers import MARK
 from gpustack.nova_options.pci_values import specs_of
@@ -57,7 +57,8 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
     common: dict[str, object] = {"nova_pci_alias": [*retained.aliases, *map(str, wanted.aliases)]}
     if "scheduler" in job.services:
         common[_FILTERS] = list(wanted.filters)
-    if overrides := typed(sections(wanted, job.services, parts={"switches"})):
+    # The group has all services, so a rendering for one of them must not lose the overrides of the others.
+    if overrides := typed(sections(wanted, SERVICES, parts={"switches"})):
         common[_OVERRIDES] = overrides
     yield _GROUP, common
     modern = releases.device_spec_option(wanted.release).name == "device_spec"

@@ -209,13 +209,19 @@ print(conf.placement.max_allocation_candidates, conf.workarounds.optimize_for_wi
 """
 
 
-def test_placement_reads_the_rendered_drop_in(nova, files, tmp_path, placement):
+@pytest.fixture
+def for_placement(files) -> str:
+    """The rendered file for Placement."""
+    if "placement" not in files:
+        pytest.skip("without PCI in Placement, and before 2023.2, nothing is rendered for Placement")
+    return files["placement"]
+
+
+def test_placement_reads_the_rendered_drop_in(nova, for_placement, tmp_path):
     """With and without OS_PLACEMENT_CONFIG_DIR; ``~/.placement`` stands for ``/etc/placement``."""
-    if placement == "off":
-        pytest.skip("without PCI in Placement, nothing is rendered for it")
     drop_in = tmp_path / ".placement/placement.conf.d/300-gpustack.conf"
     drop_in.parent.mkdir(parents=True)
-    drop_in.write_text(files["placement"])
+    drop_in.write_text(for_placement)
     directory = drop_in.parents[1]
     (directory / "placement.conf").write_text(
         "[placement_database]\nconnection = x\n[placement]\nmax_allocation_candidates = 5\n"
@@ -228,19 +234,18 @@ def test_placement_reads_the_rendered_drop_in(nova, files, tmp_path, placement):
 
 
 @pytest.fixture
-def limited(nova, files):
+def limited(nova, for_placement):
     """Placement with the options that gpustack renders for it."""
     parser = configparser.ConfigParser()
-    parser.read_string(files["placement"])
+    parser.read_string(for_placement)
     options = {f"{group}/{name}": value for group in parser.sections() for name, value in parser[group].items()}
     nova.control.configure_placement(options)
     yield lambda **changes: nova.control.configure_placement({f"placement/{k}": v for k, v in changes.items()})
     nova.control.configure_placement(dict.fromkeys(options))
 
 
-def test_the_rendered_options_limit_the_candidates_of_placement(nova, cloud, placement, request):
-    if placement == "off":
-        pytest.skip("without PCI in Placement, GPUs have no candidates")
+@pytest.mark.usefixtures("for_placement")
+def test_the_rendered_options_limit_the_candidates_of_placement(nova, cloud, request):
     assert len(candidates(cloud, 4)) == 8 * 7 * 6 * 5
     limited = request.getfixturevalue("limited")
     assert len(candidates(cloud, 4)) == 1000

@@ -21,6 +21,17 @@ def read(directory, name) -> dict:
     return variables
 
 
+def test_a_rendering_for_one_service_keeps_the_overrides_of_all(tmp_path):
+    """The group's variables are those of every service; nova-compute does not start if its report is off again."""
+    overrides = []
+    for services in ((), ("api",)):
+        rendering = rendered(tmp_path, "openstack-ansible", placement="schedule", services=services)
+        (file,) = (file for file in rendering.files if file.path.endswith("nova_all/gpustack.yml"))
+        overrides.append(yaml.safe_load(file.text)["nova_nova_conf_overrides"])
+    assert overrides[0] == overrides[1]
+    assert overrides[0]["pci"] == {"report_in_placement": True}
+
+
 @pytest.mark.parametrize("ending", ["", ".yml", ".yaml", ".json"])
 @pytest.mark.parametrize(("kind", "name"), [("group_vars", "nova_all"), ("host_vars", "gpu01")])
 def test_no_directory_hides_the_operators_variables(tmp_path, kind, name, ending):
