@@ -18,8 +18,7 @@ _KEYSTONE = """
 [DEFAULT]
 log_file =
 [database]
-connection = sqlite:///{directory}/keystone.sqlite
-sqlite_synchronous = false
+connection = {database}
 [fernet_tokens]
 key_repository = {directory}/fernet-keys
 [fernet_receipts]
@@ -53,23 +52,38 @@ def inside_command(environment: Environment, service: str, description: Path) ->
 
 
 def start_keystone(
-    environment: Environment, directory: Path, *, port: int, password: str, catalog: Mapping[str, str]
+    environment: Environment,
+    directory: Path,
+    *,
+    port: int,
+    password: str,
+    catalog: Mapping[str, str],
+    database: str | None = None,
 ) -> ServiceProcess:
     """Start a Keystone whose only user is ``admin`` (of project ``admin``, domain ``Default``).
 
     :param directory: for its database, keys, configuration and log.
     :param catalog: the URL of every service type, including ``identity``.
+    :param database: the URL of an empty database; None for an SQLite file.
     """
     directory.mkdir(mode=0o700)
-    copy_template(environment, "keystone", directory / "keystone.sqlite")
+    if database is None:
+        copy_template(environment, "keystone", directory / "keystone.sqlite")
     for repository in ("fernet-keys", "credential-keys"):
         (directory / repository).mkdir(mode=0o700)
         for number in ("0", "1"):
             write_atomic(directory / repository / number, base64.urlsafe_b64encode(os.urandom(32)).decode(), mode=0o600)
     config = directory / "keystone.conf"
-    write_atomic(config, _KEYSTONE.format(directory=directory), mode=0o600)
+    connection = database or f"sqlite:///{directory}/keystone.sqlite\nsqlite_synchronous = false"
+    write_atomic(config, _KEYSTONE.format(directory=directory, database=connection), mode=0o600)
     description = directory / "description.json"
-    content = {"config": str(config), "port": port, "password": password, "catalog": dict(catalog)}
+    content = {
+        "config": str(config),
+        "port": port,
+        "password": password,
+        "catalog": dict(catalog),
+        "empty": bool(database),
+    }
     write_atomic(description, json.dumps(content), mode=0o600)
     return ServiceProcess(
         "Keystone",

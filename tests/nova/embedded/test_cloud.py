@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,24 @@ def test_tokens_are_checked(cloud: EmbeddedCloud) -> None:
     refused = cloud.openstack("flavor", "list", "--os-password", "wrong", check=False)
     assert refused.returncode != 0
     assert cloud.password not in refused.stdout + refused.stderr
+
+
+def test_users_sign_in_for_the_first_time_at_once(cloud: EmbeddedCloud) -> None:
+    """Keystone writes the day of a user's last sign-in, and SQLite refuses a write that was overtaken."""
+    names = [f"first-{number}" for number in range(12)]
+    with cloud.connection() as connection:
+        for name in names:
+            connection.identity.create_user(name=name, password=f"{cloud.password}-3", domain_id="default")
+
+    def status(name: str) -> int:
+        user = {"name": name, "domain": {"id": "default"}, "password": f"{cloud.password}-3"}
+        body = {"auth": {"identity": {"methods": ["password"], "password": {"user": user}}}}
+        return requests.post(
+            f"http://127.0.0.1:{cloud.ports['identity']}/v3/auth/tokens", json=body, timeout=60
+        ).status_code
+
+    with ThreadPoolExecutor(max_workers=len(names)) as pool:
+        assert set(pool.map(status, names)) == {201}
 
 
 def test_doctor_reports_the_rights_of_users(

@@ -61,12 +61,16 @@ class NovaDescription(TypedDict):
 
 
 class KeystoneDescription(TypedDict):
-    """Keystone: its configuration file, the password of ``admin``, and the URLs of service types."""
+    """Keystone: its configuration file, the password of ``admin``, the URLs of service types.
+
+    ``empty``: whether its database lacks the schema.
+    """
 
     config: str
     port: int
     password: str
     catalog: dict[str, str]
+    empty: bool
 
 
 class ApplicationDescription(TypedDict):

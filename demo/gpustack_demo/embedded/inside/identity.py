@@ -8,20 +8,28 @@ import uuid
 from pathlib import Path
 
 from .descriptions import KeystoneDescription
-from .http import run
+from .http import one_writer, run
 
 _REGION = "RegionOne"
 
 
 def serve(description: KeystoneDescription) -> None:
-    """Serve Keystone on ``port``; ``password`` is that of user and project ``admin``; ``catalog`` maps type to URL."""
+    """Serve Keystone on ``port``; ``password`` is that of user and project ``admin``; ``catalog`` maps type to URL.
+
+    With ``empty``, the database gets its schema first.
+    """
     os.environ["OS_KEYSTONE_CONFIG_FILES"] = description["config"]
     os.environ["OS_KEYSTONE_CONFIG_DIR"] = str(Path(description["config"]).parent)
     from keystone.server import wsgi
 
     app = wsgi.initialize_public_application()
+    if description["empty"]:
+        from keystone.common.sql import upgrades
+
+        upgrades.offline_sync_database_to_version()
     _bootstrap(description["password"], description["catalog"])
-    run(app, description["port"])
+    # Each sign-in writes when the user was last active.
+    run(one_writer(app), description["port"])
 
 
 def _bootstrap(password: str, catalog: dict[str, str]) -> None:
