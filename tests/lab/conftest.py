@@ -106,6 +106,12 @@ def dracut_lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="session")
+def compute_lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The same with libvirt and nova-compute on the host."""
+    return _lab(report, tmp_path_factory, "compute")
+
+
+@pytest.fixture(scope="session")
 def systemd_boot_lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """The same with a host that systemd-boot starts."""
     return _lab(report, tmp_path_factory, "systemd-boot")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import recipe
+from . import opt_nova, recipe
 from .errors import LabError
 
 Reporter = Callable[[str], None]
@@ -62,6 +62,12 @@ class Image:
         return self.directory / "login_key"
 
     @property
+    def complete(self) -> bool:
+        """Whether no file is missing: somebody may have tidied the cache."""
+        files = (self.disk, self.esp, self.kernel, self.initramfs, self.guest_initramfs, self.login_key)
+        return all(path.is_file() for path in (*files, self.directory / "host_key.pub"))
+
+    @property
     def host_key_public(self) -> str:
         """The host's public key: type and base64, without a comment."""
         return " ".join((self.directory / "host_key.pub").read_text().split()[:2])
@@ -81,11 +87,13 @@ def cache_key(kind: recipe.Kind) -> str:
     digest = hashlib.sha256()
     for module in ("recipe.py", "image.py", "finish.py"):
         digest.update(Path(__file__).with_name(module).read_bytes())
+    if kind == "compute":
+        digest.update(opt_nova.cache_key())
     return f"{recipe.SUITE}-{kind}-{digest.hexdigest()[:16]}"
 
 
 def ensure_image(first_boot: Callable[[Image], None], report: Reporter, kind: recipe.Kind = "initramfs-tools") -> Image:
-    """The image of the present recipe, built when the cache has not got it.
+    """The image of the present recipe, built when the cache has not got all of it.
 
     `first_boot` is called with the unfinished image and boots it once with its disks writable. Only a
     finished image gets its name in the cache: a build that is killed leaves a directory that the next one removes.
@@ -94,9 +102,10 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter, kind: re
     cache.mkdir(parents=True, exist_ok=True)
     finished = Image(directory=cache / cache_key(kind))
     with _lock(cache / "lock"):
-        if finished.directory.is_dir():
+        if finished.complete:
             os.utime(finished.directory)
             return finished
+        shutil.rmtree(finished.directory, ignore_errors=True)
         for leftover in cache.glob("unfinished-*"):
             shutil.rmtree(leftover)
         for entry in cache.glob(f"{recipe.SUITE}-*"):
@@ -134,6 +143,10 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
         login_key_public=image.login_key.with_suffix(".pub").read_text(),
     )
     _write_tar(work / "files.tar", files)
+    archives = [work / "files.tar"]
+    if kind == "compute":
+        archives.append(work / "nova.tar")
+        opt_nova.write_tar(archives[-1])
     report(f"Debian {recipe.SUITE}, {len(packages)} packages and what they need")
     _run(
         "mmdebstrap",
@@ -141,7 +154,7 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
         "--variant=minbase",
         "--format=tar",
         f"--include={','.join(packages)}",
-        f"--customize-hook=tar-in {work / 'files.tar'} /",
+        *(f"--customize-hook=tar-in {archive} /" for archive in archives),
         '--customize-hook=chroot "$1" sh /srv/lab/in-chroot',
         recipe.SUITE,
         str(work / "root.tar"),
@@ -158,8 +171,8 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
     _make_disk(work / "root.tar", image.disk)
     with image.esp.open("wb") as file:
         file.truncate(recipe.ESP_MEBIBYTES << 20)
-    for name in ("files.tar", "root.tar", "host_key"):
-        (work / name).unlink()
+    for path in (*archives, work / "root.tar", work / "host_key"):
+        path.unlink()
 
 
 def _make_key(path: Path, comment: str) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["initramfs-tools", "dracut", "systemd-boot"]
-"""What makes the host's initramfs, with GRUB; or systemd-boot, with initramfs-tools."""
+Kind = Literal["initramfs-tools", "dracut", "systemd-boot", "compute"]
+"""What makes the host's initramfs, with GRUB; or systemd-boot, with initramfs-tools; or with GRUB, initramfs-tools,
+libvirt and nova-compute."""
 
 SUITE = "bookworm"
 HOST_NAME = "lab1"
@@ -21,6 +22,7 @@ GUEST_INITRAMFS = "/srv/lab/guest.cpio"
 GUEST_KERNEL = "/vmlinuz"
 GUEST_SPEAKS = "GUEST-LSPCI-BEGIN"
 GUEST_IS_DONE = "GUEST-LSPCI-END"
+GUEST_STAYS = "guest.stays"
 
 PACKAGES = (
     "busybox-static",
@@ -41,6 +43,24 @@ PACKAGES = (
     "udev",
     "zstd",
 )
+
+# What nova-compute needs beside its own tree in /opt/nova (see opt_nova.py).
+COMPUTE_PACKAGES = ("libvirt-clients", "libvirt-daemon-system", "python3-libvirt", "qemu-utils")
+
+# As Debian's package starts it, but as root: the tree in /opt/nova has no rootwrap.
+NOVA_COMPUTE_UNIT = """\
+[Unit]
+Description=OpenStack Nova Compute
+After=network.target libvirtd.service
+
+[Service]
+ExecStart=/opt/nova/bin/nova-compute --config-file=/etc/nova/nova.conf
+Restart=on-failure
+TimeoutStopSec=65
+
+[Install]
+WantedBy=multi-user.target
+"""
 
 # The argument list a server with a serial console has, and two for emulation: mitigations=off makes it a fifth
 # faster; no_timer_check leaves out a test against the clock that a busy machine fails: the kernel then panics with
@@ -85,8 +105,8 @@ GRUB_CMDLINE_LINUX_DEFAULT="quiet"
 GRUB_CMDLINE_LINUX="{KERNEL_ARGUMENTS}"
 """
 
-# The guest's whole user space: it says what PCI functions it has, and ends. A reset, not a power-off, because that
-# works without ACPI, and QEMU's -no-reboot turns it into an end.
+# The guest's whole user space: it says what PCI functions it has, and ends, unless a kernel argument has it stay. A
+# reset, not a power-off, because that works without ACPI, and QEMU's -no-reboot turns it into an end.
 GUEST_INIT = f"""\
 #!/bin/busybox sh
 /bin/busybox mount -t devtmpfs none /dev
@@ -96,6 +116,7 @@ exec >/dev/ttyS0 2>&1
 echo {GUEST_SPEAKS}
 /bin/lspci -Dn
 echo {GUEST_IS_DONE}
+while /bin/busybox grep -q {GUEST_STAYS} /proc/cmdline; do /bin/busybox sleep 3600; done
 /bin/busybox reboot -f
 """
 
@@ -172,7 +193,8 @@ sync
 def packages(kind: Kind) -> tuple[str, ...]:
     """The packages of a kind of host."""
     loader = ("systemd-boot", "fdisk") if kind == "systemd-boot" else ("grub-efi-amd64",)
-    return (*PACKAGES, *loader, _initramfs_tool(kind))
+    compute = COMPUTE_PACKAGES if kind == "compute" else ()
+    return (*PACKAGES, *loader, *compute, _initramfs_tool(kind))
 
 
 def _initramfs_tool(kind: Kind) -> str:
@@ -200,6 +222,7 @@ def _initramfs_files(kind: Kind) -> tuple[ImageFile, ...]:
 def image_files(*, kind: Kind, host_key: str, host_key_public: str, login_key_public: str) -> tuple[ImageFile, ...]:
     """Every file that the lab adds to the packages; the keys are the texts of OpenSSH key files."""
     menu = () if kind == "systemd-boot" else (ImageFile(path="/etc/default/grub", text=DEFAULT_GRUB),)
+    compute = ImageFile(path="/etc/systemd/system/nova-compute.service", text=NOVA_COMPUTE_UNIT)
     masks = (ImageFile(path=f"/etc/systemd/system/{unit}", link="/dev/null") for unit in MASKED_UNITS)
     return (
         ImageFile(path="/etc/hostname", text=f"{HOST_NAME}\n"),
@@ -210,6 +233,7 @@ def image_files(*, kind: Kind, host_key: str, host_key_public: str, login_key_pu
             text="[Match]\nName=e*\n[Network]\nAddress=10.0.2.15/24\nGateway=10.0.2.2\nLinkLocalAddressing=no\n",
         ),
         *menu,
+        *([compute] if kind == "compute" else []),
         *_initramfs_files(kind),
         ImageFile(path="/etc/ssh/ssh_host_ed25519_key", text=host_key, mode=0o600),
         ImageFile(path="/etc/ssh/ssh_host_ed25519_key.pub", text=host_key_public),
