@@ -6,10 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.gpu import FleetCommand
+from gpustack.cli.common import release_of
+from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of
 from gpustack.errors import CloudError, DatabaseError, GpustackError, PartialError, UsageError
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from gpustack.fleet.model import Fleet, Source
     from gpustack.prometheus import Page
 
@@ -46,8 +49,9 @@ def interval(text: str) -> float:
 class GpuWatchCommand(FleetCommand):
     """Collect metrics of all GPUs repeatedly, for Prometheus: states, instances, projects.
 
-    Writes a textfile for node_exporter, serves HTTP, or both. Numbers that are not certain because a source did not
-    answer are absent, and gpustack_collect_success of this source is 0. The next collection asks again.
+    Writes a textfile for node_exporter, serves HTTP, or both. With --spec, also counts how many instances of each of
+    its flavors fit. Numbers that are not certain because a source did not answer are absent, and
+    gpustack_collect_success of this source is 0. The next collection asks again.
     """
 
     epilog = """\
@@ -130,9 +134,39 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             fault = _partial(fleet)
         except (CloudError, DatabaseError) as error:
             fault = error
-        collection = Round(sources=_sources(parsed_args), ended=time.time(), seconds=time.monotonic() - begun)
-        page.publish(families(fleet, collection))
-        return fault
+        flavors, failure = self._flavors(parsed_args, answered=fleet is not None)
+        collection = Round(
+            sources=_sources(parsed_args),
+            ended=time.time(),
+            seconds=time.monotonic() - begun,
+            others={} if flavors is None else {"capacity": failure is None and fleet is not None},
+        )
+        page.publish([*families(fleet, collection), *(flavors or ())])
+        return fault or failure
+
+    def _flavors(
+        self, parsed_args: argparse.Namespace, *, answered: bool
+    ) -> tuple[list[Metric] | None, GpustackError | None]:
+        """The metrics of the spec's flavors, and why they are missing; None for the metrics if there are no flavors.
+
+        :param answered: whether the cloud answered before; otherwise it is not asked.
+        """
+        from gpustack.capacity.metrics import capacities, families
+        from gpustack.facts.store import load_snapshot
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+        if spec is None or not spec.flavors:
+            return None, None
+        if not answered:
+            return [], None
+        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        try:
+            cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+            counted = capacities(cloud, spec, release_of(None, spec), hosts, databases_of(parsed_args))
+        except (CloudError, DatabaseError, PartialError) as error:
+            return [], error
+        return list(families(counted)), None
 
 
 def _partial(fleet: Fleet) -> PartialError | None:

@@ -10,8 +10,8 @@ source of instances or rows does not answer, sums over projects, and over hosts 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC
 
 from prometheus_client.metrics_core import Metric
@@ -31,11 +31,13 @@ class Round:
 
     :ivar sources: the sources that were asked.
     :ivar ended: its end, in seconds since the epoch.
+    :ivar others: whether further parts of it succeeded, by name.
     """
 
     sources: Collection[Source]
     ended: float
     seconds: float
+    others: Mapping[str, bool] = field(default_factory=dict)
 
 
 def families(fleet: Fleet | None, collection: Round) -> Iterator[Metric]:
@@ -47,11 +49,12 @@ def families(fleet: Fleet | None, collection: Round) -> Iterator[Metric]:
         yield from _of_gpus(fleet)
         yield from _sums(fleet)
     failed = _gaps(fleet) if fleet is not None else set(collection.sources)
+    outcomes = {source.lower(): source not in failed for source in sorted({*collection.sources, *failed})}
     yield gauge(
         "gpustack_collect_success",
         "Whether the source answered completely in the last collection.",
         ("source",),
-        {(source.lower(),): source not in failed for source in sorted({*collection.sources, *failed})},
+        {(name,): success for name, success in {**outcomes, **collection.others}.items()},
     )
     yield gauge(
         "gpustack_collect_timestamp_seconds", "End of the last collection.", samples={(): round(collection.ended)}

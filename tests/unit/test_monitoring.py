@@ -19,6 +19,8 @@ import yaml
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from gpustack.capacity.metrics import families as flavors
+from gpustack.capacity.model import Capacity, Demand
 from gpustack.cleanup import metrics, plan
 from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.sources import Sources
@@ -51,11 +53,17 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> list[Metric]:
     held = Consumer(uuid="vm1", project="p1", user="u1", devices={"gpu1-81": 1})
     cards = (device("gpu1", 0x81, used=1), device("gpu1", 0x82))
     fleet = join(Answers(devices=cards, servers=(vm,), consumers={"vm1": held}, projects={"p1": "research"}))
+    demand = Demand(flavor="g1", gpus={"k4200": 1}, amounts={}, vcpus=1, ram=1024)
+    of_flavors = flavors([Capacity(demand=demand, least=1, most=1, free=1)])
     of_gpus = families(fleet, Round(sources=(Source.NOVA, Source.PLACEMENT), ended=1.8e9, seconds=1))
     cell = CellFile(f"sqlite:///{place}/cell.sqlite")
     cell.device(cell.host("gpu1"), "0000:82:00.0", "allocated", instance_uuid="gone", request_id="x")
     metrics.write(place / "cleanup.prom", plan.make(Sources.from_url(cell.url), Selection()))
-    return [*of_gpus, *text_string_to_metric_families((place / "cleanup.prom").read_text(encoding="utf-8"))]
+    return [
+        *of_gpus,
+        *of_flavors,
+        *text_string_to_metric_families((place / "cleanup.prom").read_text(encoding="utf-8")),
+    ]
 
 
 def test_every_alert_fires_when_it_should(tmp_path: Path) -> None:

@@ -31,6 +31,13 @@ KEYSTONE = pytest.mark.parametrize(
     "cloud", [pytest.param((NAMED[0], True, "keystone"), id=f"{NAMED[0]}-keystone")], indirect=True
 )
 PLAIN = pytest.mark.parametrize("cloud", [pytest.param((NAMED[0], False), id=NAMED[0])], indirect=True)
+SPEC = """
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu1: [k4200]}
+nova: {release: "RELEASE", placement: schedule}
+flavors: {small: {model: k4200, vcpus: 1, ram: 64MiB, disk: 0}}
+"""
 FIRST, SECOND = "0000:81:00.0", "0000:82:00.0"
 
 
@@ -174,11 +181,15 @@ def test_prometheus_gets_the_same_gpus(world: World, tmp_path: Path) -> None:
     (used,) = world.nova.control.hostdevs(server.id)[host]
     free = SECOND if used == FIRST else FIRST
     path = tmp_path / "gpus.prom"
-    watch = ("watch", "--textfile", str(path), "--once")
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC.replace("RELEASE", NEWEST))
+    watch = ("watch", "--textfile", str(path), "--once", "--spec", str(spec))
     ran = run(world.nova.clouds_yaml, *watch)
     assert ran.code == 0, ran
     text = path.read_text(encoding="utf-8")
     check_metrics(text)
+    free_gpus = sum(value for key, value in samples(text, "gpustack_gpus").items() if ("state", "free") in key)
+    assert samples(text, "gpustack_flavor_free") == {labels(flavor="small"): free_gpus}
     present = samples(text, "gpustack_gpu_state")
     assert present[labels(hostname=host, address=used, state="allocated")] == 1
     assert present[labels(hostname=host, address=free, state="free")] == 1
@@ -191,8 +202,10 @@ def test_prometheus_gets_the_same_gpus(world: World, tmp_path: Path) -> None:
     clouds = changed(world, tmp_path / "clouds.yaml", placement_endpoint_override=f"http://127.0.0.1:{free_port()}")
     assert run(clouds, *watch).code == 23
     text = path.read_text(encoding="utf-8")
-    assert samples(text, "gpustack_collect_success") == {labels(source="nova"): 1, labels(source="placement"): 0}
-    assert {**samples(text, "gpustack_gpus"), **samples(text, "gpustack_tenant_gpus")} == {}
+    success = {dict(key)["source"]: value for key, value in samples(text, "gpustack_collect_success").items()}
+    assert success == {"nova": 1, "placement": 0, "capacity": 0}
+    uncertain = ("gpustack_gpus", "gpustack_tenant_gpus", "gpustack_flavor_free")
+    assert [name for name in uncertain if samples(text, name)] == []
 
 
 @PLAIN

@@ -14,12 +14,15 @@ from typing import Any
 
 import pytest
 
-from gpustack.errors import CloudError
+from gpustack.capacity.model import Capacity, Demand
+from gpustack.cli.gpu_watch import GpuWatchCommand
+from gpustack.errors import CloudError, GpustackError, PartialError
 from gpustack.fleet import read
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.model import Gap, Source
 from support.fleet_answers import device
-from support.metric_samples import labels, samples
+from support.metric_samples import Labels, labels, samples
+from support.prometheus_programs import check_metrics
 
 Gpustack = Callable[..., Any]
 
@@ -91,6 +94,59 @@ def test_a_cloud_that_can_not_be_reached_replaces_the_old_numbers(
     assert success(text) == {"nova": 0, "placement": 0}
     assert "gpustack_gpu_state" not in text
     assert "hunter2" not in text + ran.err
+
+
+SPEC = """
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu1: [k4200]}
+nova: {release: "2025.2"}
+flavors: {g1: {model: k4200, vcpus: 1, ram: 1GiB, disk: 1}}
+"""
+
+
+def capacity(least: int, most: int) -> Capacity:
+    demand = Demand(flavor="g1", gpus={"k4200": 1}, amounts={}, vcpus=1, ram=1024)
+    return Capacity(demand=demand, least=least, most=most, free=most)
+
+
+@pytest.mark.parametrize(
+    ("counted", "expected"),
+    [
+        (capacity(3, 3), {labels(flavor="g1"): 3}),
+        (capacity(0, 0), {labels(flavor="g1"): 0}),
+        (capacity(0, 3), {}),
+        (CloudError("nobody answers"), None),
+        (PartialError("a cell does not answer"), None),
+    ],
+)
+def test_flavors_of_a_spec(
+    cloud: Cloud,
+    tmp_path: Path,
+    gpustack: Gpustack,
+    monkeypatch: pytest.MonkeyPatch,
+    counted: Capacity | GpustackError,
+    expected: dict[Labels, float] | None,
+) -> None:
+    def capacities(*_arguments: object) -> list[Capacity]:
+        if isinstance(counted, GpustackError):
+            raise counted
+        return [counted]
+
+    monkeypatch.setattr("gpustack.capacity.metrics.capacities", capacities)
+    monkeypatch.setattr(GpuWatchCommand, "connection", lambda *_arguments, **_more: None)
+    (tmp_path / "gpustack.yaml").write_text(SPEC)
+    path = tmp_path / "gpus.prom"
+    ran = gpustack("gpu", "watch", "--textfile", path, "--once", "--spec", tmp_path / "gpustack.yaml")
+    text = path.read_text(encoding="utf-8")
+    check_metrics(text)
+    assert success(text) == {"nova": 1, "placement": 1, "capacity": expected is not None}
+    assert samples(text, "gpustack_flavor_free") == (expected or {})
+    assert ran.code == (counted.exit_code if isinstance(counted, GpustackError) else 0)
+
+    cloud.answers = CloudError("nobody answers")
+    gpustack("gpu", "watch", "--textfile", path, "--once", "--spec", tmp_path / "gpustack.yaml")
+    assert success(path.read_text(encoding="utf-8")) == {"nova": 0, "placement": 0, "capacity": 0}
 
 
 def test_the_old_file_remains_if_the_disk_refuses_the_new_one(cloud: Cloud, tmp_path: Path, gpustack: Gpustack) -> None:

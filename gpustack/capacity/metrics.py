@@ -1,0 +1,48 @@
+"""Metrics of free instances by flavor, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import Metric
+
+from gpustack.capacity.assess import assess, state
+from gpustack.capacity.demand import demand_of
+from gpustack.capacity.model import Capacity
+from gpustack.errors import PartialError
+from gpustack.facts.model import Host as Facts
+from gpustack.flavor.desired import wanted
+from gpustack.nova_options.releases import Release
+from gpustack.prometheus import gauge
+from gpustack.spec.model import Spec
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+    from gpustack.capacity.assess import Databases
+
+
+def capacities(
+    cloud: Connection, spec: Spec, release: Release, facts: Sequence[Facts], databases: Databases | None
+) -> list[Capacity]:
+    """Count how many more instances of each flavor of a spec fit.
+
+    :raises CloudError: if Nova or Placement does not answer.
+    :raises PartialError: if something could not be read, so that the numbers are too small.
+    """
+    known = state(cloud, spec, facts=facts, databases=databases)
+    if known.gaps:
+        raise PartialError(f"free instances of flavors can't be counted: {'; '.join(known.gaps)}")
+    flavors = wanted(spec, release=release, hosts=facts).flavors
+    return [assess(cloud, known.hosts, demand_of(spec, flavor)) for flavor in flavors]
+
+
+def families(counted: Iterable[Capacity]) -> Iterator[Metric]:
+    """Yield the number of instances of each flavor; without flavors whose number is not certain."""
+    yield gauge(
+        "gpustack_flavor_free",
+        "Instances of a flavor that still fit, if only this flavor is booted.",
+        ("flavor",),
+        {(capacity.demand.flavor,): capacity.least for capacity in counted if capacity.exact},
+    )
