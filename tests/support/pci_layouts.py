@@ -145,7 +145,7 @@ def thunderbolt() -> tuple[Place, ...]:
     enclosure = bridge("0000:07:00.0", bridge("0000:08:01.0", card), bridge("0000:08:04.0"), ids="8086:15da")
     first = bridge(
         "0000:04:00.0",
-        bridge("0000:05:01.0", nic("0000:06:00.0", "8086:15f3")),
+        bridge("0000:05:01.0", nic("0000:06:00.0", "8086:15f3"), ids="8086:15da"),
         bridge("0000:05:04.0", enclosure),
         ids="8086:15da",
     )

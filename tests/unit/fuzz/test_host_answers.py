@@ -17,6 +17,11 @@ from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.nova_conf import plugin_api as nova
 from gpustack.ssh import program as ssh_program
+from gpustack.topology import diagram
+from gpustack.topology.build import topology
+from gpustack.topology.check import check
+from gpustack.topology.document import document
+from gpustack.topology.show import ASCII, text
 from support.attack import BYTES, JSON, TEXTS, attack, damaged, examples
 from support.fuzz_inputs import CONF, RAW, SPEC, THERE
 
@@ -43,6 +48,15 @@ def every_reader(spec: str, facts: dict[str, Any]) -> None:
         controller.verify_undone(facts, {}, "gpu01")
     with attack():
         nova.overall(spec, {"gpu01": facts})
+    with attack():
+        drawn(facts)
+
+
+def drawn(facts: dict[str, Any]) -> list[str]:
+    """Everything that is drawn of a host's topology."""
+    built = topology(store.parse_host(facts, "gpu01"), {"0000:84:00.0": "vm1"})
+    texts = [json.dumps(document(built, check(built))), diagram.mermaid([built]), diagram.dot([built])]
+    return [*texts, text(built), text(built.pruned(), ASCII)]
 
 
 def test_nothing_undamaged_is_refused(spec: str) -> None:
@@ -52,6 +66,7 @@ def test_nothing_undamaged_is_refused(spec: str) -> None:
     assert not nova.for_host(spec, DECIDED, "gpu01", services=["compute"], facts=RAW["k4200"], module_answer=THERE).get(
         "failed"
     )
+    assert all(drawn(RAW["k4200"]))
     assert usage({"used": {"0000:81:00.0": ["u"]}, "unread": []}).users
 
 
