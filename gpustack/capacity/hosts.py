@@ -26,6 +26,7 @@ _WITHHELD = {
     State.UNAVAILABLE: Reason.NOT_OFFERED,
     State.INCONSISTENT: Reason.INCONSISTENT,
 }
+_STALE = "stale rows in pci_devices may hold GPUs that the snapshot and the instances show as free"
 _IN_SERVICE = (State.FREE, State.CLAIMED, State.ALLOCATED)
 
 
@@ -66,7 +67,7 @@ class _View:
             if gpu.address:
                 self.gpus.setdefault(key(gpu.node), []).append(gpu)
         moving = any(server.moving for server in sources.fleet.servers)
-        reasons = [gap.reason for gap in sources.fleet.partial if gap.source is Source.NOVA]
+        reasons = [_STALE, *(gap.reason for gap in sources.fleet.partial if gap.source is Source.NOVA)]
         reasons += ["instances that move may have GPUs on two hosts"] if moving else []
         self.doubt = "; ".join(reasons)
         self.facts: dict[str, list[Facts]] = {}

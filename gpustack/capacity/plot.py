@@ -22,8 +22,8 @@ def bar(share: float, width: int = _WIDTH) -> str:
 def svg(outcomes: Sequence[Outcome]) -> str:
     """A picture with one bar for each flavor and setting: the part of its requests that is refused."""
     flavors = list(dict.fromkeys(flavor for outcome in outcomes for flavor in outcome.tallies))
-    parts: list[str] = []
-    top = 40
+    parts = [_text(10, 24, "Refused requests", bold=True)]
+    top = 54
     for flavor in flavors:
         parts.append(_text(10, top, flavor, bold=True))
         top += 8

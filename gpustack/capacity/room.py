@@ -56,7 +56,8 @@ class Room:
 
     def fit(self, demand: Demand) -> Taken | Reason:
         """The resources that an instance would take, or the reason why it does not fit."""
-        if self.free < demand.count or self._choose(demand, None) is None:
+        groups = self._choose(demand, None) if self.free >= demand.count else None
+        if groups is None:
             return Reason.FRAGMENTS
         if self.host.closed:
             return self.host.closed
@@ -65,7 +66,9 @@ class Room:
         for name, amount in demand.amounts.items():
             if self.amounts.get(name, 0) < amount and not (name == "DISK_GB" and self.host.shares_disk):
                 return BY_CLASS.get(name, Reason.RESOURCE)
-        return self._placed(demand) or Reason.NUMA
+        if demand.nodes is None:
+            return Taken(demand=demand, groups=groups)
+        return self._on_nodes(demand, demand.nodes) or Reason.NUMA
 
     def put_back(self, taken: Taken) -> None:
         """Return the resources of an instance."""
@@ -89,19 +92,16 @@ class Room:
 
     # --- NUMA nodes -----------------------------------------------------------------------------------------------
 
-    def _placed(self, demand: Demand) -> Taken | None:
-        """A choice of GPUs, and of NUMA nodes if the instance has any and those of the host are known."""
-        if demand.nodes is None:
-            groups = self._choose(demand, None)
-            return None if groups is None else Taken(demand=demand, groups=groups)
+    def _on_nodes(self, demand: Demand, number: int) -> Taken | None:
+        """A choice of GPUs, and of NUMA nodes if those of the host are known."""
         if self.nodes is None:
             # Only the nodes of GPUs are known: no fewer than these restrict the choice.
             known = {node for _names, node in self.groups if node not in (None, ANY_NODE)}
-            for cells in itertools.combinations(sorted(known), min(demand.nodes, len(known))):
+            for cells in itertools.combinations(sorted(known), min(number, len(known))):
                 if (groups := self._choose(demand, self._near(demand, cells))) is not None:
                     return Taken(demand=demand, groups=groups)
             return None
-        for cells in itertools.permutations(self._ranked(demand), demand.nodes):
+        for cells in itertools.permutations(self._ranked(demand), number):
             if all(_has_room(self.nodes[cell], demand) for cell in cells):
                 groups = self._choose(demand, self._near(demand, cells))
                 if groups is not None:
@@ -145,7 +145,10 @@ class Room:
         The alias with the fewest matching GPUs chooses first, and takes those that the fewest aliases match.
         """
         chosen: dict[Group, int] = {}
-        for alias, count in sorted(demand.gpus.items(), key=lambda item: self.count(frozenset((item[0],)))):
+        requests = list(demand.gpus.items())
+        if len(requests) > 1:
+            requests.sort(key=lambda item: self.count(frozenset((item[0],))))
+        for alias, count in requests:
             missing = count
             for group in self._matching(alias, near):
                 amount = min(missing, self.groups[group] - chosen.get(group, 0))

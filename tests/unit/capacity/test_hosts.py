@@ -98,7 +98,7 @@ def test_a_snapshot_has_the_gpus_and_instances_the_use() -> None:
     known = by_name(hosts(OFF, found))
     assert known["gpu1"].cards == (Cards(aliases=ALIAS, node=ANY_NODE, count=1),)
     assert known["gpu2"].cards == (Cards(aliases=ALIAS, node=0, count=1),)
-    assert not known["gpu1"].doubt
+    assert "stale rows" in known["gpu1"].doubt
     emptied = by_name(hosts(OFF, found, empty=True))
     assert emptied["gpu1"].cards == (Cards(aliases=ALIAS, node=0, count=3),)
 
@@ -111,10 +111,10 @@ def test_missing_instances_and_moves_make_the_use_uncertain() -> None:
     gap = Gap(source=Source.NOVA, reason="a cell does not answer")
     with_facts = {"facts": [facts("gpu1", 0x81)]}
     (partial,) = hosts(OFF, sources("gpu1", fleet=Fleet(partial=(gap,)), **with_facts))
-    assert partial.doubt == "a cell does not answer"
+    assert "a cell does not answer" in partial.doubt
     moving = replace(server("a", "gpu9"), moving=True)
     (host,) = hosts(OFF, sources("gpu1", fleet=Fleet(servers=(moving,)), **with_facts))
-    assert "move" in host.doubt
+    assert "instances that move" in host.doubt
     # Placement counts by itself, whatever Nova lists.
     (known,) = hosts(SCHEDULE, sources("gpu1", fleet=Fleet(gpus=(gpu("gpu1", 0x81),), partial=(gap,))))
     assert not known.doubt

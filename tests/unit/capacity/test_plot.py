@@ -22,6 +22,6 @@ def test_a_picture_has_a_bar_for_each_flavor_and_setting() -> None:
     ]
     root = ET.fromstring(svg(outcomes))  # noqa: S314 - our own text
     texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert texts == ["g&1", "<a>", "25.0%", "<b>", "100.0%"]
+    assert texts == ["Refused requests", "g&1", "<a>", "25.0%", "<b>", "100.0%"]
     widths = [element.get("width") for element in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
     assert widths == ["100.0", "400.0"]
