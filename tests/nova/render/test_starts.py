@@ -47,7 +47,7 @@ LARGE, SMALL = "large01", "small01"
 """Hosts with 8 and with 2 GPUs of one model, which the spec does not have."""
 SIZES = {LARGE: 8, SMALL: 2}
 H = '[pci]\nalias = {"name": "h", "vendor_id": "10de", "product_id": "2330", "device_type": "type-PCI"}\n'
-OFFERED = 'device_spec = {"vendor_id": "10de", "product_id": "2330"}\n'
+OFFERED = '{"vendor_id": "10de", "product_id": "2330"}'
 WEIGHER = """\
 [filter_scheduler]
 weight_classes = nova.scheduler.weights.all_weighers,gpustack_weigher.GpuPackingWeigher
@@ -82,10 +82,9 @@ def nova(release_name, files) -> Iterator[EmbeddedNova]:
         for name, snapshot in SNAPSHOTS.items()
     ]
     hosts.append(EmbeddedHost(name="cpu01", config=[files["compute"]]))
+    own = f"{H}{releases.device_spec_option(releases.release(release_name)).name} = {OFFERED}\n"
     for name, size in SIZES.items():
-        hosts.append(
-            EmbeddedHost(name=name, pci=gpus(size, product="2330"), config=[files["compute"], f"{H}{OFFERED}"])
-        )
+        hosts.append(EmbeddedHost(name=name, pci=gpus(size, product="2330"), config=[files["compute"], own]))
     config = [files["control"], H, WEIGHER]
     weigher = Path(__file__).parents[3] / "weigher"
     with EmbeddedNova(release_name, hosts=hosts, config=config, python_path=[weigher]) as running:
@@ -201,11 +200,13 @@ def candidates(cloud, count: int) -> list[set[str]]:
 
 
 READS = """\
+import sys
 from oslo_config import cfg
 from placement import wsgi
-conf = cfg.ConfigOpts()
-wsgi._parse_args(conf, [], wsgi._get_config_files())
-print(conf.placement.max_allocation_candidates, conf.workarounds.optimize_for_wide_provider_trees)
+for variables in ({}, {"OS_PLACEMENT_CONFIG_DIR": sys.argv[1]}):
+    conf = cfg.ConfigOpts()
+    wsgi._parse_args(conf, [], wsgi._get_config_files(variables))
+    print(conf.placement.max_allocation_candidates, conf.workarounds.optimize_for_wide_provider_trees)
 """
 
 
@@ -226,11 +227,10 @@ def test_placement_reads_the_rendered_drop_in(nova, for_placement, tmp_path):
     (directory / "placement.conf").write_text(
         "[placement_database]\nconnection = x\n[placement]\nmax_allocation_candidates = 5\n"
     )
-    for variables in ({}, {"OS_PLACEMENT_CONFIG_DIR": str(directory)}):
-        command = [nova.environment.program("python"), "-W", "ignore", "-c", READS]
-        environment = {**nova.environment.variables(), **variables, "HOME": str(tmp_path)}
-        process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert process.stdout.split() == ["1000", "True"]
+    command = [nova.environment.program("python"), "-W", "ignore", "-c", READS, directory]
+    environment = {**nova.environment.variables(), "HOME": str(tmp_path)}
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines() == ["1000 True", "1000 True"]
 
 
 @pytest.fixture

@@ -272,6 +272,18 @@ def test_the_linter_reports_a_placement_without_limit(tmp_path, text, expected):
     assert linted(str(path), counts="[1, 3]") == []
 
 
+@pytest.mark.parametrize("prefix", ["", "placement="])
+def test_the_linter_reads_a_directory_of_placement(tmp_path, prefix):
+    """As Placement does: ``placement.conf``, then its drop-ins. A nova.conf beside it belongs to Nova."""
+    directory = tmp_path / "placement"
+    (directory / "placement.conf.d").mkdir(parents=True)
+    (directory / "placement.conf").write_text("[placement]\nmax_allocation_candidates = -1\n")
+    (directory / "nova.conf").write_text("[DEFAULT]\n")
+    assert linted(f"{prefix}{directory}") == [("GPU391", "warning")]
+    (directory / "placement.conf.d/300-gpustack.conf").write_text(LIMIT + BREADTH + WIDE)
+    assert linted(f"{prefix}{directory}") == []
+
+
 def test_the_linter_reports_that_no_placement_is_named(tmp_path):
     path = tmp_path / "nova-api.conf"
     path.write_text("[DEFAULT]\n")
