@@ -72,11 +72,16 @@ def data_row(capacity: Capacity) -> tuple[object, ...]:
         capacity.most,
         capacity.free,
         [
-            {"host": host.host, "fits": host.fits, "gpus_left": host.left, "reason": host.reason}
+            {"host": host.host, "fits": host.fits, "gpus_left": host.left, "reason": host.reason and host.reason.value}
             for host in capacity.hosts
         ],
         [
-            {"reason": limit.reason, "gpus": limit.gpus, "hosts": list(limit.hosts), "most_on_one_host": limit.most}
+            {
+                "reason": limit.reason.value,
+                "gpus": limit.gpus,
+                "hosts": list(limit.hosts),
+                "most_on_one_host": limit.most,
+            }
             for limit in capacity.limits
         ],
         list(capacity.doubts),

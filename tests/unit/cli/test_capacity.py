@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpustack.capacity import assess, read
 from gpustack.capacity.assess import State
@@ -70,6 +71,14 @@ def test_the_table_counts_each_flavor(cloud: Cloud, spec: str, capsys: pytest.Ca
     output = capsys.readouterr().out
     assert "| g1     | 1 k4200 | 15   | 15        | -" in output
     assert "| g4     | 4 k4200 | 3    | 15        | 3 GPUs free, none in a group of 4 |" in output
+
+
+def test_yaml_has_the_same_data_as_json(cloud: Cloud, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capacity", spec, "-f", "json"]) == 0
+    expected = json.loads(capsys.readouterr().out)
+    assert main(["capacity", spec, "-f", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == expected
+    assert expected[1]["limits"] == [{"reason": "fragments", "gpus": 3, "hosts": ["gpu1"], "most_on_one_host": 3}]
 
 
 def test_hosts_are_listed_on_request(cloud: Cloud, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
