@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of
 from gpustack.cli.progress import counting
-from gpustack.errors import CloudError
+from gpustack.errors import CloudError, DatabaseError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -92,7 +92,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
                 known = state(cloud, spec, facts=self._given.hosts, databases=databases_of(parsed_args))
                 demands = [demand_of(spec, flavor) for flavor in desired.flavors]
                 counted = [assess(cloud, known.hosts, demand, progress) for demand in demands]
-        except CloudError as error:
+        except (CloudError, DatabaseError) as error:
             gaps = (Gap(source=Source.NOVA, reason=f"{error.what}; capacity is unknown"),)
         else:
             shown = {f"{gap.source}: {gap.reason}" for gap in self._fleet.partial}

@@ -23,10 +23,10 @@ from support.proxy import Traffic, proxy
 
 def run(clouds_yaml: Path, *arguments: str) -> Ran:
     """Run a command of the group ``gpu``."""
-    return command(clouds_yaml, "gpu", *arguments)
+    return execute(clouds_yaml, "gpu", *arguments)
 
 
-def command(clouds_yaml: Path, *arguments: str) -> Ran:
+def execute(clouds_yaml: Path, *arguments: str) -> Ran:
     """Run a command; ``OS_CLOUD`` names the cloud of the file."""
     variables = {"OS_CLIENT_CONFIG_FILE": str(clouds_yaml), "OS_CLOUD": "embedded"}
     out, err = io.StringIO(), io.StringIO()

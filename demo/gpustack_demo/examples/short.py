@@ -14,6 +14,7 @@ nova: {{release: "{RELEASE}"}}
 flavors:
   "k4200-{{count}}": {{model: k4200, count: [1, 2], vcpus: 4, ram: 16GiB, disk: 40GiB}}
 """
+_LIST = tuple(word for name in ("Host", "Address", "State", "Instance", "Flavor") for word in ("-c", name))
 _PLAN = ("gpustack", "host", "plan")
 _NOTHING = "$^"
 
@@ -56,16 +57,18 @@ def instance(stage: Stage) -> None:
     stage.start_cloud("hosts.json", "nova")
     stage.run("gpustack", "flavor", "apply", "gpustack.yaml", "--snapshot", "hosts.json", "--yes", only="^create")
     _create(stage, "vm1")
-    output = stage.devices(only="Host|vm1")
-    stage.expect(output.count("in vm1") == 2, "vm1 has two GPUs")
-    stage.names["source"] = output.split(" allocated")[0].split()[-2]
+    stage.expect(stage.devices(only=None).count("in vm1") == 2, "vm1 has two GPUs")
+    output = stage.run("gpustack", "gpu", "list", "--config-file", "cloud/nova.conf", *_LIST, only="Host|vm1")
+    held = [line for line in output.splitlines() if "vm1" in line]
+    stage.expect(len(held) == 2, "the list shows vm1 on two GPUs")
+    stage.names["source"] = held[0].split()[1]
 
 
 def recovery(stage: Stage) -> None:
     """Lose both GPUs in a failed migration; find, prove and repair the leak"""
     source = stage.names["source"]
     stage.run("gpustack", "example", "leak", "vm1")
-    output = stage.devices(only=source)
+    output = stage.devices(only=f"Host|{source}")
     stage.expect(output.count("allocated to vm1") == 4, "Nova's rows allocate four GPUs to vm1, which has two")
     stage.run("openstack", "server", "set", "--state", "active", "--auto-approve", "vm1")
     stage.run("gpustack", "cleanup", "plan", *_CLEANUP, only="^class|∴")

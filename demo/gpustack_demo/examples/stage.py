@@ -209,7 +209,7 @@ class Stage:
                 self._print(_wrapped(shown))
         return output
 
-    def devices(self, only: str = "") -> str:
+    def devices(self, only: str | None = "") -> str:
         """Print each GPU with its row in Nova's database and its instance on the hypervisor."""
         return self.run("python", "-m", "gpustack_demo.examples.devices", "cloud/demo.json", only=only)
 

@@ -21,8 +21,9 @@ from support.by_hand import leave
 from support.clouds import NAMED
 from support.cloudworld import World
 from support.fleet_answers import facts
-from support.fleet_runs import changed, counted, listed, questions, run, states
+from support.fleet_runs import changed, counted, execute, listed, questions, run, states
 from support.metric_samples import labels, samples
+from support.page import Page
 from support.prometheus_programs import check_metrics
 
 NEWEST = NAMED[-1]
@@ -83,6 +84,29 @@ def test_states_and_holders_with_few_requests(world: World, tmp_path: Path) -> N
     assert len(by_project) - len(projects) == 3, by_project
     names = [line for line in complete if "/projects" in line or "/users" in line]
     assert len(complete) - len(names) == 4, complete  # and one for each instance with GPUs
+
+
+@PLACED
+def test_page_has_each_gpu_with_its_instance_and_what_still_fits(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1, gpus(3))
+    server = world.boot(host)
+    (address,) = world.nova.control.hostdevs(server.id)[host]
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC.replace("RELEASE", NEWEST).replace("gpu1", host), encoding="utf-8")
+    ran = execute(world.nova.clouds_yaml, "report", "--out", str(tmp_path), "--spec", str(spec))
+    assert ran.code == 0, ran
+    page = Page((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert page.problems() == []
+    rows = [["".join(cell.itertext()) for cell in row] for row in page.find(".//details/table/tbody/tr")]
+    assert [row[1].strip() for row in rows if row[2].startswith(server.name) and row[0].startswith(address)] == [
+        "allocated"
+    ]
+    ran = execute(world.nova.clouds_yaml, "capacity", str(spec), "-f", "json")
+    assert ran.code == 0, ran
+    (capacity,) = json.loads(ran.out)
+    (row,) = page.find(".//*[@id='capacity']/table/tbody/tr")
+    assert ["".join(cell.itertext()) for cell in row][1:3] == [str(capacity["least"]), str(capacity["free_gpus"])]
+    assert capacity["least"] >= 2
 
 
 @PLACED

@@ -6,14 +6,24 @@ import argparse
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from gpustack.cli.report import ReportCommand
+from gpustack.errors import CloudError
 from gpustack.fleet.model import Fleet, Gap, Source
 from gpustack.fleet.read import Detail, Given
 from support.fleets import fleet_of
 from support.page import Page
+
+SPEC = """
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu01: [k4200]}
+nova: {release: "2025.2"}
+flavors: {small: {model: k4200, vcpus: 1, ram: 64MiB, disk: 1GiB}}
+"""
 
 
 @pytest.fixture
@@ -48,6 +58,24 @@ def test_partial_report_is_written_and_fails(gpustack: Callable, cloud: Callable
     assert "partial: Nova: cell cell2 does not answer" in ran.err
     assert "the report is partial" in ran.err
     assert "This report is partial" in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_cloud_that_ends_before_capacity_is_counted(
+    gpustack: Callable, cloud: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(command: ReportCommand, parsed_args: argparse.Namespace, **more: object) -> NoReturn:
+        raise CloudError("Placement does not answer")
+
+    cloud(fleet_of(1))
+    monkeypatch.setattr(ReportCommand, "connection", refused)
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC, encoding="utf-8")
+    ran = gpustack("report", "--out", tmp_path, "--spec", spec)
+    assert ran.code == 23
+    page = Page((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert "Placement does not answer; capacity is unknown" in page.words
+    assert not page.find(".//*[@id='capacity']")
+    assert page.find(".//*[@id='g1']")
 
 
 def test_directory_that_cannot_be_written_is_an_error(gpustack: Callable, cloud: Callable, tmp_path: Path) -> None:
