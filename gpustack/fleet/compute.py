@@ -84,11 +84,7 @@ def _listing(entries: Collection[Mapping[str, Any]], everything: bool) -> Listin
             " os_compute_api:os-flavor-extra-specs:index does not let this user read them"
         )
         gaps.append(Gap(source=Source.NOVA, reason=reason))
-    if any(
-        not server.host and server.status in ("ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED")
-        for server in servers
-        if server.devices
-    ):
+    if any(server.placed and not server.host for server in servers if server.devices):
         gaps.append(Gap(source=Source.NOVA, reason="the user may not see the hosts of instances"))
     return Listing(servers=servers, everything=everything, gaps=tuple(gaps))
 

@@ -107,6 +107,7 @@ def instance(uuid: str, host: str | None = "gpu1", **more: Any) -> dict[str, Any
         "tenant_id": "p1",
         "user_id": "u1",
         "flavor": flavor,
+        "hostId": "5f4e" if host else "",
         "OS-EXT-SRV-ATTR:host": host,
         "OS-EXT-SRV-ATTR:hypervisor_hostname": host,
         "OS-EXT-STS:task_state": None,
