@@ -84,6 +84,13 @@ def instances(stage: Stage) -> None:
         "vm1 has two GPUs, by their addresses, in Nova's database and in its libvirt domain",
     )
     stage.check(_no_valid_host(stage) == 1, "Nova found no valid host for vm3")
+    stage.report("Who uses which GPU, as a list and as a web page with a map of the hosts and their topology:")
+    config = ("--config-file", "cloud/nova.conf", "--snapshot", "hosts.json")
+    output = stage.run("gpustack", "gpu", "list", *config)
+    stage.check(output.count("vm1") == output.count("vm2") == 2, "the list names the instance of each GPU")
+    stage.run("gpustack", "report", "--out", "report", *config, "--spec", "gpustack.yaml")
+    page = (stage.directory / "report/index.html").read_text(encoding="utf-8")
+    stage.check(page.count("allocated: vm1") == 2, "the map of report/index.html shows both GPUs of vm1")
     stage.run("openstack", "server", "delete", "--wait", "vm2", "vm3")
 
 
