@@ -57,6 +57,41 @@ def test_missing_packages_are_one_sentence_with_the_command(checkout: Path) -> N
     assert line.endswith("As root, run: apt-get install --no-install-recommends cpio mariadb-client-core")
 
 
+def test_a_package_that_can_not_be_downloaded_is_one_sentence(checkout: Path) -> None:
+    programs = checkout / ".venv" / "bin"
+    program(programs, "dpkg-query", "exit 1")
+    program(programs, "apt-get", "echo E: Unable to locate package; exit 100")
+    program(programs, "id", "echo 1000")
+    program(programs, "sudo", "exit 1")
+    process = setup(checkout, "--unpack", "prometheus", GPUSTACK_CACHE=str(checkout / "a cache"))
+    assert process.returncode == 1
+    (line,) = process.stderr.splitlines()
+    assert line.endswith("As root, run: apt-get install --no-install-recommends prometheus")
+    assert list((checkout / "a cache/unpacked").iterdir()) == []
+
+
+def test_a_package_is_unpacked_once_and_without_remains(checkout: Path) -> None:
+    """apt-get and dpkg-deb are stand-ins here: lists are missing at first, and the package has one program."""
+    programs, cache = checkout / ".venv" / "bin", checkout / "a cache"
+    program(programs, "dpkg-query", "exit 1")
+    program(programs, "id", "echo 0")
+    program(
+        programs,
+        "apt-get",
+        f"""case $1 in
+update) touch '{checkout}/lists' ;;
+download) [ -e '{checkout}/lists' ] && echo "$@" >>'{checkout}/downloads' && touch prometheus_1.deb ;;
+esac""",
+    )
+    program(programs, "dpkg-deb", 'mkdir -p "$3/usr/bin" && cp "$2" "$3/usr/bin/promtool"')
+    for _again in range(2):
+        process = setup(checkout, "--unpack", "prometheus", GPUSTACK_CACHE=str(cache))
+        assert (process.returncode, process.stderr) == (0, "")
+    assert [path.name for path in (cache / "unpacked").iterdir()] == ["prometheus"]
+    assert (cache / "unpacked/prometheus/usr/bin/promtool").exists()
+    assert (checkout / "downloads").read_text() == "download -qq prometheus\n"
+
+
 def test_too_little_memory_is_refused(checkout: Path, tmp_path: Path) -> None:
     little = tmp_path / "meminfo"
     little.write_text("MemTotal:        4040404 kB\n", encoding="utf-8")
