@@ -181,8 +181,9 @@ def _facts(index: Index) -> Iterator[Disagreement]:
 def _differing_rows(index: Index) -> Iterator[Disagreement]:
     """Rows that differ from their allocation, unless clean-up has a verdict on the GPU."""
     judged = {(key(verdict.host), verdict.address) for verdict in index.answers.verdicts if not verdict.doubt}
+    physical = {(node, row.parent) for (node, _address), row in index.rows.items() if row.parent}
     for spot, row in index.rows.items():
-        device = index.devices.get(spot)
+        device = index.devices.get(spot) if spot not in physical else None
         if device is None or (key(row.host), row.address) in judged or not _contradicts(index, row, device):
             continue
         holders = [_words(holder.server) if holder.server else holder.consumer for holder in index.holders(device)]

@@ -82,8 +82,10 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
     if device is not None and not row.parent:
         others = [holder for holder in index.holders(device) if _instance(holder) != row.owner]
         holders += tuple(others)
-        if state is State.FREE and device.capacity == 0 and not device.used:
-            state = State.RESERVED
+    # Virtual functions are units of one provider: without capacity, none of them can be allocated.
+    reserved = device is not None and device.capacity == 0
+    if reserved and device and state is State.FREE and (row.parent or not device.used):
+        state = State.RESERVED
     function = index.function(row.node, row.address)
     sources = [Source.DATABASE, *([Source.PLACEMENT] if device else []), *([Source.SNAPSHOT] if function else [])]
     return Gpu(
@@ -97,7 +99,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         state=state,
         holders=holders,
         used=1 if state in (State.CLAIMED, State.ALLOCATED) else 0,
-        reserved=device is not None and not row.parent and device.capacity == 0,
+        reserved=reserved,
         dev_type=row.dev_type,
         numa_node=row.numa_node if row.numa_node is not None else function.numa_node if function else None,
         iommu_group=function.iommu_group if function else None,

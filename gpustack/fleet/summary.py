@@ -11,8 +11,6 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, HostCount, State
 from gpustack.linux.drivers import is_passthrough_driver
 
-GROUPS = ("host", "model", "project")
-
 
 def host_counts(listed: Iterable[Gpu], index: Index) -> tuple[HostCount, ...]:
     """The GPUs by host and model. Without addresses, the total is that of the host's facts, or unknown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -158,6 +159,13 @@ def test_virtual_functions_replace_their_physical_function() -> None:
     virtual = row(0x81, address="0000:81:00.4", dev_type="type-VF", product_id="25b7", parent="0000:81:00.0")
     fleet = join(Answers(servers=(), rows=(physical, virtual)))
     assert states(fleet) == {"gpu1 0000:81:00.4": "free"}
+    # Their allocations are of the provider of the physical function.
+    taken = replace(virtual, status="allocated", owner="vm1")
+    more = {"rows": (replace(physical, status="unavailable"), taken)}
+    used = join(answers([device("gpu1", 0x81, used=1)], [server("vm1", "gpu1")], {"vm1": ["gpu1-81"]}, **more))
+    assert (states(used), codes(used)) == ({"gpu1 0000:81:00.4": "allocated"}, [])
+    reserved = join(answers([device("gpu1", 0x81, capacity=0)], rows=(physical, virtual)))
+    assert states(reserved) == {"gpu1 0000:81:00.4": "reserved"}
 
 
 def test_snapshot_shows_what_is_missing_and_not_offered() -> None:
