@@ -44,6 +44,14 @@ def test_bound_switches_without_an_alias_are_reported(mode, reported):
     assert [mode in f.message for f in findings] == [True] * reported
 
 
+def test_a_companion_is_no_model_of_its_own():
+    """With an alias for each function of a card, Nova pairs the GPU of one card with the audio of another."""
+    models = K4200[:-1] + ', b: {match: {vendor: "10de", product: "0e0a"}}}'
+    desired = wanted(spec(models, '{"*": [a, b]}'), [host("k4200-prepared")], release=FLAMINGO)
+    assert codes(desired) == ["GPU300"]
+    assert [alias.name for alias in desired.aliases] == ["a"]
+
+
 def test_ids_where_all_cards_go_and_addresses_where_one_stays():
     (entry,) = wanted(spec(K4200), [host("k4200-prepared")], release=FLAMINGO).computes["gpu01"]
     assert entry.to_dict() == {"vendor_id": "10de", "product_id": "11b4"}
