@@ -1,0 +1,63 @@
+"""nova-compute on the lab's host: its configuration without GPUs, and what it reports to the control plane."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .. import recipe
+from ..errors import LabError
+from ..machine import Machine
+from . import settings
+from .control_plane import ControlPlane
+
+UNIT = "nova-compute"
+DROP_INS = "/etc/nova/nova.conf.d"
+PAUSE = 3.0
+_LOG_LINES = "60"
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compute:
+    """The host and the control plane that it belongs to."""
+
+    host: Machine
+    cloud: ControlPlane
+
+    def configure(self) -> None:
+        """Write everything that nova-compute needs to join the cloud; it does not run yet."""
+        self.host.ssh(["mkdir", "-p", DROP_INS, "/var/lib/nova/instances", "/var/lib/nova/lock"])
+        text = settings.compute(
+            name=recipe.HOST_NAME,
+            transport=self.cloud.rabbitmq.url(settings.SLIRP),
+            password=self.cloud.password,
+            ports=self.cloud.ports,
+        )
+        self.host.ssh(["sh", "-c", "umask 077; cat >/etc/nova/nova.conf"], stdin=text)
+
+    def wait(self, purpose: str, answer: Callable[[], _T | None], *, seconds: float, pause: float = PAUSE) -> _T:
+        """Ask until there is an answer. When the time is over or a service has ended, the error has its log."""
+        end = time.monotonic() + seconds
+        while (result := answer()) is None:
+            self.cloud.check()
+            if time.monotonic() > end:
+                raise self.error(f"{purpose}: not within {seconds:.0f} s")
+            time.sleep(pause)
+        return result
+
+    def error(self, message: str) -> LabError:
+        """An error with the end of nova-compute's log, QEMU's and the serial port's."""
+        log = self.host.ssh(["journalctl", "-u", UNIT, "-n", _LOG_LINES, "--no-pager", "-o", "cat"], check=False)
+        return self.host.error(f"{message}\n--- {UNIT}\n{log}")
+
+    def devices(self) -> dict[str, str]:
+        """Nova's rows of the host's functions: address to status."""
+        rows = self.cloud.sql("SELECT address, status FROM nova_cell1.pci_devices WHERE deleted = 0 ORDER BY address")
+        return {str(address): str(status) for address, status in rows}
+
+    def registered(self) -> bool | None:
+        """True when the scheduler may use the host: it maps new ones to their cell every now and then."""
+        return bool(self.cloud.sql("SELECT host FROM nova_api.host_mappings")) or None

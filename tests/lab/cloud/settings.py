@@ -1,0 +1,101 @@
+"""Texts of configuration files: the services of the control plane, and nova-compute on the host."""
+
+from __future__ import annotations
+
+from gpustack_demo.embedded.identity import AUTH
+
+SLIRP = "10.0.2.2"
+"""This machine's loopback as a host of the lab reaches it."""
+
+PLACEMENT = """
+[placement_database]
+connection = {database}placement
+sync_on_startup = true
+"""
+
+GLANCE = """
+[DEFAULT]
+enabled_backends = store:file
+[database]
+connection = {database}glance
+[glance_store]
+default_backend = store
+[os_glance_staging_store]
+filesystem_store_datadir = {directory}/staging
+[os_glance_tasks_store]
+filesystem_store_datadir = {directory}/tasks
+[paste_deploy]
+flavor = keystone
+config_file = {paste}
+[store]
+filesystem_store_datadir = {directory}/images
+"""
+
+# A host in emulation may be silent for a minute, and its calls may take longer.
+_MESSAGES = """
+rpc_response_timeout = 300
+service_down_time = 180
+transport_url = {transport}
+[oslo_messaging_rabbit]
+heartbeat_timeout_threshold = 300
+"""
+
+NOVA = (
+    """
+[DEFAULT]
+my_ip = 127.0.0.1
+state_path = {directory}"""
+    + _MESSAGES
+    + """
+[api]
+auth_strategy = keystone
+[api_database]
+connection = {database}nova_api
+[conductor]
+workers = 1
+[database]
+connection = {database}nova_cell1
+[oslo_concurrency]
+lock_path = {directory}
+[scheduler]
+discover_hosts_in_cells_interval = 20
+workers = 1
+"""
+)
+
+# privsep-helper directly: the service runs as root, and its tree has no rootwrap.
+_PRIVSEP = "[{group}]\nhelper_command = /opt/nova/bin/privsep-helper --config-file /etc/nova/nova.conf\n"
+_PRIVILEGED = ("nova_sys_admin", "privsep_osbrick", "vif_plug_linux_bridge_privileged", "vif_plug_ovs_privileged")
+_COMPUTE = (
+    """\
+[DEFAULT]
+compute_driver = libvirt.LibvirtDriver
+host = {name}
+my_ip = 10.0.2.15
+reserved_host_memory_mb = 512
+state_path = /var/lib/nova"""
+    + _MESSAGES
+    + """
+[libvirt]
+virt_type = qemu
+[oslo_concurrency]
+lock_path = /var/lib/nova/lock
+[vnc]
+enabled = false
+"""
+)
+
+
+def auth(group: str, port: int, password: str, *, override: str = "") -> str:
+    """How a service signs in at Keystone's `port`; with `override`, from the lab's host, and to that URL."""
+    text = AUTH.format(group=group, port=port, password=password)
+    return f"{text.replace('127.0.0.1', SLIRP)}endpoint_override = {override}\n" if override else text
+
+
+def compute(*, name: str, transport: str, password: str, ports: dict[str, int]) -> str:
+    """nova.conf of nova-compute on the lab's host `name`: everything but the GPUs."""
+    text = _COMPUTE.format(name=name, transport=transport)
+    for group, kind in (("placement", "placement"), ("neutron", "network")):
+        text += auth(group, ports["identity"], password, override=f"http://{SLIRP}:{ports[kind]}")
+    text += f"[glance]\nendpoint_override = http://{SLIRP}:{ports['image']}\n"
+    return text + "".join(_PRIVSEP.format(group=group) for group in _PRIVILEGED)
