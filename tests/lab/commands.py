@@ -1,4 +1,4 @@
-"""Runs `gpustack host …` against the lab's host over SSH, as its operator would."""
+"""Runs gpustack's commands against the lab's host over SSH, as its operator would."""
 
 from __future__ import annotations
 
@@ -6,37 +6,52 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from . import recipe
 from .machine import Machine
 from .playbooks import PLAYBOOK_TIMEOUT, PROJECT, Run, inventory, spec
 
+SPEC = "gpustack.yaml"
+SSH_OPTIONS = ("--sudo", "--ssh-config", "ssh_config", "--timeout", "120")
+
 
 def gpustack_host(host: Machine, command: str, *arguments: str, addresses: Sequence[str] = ()) -> Run:
-    """Runs `gpustack host COMMAND` with the lab's spec; what it says is kept beside the serial log.
+    """Runs `gpustack host COMMAND` with the lab's spec.
 
     `plan` logs in by an SSH configuration, the others by an inventory.
     """
+    argv = ["host", command]
+    argv += [SPEC] if command != "undo" else []
+    if command == "plan":
+        argv += [recipe.HOST_NAME, *SSH_OPTIONS]
+    else:
+        argv += ["-i", "inventory.yml", "--log", "host.log"]
+    return gpustack(host, *argv, *arguments, spec_text=spec(addresses))
+
+
+def gpustack(
+    host: Machine, *arguments: str, spec_text: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> Run:
+    """Runs a command of gpustack in a directory with spec, inventory and SSH configuration.
+
+    Its output is kept beside the serial log.
+    """
     directory = host.directory
-    (directory / "gpustack.yaml").write_text(spec(addresses))
+    (directory / SPEC).write_text(spec_text)
     (directory / "inventory.yml").write_text(inventory(host))
     (directory / "ssh_config").write_text(
         f"Host {recipe.HOST_NAME}\n HostName 127.0.0.1\n Port {host.port}\n User {recipe.OPERATOR}\n"
         f" IdentityFile {host.image.login_key}\n IdentitiesOnly yes\n UserKnownHostsFile {host.known_hosts}\n"
         " GlobalKnownHostsFile none\n"
     )
-    argv = [str(Path(sys.executable).with_name("gpustack")), "host", command]
-    argv += ["gpustack.yaml"] if command != "undo" else []
-    if command == "plan":
-        argv += [recipe.HOST_NAME, "--sudo", "--ssh-config", "ssh_config", "--timeout", "120"]
-    else:
-        argv += ["-i", "inventory.yml", "--log", "host.log"]
+    argv = [str(Path(sys.executable).with_name("gpustack")), *arguments]
     process = subprocess.run(
-        [*argv, *arguments],
+        argv,
         cwd=directory,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "30", "PYTHONPATH": str(PROJECT)},
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "30", "PYTHONPATH": str(PROJECT), **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -45,5 +60,5 @@ def gpustack_host(host: Machine, command: str, *arguments: str, addresses: Seque
         check=False,
     )
     with (directory / "commands.log").open("a") as log:
-        log.write(f"$ {shlex.join([*argv, *arguments])}\n{process.stdout}[{process.returncode}]\n")
+        log.write(f"$ {shlex.join(argv)}\n{process.stdout}[{process.returncode}]\n")
     return Run(code=process.returncode, output=process.stdout)

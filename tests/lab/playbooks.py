@@ -19,8 +19,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 PLAYBOOK_TIMEOUT = 2400.0
 
 
-def spec(addresses: Sequence[str] = ()) -> str:
-    """A gpustack.yaml that gives the host's GPUs to guests: all of them, or those at `addresses`."""
+def spec(addresses: Sequence[str] = (), sections: str = "") -> str:
+    """A gpustack.yaml that passes the host's GPUs through: all of them, or those at `addresses`; and more sections."""
     vendor, product = topology.GPU_ID.split(":")
     chosen = f", addresses: {json.dumps(list(addresses))}" if addresses else ""
     return f"""\
@@ -31,7 +31,7 @@ models:
     driver: vfio-pci
 hosts:
   {recipe.HOST_NAME}: [labgpu]
-"""
+{sections}"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +68,11 @@ all:
 """
 
 
-def play(host: Machine, playbook: str, *arguments: str, addresses: Sequence[str] = ()) -> Run:
+def play(host: Machine, playbook: str, *arguments: str, addresses: Sequence[str] = (), sections: str = "") -> Run:
     """Runs playbooks/`playbook` with the lab's spec; the output is kept beside the serial log."""
     directory = host.directory
     (directory / "inventory.yml").write_text(inventory(host))
-    (directory / "gpustack.yaml").write_text(spec(addresses))
+    (directory / "gpustack.yaml").write_text(spec(addresses, sections))
     argv = [
         str(Path(sys.executable).with_name("ansible-playbook")),
         *("-i", str(directory / "inventory.yml"), str(PROJECT / "playbooks" / playbook)),

@@ -1,0 +1,204 @@
+"""A bare host joins a cloud: prepared, configured, two instances with a GPU each, and everything is free again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from . import recipe
+from .cloud import instances, listeners, prerequisites
+from .cloud.compute import DROP_INS, UNIT, Compute
+from .cloud.control_plane import RELEASE, ControlPlane
+from .commands import SPEC, SSH_OPTIONS, gpustack, gpustack_host
+from .conftest import Lab
+from .errors import LabError
+from .machine import Machine
+from .playbooks import Run, play, spec
+from .test_addresses import configuration
+from .test_prepare import assert_prepared, assert_untouched, gpu_functions
+from .topology import GPU_COUNT, GPU_ID, Shape
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+# openstacksdk warns of its own code.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::openstack.warnings.RemovedInSDK50Warning"),
+    pytest.mark.filterwarnings("ignore::openstack.warnings.RemovedInSDK60Warning"),
+]
+
+FLAVOR = "g1.labgpu"
+SECTIONS = f"""\
+nova: {{release: "{RELEASE}"}}
+flavors:
+  {FLAVOR}: {{model: labgpu, vcpus: 1, ram: 256MiB, disk: 0}}
+"""
+SERVICE_SECONDS = 600.0
+# The services of the host write here; gpustack's part of Nova's configuration stays after the undo of the host.
+OTHERS = ("/etc/libvirt", "/etc/nova")
+
+
+@pytest.fixture(scope="session")
+def machine_is_fit() -> None:
+    """Nothing is built or started on a machine that can't run all of it."""
+    prerequisites.check()
+
+
+@pytest.fixture
+def host(compute_lab: Lab) -> Iterator[Machine]:
+    """A host with libvirt and nova-compute, which is not prepared."""
+    with compute_lab.booted("cloud", Shape(memory_mib=3072)) as machine:
+        yield machine
+
+
+SOCKETS = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: {address}:1F90 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 77 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "state", "expected"),
+    [
+        ("00000000", "0A", ["00000000:1F90"]),
+        ("0F02000A", "0A", ["0F02000A:1F90"]),
+        ("0F02000A", "01", []),
+        ("0100007F", "0A", []),
+        ("00000000000000000000000000000000", "0A", ["00000000000000000000000000000000:1F90"]),
+        ("00000000000000000000000001000000", "0A", []),
+        ("0000000000000000FFFF00000100007F", "0A", []),
+    ],
+)
+def test_sockets_outside_loopback_are_found(address: str, state: str, expected: list[str]) -> None:
+    table = SOCKETS.format(address=address, state=state)
+    assert [found for _, found in listeners.exposed(table)] == expected
+
+
+def test_a_machine_without_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert prerequisites.free_memory() > 0
+    monkeypatch.setattr(prerequisites, "free_memory", lambda: prerequisites.MEMORY // 2)
+    with pytest.raises(LabError, match=r"5\.0 GiB of free memory; the cloud lab needs 10 GiB"):
+        prerequisites.check()
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(prerequisites, "free_memory", lambda: prerequisites.MEMORY)
+    monkeypatch.setattr(prerequisites, "RABBITMQ", tmp_path / "missing")
+    with pytest.raises(LabError, match="RabbitMQ not installed; run: tests/lab/setup cloud"):
+        prerequisites.check()
+
+
+def test_two_instances_with_a_gpu_each_and_back(machine_is_fit: None, compute_lab: Lab, host: Machine) -> None:
+    report = compute_lab.report
+    assert_untouched(host)
+    before = _of_the_host(host)
+    directory = compute_lab.directory / "control-plane"
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        report("prepare.yml with a reboot")
+        preparation = pool.submit(play, host, "prepare.yml", "-e", "gpustack_reboot=true", sections=SECTIONS)
+        report(f"control plane meanwhile; logs in {directory}")
+        # Not in the thread: the kernel ends the services when the thread that started them ends.
+        with ControlPlane(directory=directory, report=report) as cloud:
+            run = preparation.result()
+            assert run.code == 0, run.output
+            host.wait_ssh()
+            assert host.boots() == 2
+            assert_prepared(host)
+            serve_instances(Compute(host=host, cloud=cloud), compute_lab)
+
+    report("host undo with a reboot")
+    run = gpustack_host(host, "undo", "--reboot", "--yes")
+    assert run.code == 0, run.output
+    host.wait_ssh()
+    assert host.boots() == 3
+    assert_untouched(host)
+    assert _of_the_host(host) == before
+
+
+def serve_instances(compute: Compute, lab: Lab) -> None:
+    """Nova with libvirt on a prepared host, from `nova render` to `cleanup plan`."""
+    lab.report("scan, nova render; Nova's API, scheduler and conductor; nova.yml")
+    join(compute)
+    with compute.cloud.connection() as api:
+        lab.report("flavors, image")
+        _gpustack(compute, "flavor", "apply", SPEC, "--snapshot", "hosts.json", "--yes")
+        image = instances.upload(api, lab.image, lab.directory)
+        use_every_gpu(compute, api, image, lab.report)
+
+    lab.report("host verify, cleanup plan")
+    assert_prepared(compute.host)
+    run = gpustack_host(compute.host, "verify")
+    assert run.code == 0, run.output
+    _gpustack(compute, "cleanup", "plan", "--config-file", str(compute.cloud.nova_conf))
+    compute.host.ssh(["systemctl", "stop", UNIT])
+
+
+def join(compute: Compute) -> None:
+    """Give Nova's services the GPUs of a prepared host: the control plane's by hand, the host's with the playbook."""
+    _gpustack(compute, "scan", recipe.HOST_NAME, *SSH_OPTIONS, "--save", "hosts.json")
+    _gpustack(compute, "nova", "render", SPEC, "--snapshot", "hosts.json", "--out", "rendered")
+    compute.cloud.start_nova(_drop_ins(compute.host, "control"))
+    compute.configure()
+    run = play(compute.host, "nova.yml", "-e", '{"gpustack_nova_services": ["compute"]}', sections=SECTIONS)
+    assert run.code == 0, run.output
+    for name, text in _drop_ins(compute.host, recipe.HOST_NAME).items():
+        assert compute.host.ssh(["cat", f"{DROP_INS}/{name}"]) == text
+
+
+def use_every_gpu(compute: Compute, api: Connection, image: str, report: Callable[[str], None]) -> None:
+    """An instance for each GPU, none for one more; their consoles; and all GPUs free again."""
+    report("nova-compute registers")
+    offered = {function.address: "available" for function in gpu_functions(compute.host) if function.id == GPU_ID}
+    assert len(offered) == GPU_COUNT
+    compute.wait("rows of the GPUs", lambda: compute.devices() or None, seconds=SERVICE_SECONDS)
+    assert compute.devices() == offered
+    compute.wait("host mapped to its cell", compute.registered, seconds=SERVICE_SECONDS)
+    assert listeners.outside_loopback() == []
+
+    report("an instance for each GPU")
+    names = [f"instance{number}" for number in range(GPU_COUNT)]
+    servers = [instances.active(api, compute, name, flavor=FLAVOR, image=image) for name in names]
+    assert compute.devices() == dict.fromkeys(offered, "allocated")
+    report("one more, which finds no GPU")
+    refused = instances.create(api, compute, "refused", flavor=FLAVOR, image=image)
+    assert refused.status == "ERROR"
+    assert "No valid host" in refused.fault["message"]
+
+    report("consoles")
+    for server in servers:
+        instances.wait_for_console(api, compute, server)
+        output = compute.cloud.openstack("console", "log", "show", server.id).stdout
+        assert _listed(output).count(GPU_ID) == 1, output
+
+    report("delete")
+    for server in (refused, *servers):
+        instances.delete(api, compute, server)
+    compute.wait("GPUs free", lambda: compute.devices() == offered or None, seconds=SERVICE_SECONDS)
+
+
+def _gpustack(compute: Compute, *arguments: str) -> Run:
+    spec_text, variables = spec(sections=SECTIONS), compute.cloud.variables()
+    run = gpustack(compute.host, *arguments, spec_text=spec_text, variables=variables)
+    assert run.code == 0, run.output
+    return run
+
+
+def _drop_ins(host: Machine, name: str) -> dict[str, str]:
+    """What `nova render` wrote for one kind of host."""
+    directory = host.directory / "rendered" / name / DROP_INS.lstrip("/")
+    return {path.name: path.read_text() for path in directory.iterdir()}
+
+
+def _listed(console: str) -> list[str]:
+    """The ids of the functions that the guest has listed."""
+    text = console.partition(recipe.GUEST_SPEAKS)[2].partition(recipe.GUEST_IS_DONE)[0]
+    return re.findall(r"^\S+ [0-9a-f]{4}: ([0-9a-f]{4}:[0-9a-f]{4})", text, flags=re.MULTILINE)
+
+
+def _of_the_host(host: Machine) -> frozenset[str]:
+    return frozenset(line for line in configuration(host) if not any(path in line for path in OTHERS))
