@@ -11,6 +11,7 @@ from gpustack.capacity.aliases import Aliases
 from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.capacity.read import Hypervisor, Rooms
 from gpustack.facts.model import Host as Facts
+from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu, Source, State
 from gpustack.hostnames import key, short
 from gpustack.linux.drivers import is_passthrough_driver
@@ -158,11 +159,12 @@ class _View:
 
     def _present(self, hypervisor: Hypervisor) -> Counter[tuple[frozenset[str], int | None]] | None:
         """The GPUs of a snapshot by aliases and NUMA node; None without a snapshot of the host."""
-        alike = self.facts.get(short(hypervisor.host), []) or self.facts.get(short(hypervisor.node), [])
-        if len(alike) != 1:
+        names = {hypervisor.host, hypervisor.node}
+        facts = named((facts for head in {short(name) for name in names} for facts in self.facts.get(head, ())), names)
+        if facts is None:
             return None
         present: Counter[tuple[frozenset[str], int | None]] = Counter()
-        for assigned in assigned_gpus(self.spec, alike[0]):
+        for assigned in assigned_gpus(self.spec, facts):
             main = assigned.gpu.main
             if is_passthrough_driver(main.driver):
                 present[self.aliases.of(main.vendor, main.product), main.numa_node] += 1

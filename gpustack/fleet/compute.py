@@ -22,6 +22,8 @@ _CELLS = "2.69"
 """The first microversion that lists the instances of a cell that does not answer, with the status UNKNOWN (Stein)."""
 MIGRATIONS = "2.59"
 """The first microversion with the uuid of a migration, its consumer in Placement (Queens)."""
+_SOFT_DELETED = "soft_deleted=1"
+"""Include instances that wait for ``reclaim_instance_interval``: they keep their devices. Nova hides them otherwise."""
 _FORBIDDEN, _MISSING = 403, 404
 _MOVING = ("MIGRATING", "RESIZE", "VERIFY_RESIZE", "REVERT_RESIZE", "REBUILD", "BUILD")
 _PAGES = 50
@@ -53,7 +55,7 @@ def listing(cloud: Connection) -> Listing:
         )
     version = _CELLS if not newest or newest >= numbers(_CELLS) else _EMBEDDED
     try:
-        entries, everything = _entries(cloud, "/servers/detail?all_tenants=1", version), True
+        entries, everything = _entries(cloud, f"/servers/detail?all_tenants=1&{_SOFT_DELETED}", version), True
     except Refused as error:
         if error.status != _FORBIDDEN:
             raise

@@ -87,9 +87,8 @@ def _missing(index: Index, server: Server, held: int) -> Iterator[Disagreement]:
     """An instance with too few allocations uses GPUs of its host that Placement has as free: any of them."""
     free = [
         device.address
-        for device in index.answers.devices or ()
-        if same(device.node, server.place)
-        and device.used < device.capacity
+        for device in index.reporting.get(key(server.place), ())
+        if device.used < device.capacity
         and index.is_gpu(device.node, device.address, ids_of(device.resource_class, index.answers.models))
     ]
     for address in free or [""]:

@@ -10,7 +10,7 @@ from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import ids_of, is_listed
 from gpustack.fleet.model import Holder, Server
 from gpustack.fleet.placement import Device
-from gpustack.hostnames import key, short
+from gpustack.hostnames import key, may_be_of_one_machine, short
 from gpustack.pci import catalogue
 
 Spot = tuple[str, str]
@@ -18,9 +18,9 @@ Spot = tuple[str, str]
 
 
 def named(hosts: Iterable[Host], names: Collection[str]) -> Host | None:
-    """The host with one of these names: the exact name, else the only one with the same short name."""
-    keys, heads = {key(name) for name in names}, {short(name) for name in names}
-    alike = [host for host in hosts if short(host.hostname) in heads]
+    """The host with one of these names: the exact name, else the only one that may be the same machine."""
+    keys = {key(name) for name in names}
+    alike = [host for host in hosts if may_be_of_one_machine({host.hostname}, names)]
     exact = [host for host in alike if key(host.hostname) in keys]
     chosen = exact or alike
     return chosen[0] if len(chosen) == 1 else None
@@ -49,9 +49,12 @@ class Index:
         return {device.uuid: device for device in self.answers.devices or ()}
 
     @cached_property
-    def reporting(self) -> frozenset[str]:
-        """The compute nodes that report devices to Placement, as keys of their names."""
-        return frozenset(key(device.node) for device in self.answers.devices or ())
+    def reporting(self) -> Mapping[str, list[Device]]:
+        """The devices of the compute nodes that report some to Placement, by the keys of their names."""
+        by_node: dict[str, list[Device]] = {}
+        for device in self.answers.devices or ():
+            by_node.setdefault(key(device.node), []).append(device)
+        return by_node
 
     @cached_property
     def rows(self) -> Mapping[Spot, Row]:

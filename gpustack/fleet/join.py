@@ -231,6 +231,12 @@ def _notes(index: Index, listed: list[Gpu]) -> Iterator[str]:
         )
     elif index.answers.devices is None and index.answers.rows is None and not index.answers.gaps:
         yield "Placement has no devices; --config-file reads each GPU from Nova's databases"
+    closed = [gpu for gpu in listed if gpu.free and (device := index.by_uuid.get(gpu.provider)) and device.closed]
+    if closed:
+        yield (
+            f"{sum(gpu.free for gpu in closed)} free GPUs are on hosts whose nova-compute is disabled; no new instance"
+            f" gets them: {names(sorted({gpu.host for gpu in closed}), 8)}"
+        )
     others = {
         spot
         for spot, device in index.devices.items()

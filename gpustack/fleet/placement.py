@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 VERSION = "1.31"
 """Train; the first with ``in_tree`` for candidates."""
 _TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
+_DISABLED = "COMPUTE_STATUS_DISABLED"
+"""Nova's trait for hosts whose nova-compute is disabled (Train)."""
 _NAME = re.compile(r"(.+)_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 _CLASSES = ("MEMORY_MB", "VCPU", "PCPU")
 """One of these is free on almost every host."""
@@ -38,6 +40,7 @@ class Device:
     :ivar root: the uuid of the compute node's provider.
     :ivar node: the name of the compute node.
     :ivar capacity: the units that can be allocated, without reserved ones.
+    :ivar closed: whether the nova-compute of its host is disabled, so that no new instance gets it.
     """
 
     uuid: str
@@ -48,6 +51,7 @@ class Device:
     resource_class: str = ""
     capacity: int = 0
     used: int = 0
+    closed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +110,12 @@ def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
         for answer in each(lambda t: _summaries(cloud, f"resources={_CLASSES[0]}:1&in_tree={t}"), trees[1:]):
             summaries |= answer
     with well_formed(_DOING):
-        counted = [_with(device, summaries[device.uuid]["resources"]) for device in known if device.uuid in summaries]
+        closed = {uuid for uuid, summary in summaries.items() if _DISABLED in summary.get("traits", ())}
+        counted = [
+            replace(_with(device, summaries[device.uuid]["resources"]), closed=device.root in closed)
+            for device in known
+            if device.uuid in summaries
+        ]
     counted += filter(None, each(lambda device: _single(cloud, device), missing()))
     return sorted(counted, key=lambda device: (device.node, device.address))
 

@@ -25,13 +25,19 @@ if TYPE_CHECKING:
     from gpustack.cleanup.sources import Sources
 
 
+_WITHOUT_NOVA = "the holders of GPUs are unknown, and hosts that report no devices to Placement are missing"
+
+
 class Detail(enum.IntEnum):
     """How much is asked of the APIs."""
 
     STATES = 0
-    """Which GPUs are free: two requests to Placement, and the instances if it has no devices."""
+    """Which GPUs are free: two requests to Placement, and one for each thousand instances.
+
+    The instances show the GPUs in use of hosts that report none to Placement, also if other hosts report theirs.
+    """
     PROJECTS = 1
-    """Also the instances with their projects: one request for each thousand instances, and one for the names."""
+    """Also the names of projects: one request."""
     HOLDERS = 2
     """Also who holds each GPU: one more request for each instance with GPUs."""
 
@@ -72,9 +78,7 @@ def read(
         _touch(connection, proxy)
     gaps: list[Gap] = []
     devices, refusal = _devices(connection, gaps)
-    listed = None
-    if detail >= Detail.PROJECTS or devices is None:
-        listed = _listing(connection, gaps, refusal)
+    listed = _listing(connection, gaps, refusal)
     answers = Answers(
         servers=listed.servers if listed else None,
         everything=listed is not None and listed.everything and not listed.gaps,
@@ -153,7 +157,7 @@ def _listing(cloud: Connection, gaps: list[Gap], refusal: CloudError | None) -> 
     except CloudError as error:
         if refusal is not None:
             raise
-        gaps.append(Gap(source=Source.NOVA, reason=f"{error.what}; the holders of GPUs are unknown"))
+        gaps.append(Gap(source=Source.NOVA, reason=f"{error.what}; {_WITHOUT_NOVA}"))
         return None
     gaps += listed.gaps
     return listed

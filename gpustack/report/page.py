@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PAGE = "index.html"
 MEANINGS = {
-    State.FREE: "A new instance can get it.",
+    State.FREE: "No instance has it; a new one can get it unless the host is disabled or down.",
     State.CLAIMED: "A move or an attachment is taking it.",
     State.ALLOCATED: "An instance has it.",
     State.RESERVED: "Reserved in Placement: no new instance gets it.",

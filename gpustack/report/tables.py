@@ -16,8 +16,8 @@ _SIZES = (1, 2, 4, 8, 16)
 _MOST_MESSAGES = 50
 """The most messages of one code with one remedy; `gpustack gpu list` prints all."""
 _TAKEN = (State.CLAIMED, State.ALLOCATED, State.INCONSISTENT)
-_IDLE = ("SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "STOPPED")
-"""States of instances that hold a GPU without running; the last one is that of a database (``vm_state``)."""
+_IDLE = ("SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "SOFT_DELETED", "STOPPED", "SOFT-DELETE")
+"""States of instances that hold a GPU without running; the last two are those of a database (``vm_state``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

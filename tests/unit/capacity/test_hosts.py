@@ -139,3 +139,8 @@ def test_gpus_of_a_host_that_reports_none_to_placement_are_not_offered() -> None
     found = by_name(hosts(SCHEDULE, sources("gpu1", "gpu2", **with_facts)))
     assert (found["gpu1"].cards, found["gpu1"].withheld) == ((), {("k4200", Reason.NOT_OFFERED): 2})
     assert not found["gpu2"].withheld
+
+
+def test_a_snapshot_of_another_domain_is_not_that_of_the_host() -> None:
+    found = sources("gpu1.az1", facts=[facts("gpu1.az2", 0x81)])
+    assert all(host.cards is None for host in hosts(OFF, found))

@@ -28,7 +28,10 @@ def test_an_instance_with_its_devices_and_times() -> None:
 def test_pages() -> None:
     more = {"servers_links": [{"rel": "next", "href": "…"}]}
     cloud = StandIn(
-        {ALL: (200, {"servers": [instance("vm1")], **more}), f"{ALL}&limit=1000&marker=vm1": servers(instance("vm2"))}
+        {
+            ALL: (200, {"servers": [instance("vm1")], **more}),
+            f"{ALL}&soft_deleted=1&limit=1000&marker=vm1": servers(instance("vm2")),
+        }
     )
     assert [server.id for server in compute.listing(cloud.connection).servers] == ["vm1", "vm2"]
     assert len(cloud.requests) == 2
@@ -73,3 +76,10 @@ def test_migrations_are_searched_until_all_are_found() -> None:
     assert compute.migrations(cloud.connection, ["move2", "stranger"]) == {"move2": "vm2"}
     assert compute.migrations(cloud.connection, []) == {}
     assert len(cloud.requests) == 4
+
+
+def test_soft_deleted_instances_are_listed_too() -> None:
+    cloud = StandIn({ALL: servers(instance("vm1", status="SOFT_DELETED"))})
+    (vm,) = compute.listing(cloud.connection).servers
+    assert (vm.status, vm.placed, vm.count) == ("SOFT_DELETED", True, 1)
+    assert "&soft_deleted=1&" in cloud.requests[0]  # Nova hides them otherwise

@@ -183,3 +183,47 @@ def test_deleted_project() -> None:
         )
     )
     assert codes(fleet) == [("GPU708", "gpu1 0000:81:00.0")]
+
+
+def test_reserved_virtual_functions_are_not_free() -> None:
+    virtual = {"dev_type": "type-VF", "parent": "0000:81:00.0"}
+    rows = (row(0x82, **virtual), row(0x83, "allocated", "vm1", **virtual))
+    parent = device("gpu1", 0x81, capacity=0, used=1)
+    fleet = join(answers([parent], [server("vm1", "gpu1")], {"vm1": ["gpu1-81"]}, rows=rows))
+    assert list(states(fleet).values()) == ["reserved", "allocated"]
+    (count,) = fleet.counts
+    assert (count.total, count.free, count.used) == (2, 0, 1)
+
+
+def test_free_gpus_of_a_disabled_host_are_noted() -> None:
+    closed = [device("gpu1", 0x81, closed=True), device("gpu1", 0x82, used=1, closed=True)]
+    (note,) = join(answers([*closed, device("gpu2", 0x81)], [server("vm1", "gpu1")], {"vm1": ["gpu1-82"]})).notes
+    assert note.startswith("1 free GPUs are on hosts whose nova-compute is disabled")
+    assert note.endswith(": gpu1")
+
+
+def test_facts_of_another_domain_are_not_those_of_the_host() -> None:
+    fleet = join(answers([device("gpu1.az1", 0x81)], hosts=(facts("gpu1.az2", 0x99),)))
+    assert (states(fleet), codes(fleet)) == ({"gpu1.az1 0000:81:00.0": "free"}, [])
+
+
+def test_many_instances_without_allocation_are_compared_by_host() -> None:
+    names = [f"gpu{number:04}" for number in range(600)]
+    devices = [device(name, bus) for name in names for bus in range(0x80, 0x88)]
+    vms = [server(f"vm-{name}", name) for name in names]
+    looked_at = 0
+
+    class Counted(str):
+        """A name that counts comparisons."""
+
+        __slots__ = ()
+
+        def casefold(self) -> str:
+            nonlocal looked_at
+            looked_at += 1
+            return super().casefold()
+
+    counted = [replace(entry, node=Counted(entry.node)) for entry in devices]
+    fleet = join(answers(counted, vms, {vm.id: [] for vm in vms}))
+    assert len(fleet.findings) == len(devices)
+    assert looked_at < 100 * len(devices)

@@ -29,7 +29,7 @@ def fleet(stand_in: StandIn, detail: Detail = Detail.HOLDERS, **given: frozenset
 
 def test_requests_of_each_detail() -> None:
     expected = {
-        Detail.STATES: 2,
+        Detail.STATES: 2 + 1,  # instances
         Detail.PROJECTS: 2 + 1 + 1,  # instances, names of projects
         Detail.HOLDERS: 2 + 1 + 2 + 2,  # instances, two instances with GPUs, names
     }
@@ -133,3 +133,17 @@ def test_a_project_that_keystone_does_not_have() -> None:
     assert {finding.code for finding in fleet(stand_in).findings} == {"GPU708"}
     stand_in.answers["identity /projects/p1"] = (403, {"error": {"message": "no"}})  # of another domain
     assert fleet(stand_in).findings == ()
+
+
+def test_states_include_hosts_that_report_nothing_to_placement() -> None:
+    stand_in = cloud()
+    stand_in.answers[LISTING] = servers(instance("vm1"), instance("vm3", "gpu9"))
+    result = fleet(stand_in, Detail.STATES)
+    assert {(count.host, count.used, count.free) for count in result.counts} == {
+        ("gpu1", 1, 1),
+        ("gpu2", 1, 0),
+        ("gpu9", 1, None),
+    }
+    assert not result.located
+    stand_in.answers[LISTING] = DEAD
+    assert [gap.source for gap in fleet(stand_in, Detail.STATES).partial] == [Source.NOVA]
