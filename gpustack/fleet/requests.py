@@ -68,7 +68,10 @@ def pages(cloud: Connection, path: str, key: str, doing: str, *, version: str) -
             if not (more and entries):
                 return
             last = entries[-1]
-            marker = f"&marker={last.get('uuid') or last['id']}"
+            following = f"&marker={last.get('uuid') or last['id']}"
+            if following == marker:
+                raise ValueError("the next page begins where this one did")
+            marker = following
 
 
 def each(

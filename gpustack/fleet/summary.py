@@ -69,10 +69,12 @@ def grouped(fleet: Fleet, by: str) -> list[Group]:
             group.free = (group.free or 0) + (units if state is State.FREE else 0)
             of_group = [holder for holder in gpu.holders if by != "project" or holder.project == name]
             group.servers |= {holder.server.id for holder in of_group if holder.server}
-    for count in fleet.counts if by != "project" else ():
-        name = count.host if by == "host" else count.model
-        if not count.per_gpu and name in groups:
-            groups[name].add(count)
+    for count in fleet.counts if by == "host" else ():
+        if not count.per_gpu and count.host in groups:
+            groups[count.host].add(count)
+    if by == "model" and not fleet.located:  # a host without instances is not listed, and may have any model
+        for group in groups.values():
+            group.total = group.free = None
     return [groups[name] for name in sorted(groups)]
 
 

@@ -142,5 +142,6 @@ def test_gpus_of_a_host_that_reports_none_to_placement_are_not_offered() -> None
 
 
 def test_a_snapshot_of_another_domain_is_not_that_of_the_host() -> None:
+    spec = parse_spec(SPEC.format(placement="off").replace("gpu[1:4]", "gpu1.az1"), "spec")
     found = sources("gpu1.az1", facts=[facts("gpu1.az2", 0x81)])
-    assert all(host.cards is None for host in hosts(OFF, found))
+    assert [(host.name, host.cards) for host in hosts(spec, found)] == [("gpu1.az1", None)]

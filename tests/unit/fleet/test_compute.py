@@ -37,6 +37,12 @@ def test_pages() -> None:
     assert len(cloud.requests) == 2
 
 
+def test_pages_that_begin_again_end_the_listing() -> None:
+    cloud = StandIn({ALL: (200, {"servers": [instance("vm1")], "servers_links": [{"rel": "next", "href": "…"}]})})
+    with pytest.raises(CloudError, match="not as the API documents it"):
+        compute.listing(cloud.connection)
+
+
 def test_a_user_of_one_project_sees_its_instances() -> None:
     hidden = {name: value for name, value in instance("vm1").items() if not name.startswith("OS-EXT-SRV-ATTR")}
     cloud = StandIn({ALL: (403, {"forbidden": {"message": "no"}}), "compute /servers/detail?&": servers(hidden)})

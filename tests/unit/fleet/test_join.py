@@ -198,8 +198,12 @@ def test_reserved_virtual_functions_are_not_free() -> None:
 def test_free_gpus_of_a_disabled_host_are_noted() -> None:
     closed = [device("gpu1", 0x81, closed=True), device("gpu1", 0x82, used=1, closed=True)]
     (note,) = join(answers([*closed, device("gpu2", 0x81)], [server("vm1", "gpu1")], {"vm1": ["gpu1-82"]})).notes
-    assert note.startswith("1 free GPUs are on hosts whose nova-compute is disabled")
-    assert note.endswith(": gpu1")
+    assert note == "free GPUs on hosts whose nova-compute is disabled, which no new instance gets: 1 on gpu1"
+
+
+def test_resource_classes_without_ids_are_noted() -> None:
+    (note,) = join(Answers(devices=(device("gpu1", 0x81, resource_class="CUSTOM_FPGA"),))).notes
+    assert note.startswith("listed as GPUs, though no source has their PCI ids: CUSTOM_FPGA")
 
 
 def test_facts_of_another_domain_are_not_those_of_the_host() -> None:
