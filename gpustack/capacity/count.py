@@ -24,6 +24,7 @@ def capacity(hosts: Sequence[Host], demand: Demand, accepted: Collection[str] | 
         least=0 if fewer else number,
         most=None if more else number,
         free=sum(host.count(demand.aliases) for host in hosts),
+        free_is_limit=any(host.doubt and host.count(demand.aliases) for host in hosts),
         hosts=tuple(entry for entry in counted if entry.fits or entry.left),
         limits=tuple(_limits(hosts, demand, counted)),
         doubts=(*more, *fewer),

@@ -182,6 +182,7 @@ class Capacity:
     :ivar least: the certain number.
     :ivar most: the largest possible number; None if unknown.
     :ivar free: the free GPUs that its aliases match.
+    :ivar free_is_limit: whether fewer may be free.
     :ivar doubts: why the number is not exact.
     """
 
@@ -189,6 +190,7 @@ class Capacity:
     least: int
     most: int | None
     free: int
+    free_is_limit: bool = False
     hosts: tuple[HostCapacity, ...] = ()
     limits: tuple[Limit, ...] = ()
     doubts: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from gpustack.capacity.count import listed
 from gpustack.capacity.model import Capacity, Demand, Limit, Reason
 
 COLUMNS = ("Flavor", "GPUs", "Fits", "Free GPUs", "Limits")
-FIELDS = ("flavor", "gpus", "least", "most", "free_gpus", "hosts", "limits", "doubts")
+FIELDS = ("flavor", "gpus", "least", "most", "free_gpus", "free_gpus_exact", "hosts", "limits", "doubts")
 HOST_COLUMNS = ("Flavor", "Host", "Fits", "GPUs left", "Limit")
 _TEXTS = {
     Reason.VCPUS: "too few vCPUs",
@@ -59,8 +59,7 @@ def request(demand: Demand) -> str:
 def text_row(capacity: Capacity) -> tuple[object, ...]:
     """The cells of :data:`COLUMNS`."""
     limits = "\n".join(limit_text(limit, capacity.demand) for limit in capacity.limits)
-    free = str(capacity.free) if capacity.most is not None else f"at least {capacity.free}"
-    return (capacity.demand.flavor, request(capacity.demand), fits(capacity), free, limits or "-")
+    return (capacity.demand.flavor, request(capacity.demand), fits(capacity), _free(capacity), limits or "-")
 
 
 def data_row(capacity: Capacity) -> tuple[object, ...]:
@@ -71,6 +70,7 @@ def data_row(capacity: Capacity) -> tuple[object, ...]:
         capacity.least,
         capacity.most,
         capacity.free,
+        capacity.most is not None and not capacity.free_is_limit,
         [
             {"host": host.host, "fits": host.fits, "gpus_left": host.left, "reason": host.reason and host.reason.value}
             for host in capacity.hosts
@@ -95,6 +95,12 @@ def host_rows(capacities: Sequence[Capacity]) -> list[tuple[object, ...]]:
         for entry in capacities
         for host in entry.hosts
     ]
+
+
+def _free(capacity: Capacity) -> str:
+    if capacity.most is None:
+        return "unknown" if capacity.free_is_limit else f"at least {capacity.free}"
+    return f"at most {capacity.free}" if capacity.free_is_limit else str(capacity.free)
 
 
 def _gpus(count: int) -> str:

@@ -69,18 +69,20 @@ class FreeRow:
 
     :ivar most: the most free GPUs on one host.
     :ivar fitting: by size; an instance takes all of its GPUs from one host.
+    :ivar is_exact: whether no host is missing.
     """
 
     model: str
     free: int
     most: int
     fitting: dict[int, int]
+    is_exact: bool = True
 
     @property
     def fragments(self) -> str:
         """Free GPUs that no request of a size can use, in words: ``no request of 4 fits``."""
         missing = [size for size, number in self.fitting.items() if not number and size <= self.free]
-        return f"{self.free} GPUs are free, but no host has {missing[0]}" if missing else ""
+        return f"{self.free} GPUs are free, but no host has {missing[0]}" if missing and self.is_exact else ""
 
 
 def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
@@ -93,12 +95,14 @@ def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
             unknown[count.model] = None
         by_model.setdefault(count.model, []).append(count.free or 0)
         largest[count.model] = max(largest[count.model], count.total or count.used)
+    is_exact = not fleet.partial and all(count.per_gpu for count in fleet.counts)
     rows = [
         FreeRow(
             model=clipped(model) or "unknown model",
             free=sum(free),
             most=max(free),
             fitting={size: sum(number // size for number in free) for size in _SIZES if size <= largest[model]},
+            is_exact=is_exact,
         )
         for model, free in sorted(by_model.items())
     ]

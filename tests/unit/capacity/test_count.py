@@ -45,6 +45,11 @@ def reasons(found: Capacity) -> list[tuple[Reason, int, int]]:
     return [(limit.reason, limit.gpus, len(limit.hosts)) for limit in found.limits]
 
 
+def test_free_gpus_of_a_doubtful_host_are_a_limit() -> None:
+    certain, doubtful = host("h1", cards(2)), host("h2", cards(1), doubt="stale rows")
+    assert [capacity(hosts, demand()).free_is_limit for hosts in ([certain], [certain, doubtful])] == [False, True]
+
+
 def test_free_gpus_in_fragments_are_named_with_their_number() -> None:
     hosts = [host(f"gpu{number}", cards(4)) for number in range(8)]
     found = capacity(hosts, demand(8))

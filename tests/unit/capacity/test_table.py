@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpustack.capacity.model import Capacity, Demand, HostCapacity, Limit, Reason
-from gpustack.capacity.table import data_row, fits, host_rows, limit_text, text_row
+from gpustack.capacity.table import FIELDS, data_row, fits, host_rows, limit_text, text_row
 
 DEMAND = Demand(flavor="g8", gpus={"k4200": 8}, amounts={}, vcpus=8, ram=1)
 
@@ -54,3 +56,8 @@ def test_rows_of_hosts_have_the_reason_of_each() -> None:
 
 def test_unknown_gpus_are_not_a_complete_number() -> None:
     assert text_row(capacity(3, None))[3] == "at least 32"
+    doubted = replace(capacity(0, 3), free_is_limit=True)
+    assert text_row(doubted)[3] == "at most 32"
+    assert text_row(replace(doubted, most=None))[3] == "unknown"
+    exact = [dict(zip(FIELDS, data_row(c), strict=True))["free_gpus_exact"] for c in (capacity(3, 3), doubted)]
+    assert exact == [True, False]

@@ -8,7 +8,7 @@ from gpustack.codes import Code
 from gpustack.findings import Finding, Severity
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.join import join
-from gpustack.fleet.model import Fleet, HostCount, State
+from gpustack.fleet.model import Fleet, Gap, HostCount, Source, State
 from gpustack.report.hosts import TIMES
 from gpustack.report.tables import finding_rows, free_rows, idle, projects
 from support.fleet_answers import server
@@ -24,6 +24,14 @@ def test_fragments_are_counted_on_each_host() -> None:
     (row,), unknown = free_rows(Fleet(counts=(count("gpu1", 3), count("gpu2", 5), count("gpu3", 0))))
     assert (row.free, row.most, row.fitting, unknown) == (8, 5, {1: 8, 2: 3, 4: 1, 8: 0}, [])
     assert row.fragments == "8 GPUs are free, but no host has 8"
+
+
+def test_fragments_are_not_claimed_if_a_host_may_be_missing() -> None:
+    counts = (count("gpu1", 3, total=8), replace(count("gpu2", 0), total=None, free=None, per_gpu=False))
+    (row,), unknown = free_rows(Fleet(counts=counts))
+    assert (row.free, row.fragments, unknown) == (3, "", [A100])
+    (row,), _unknown = free_rows(Fleet(counts=counts[:1], partial=(Gap(source=Source.NOVA, reason="silent"),)))
+    assert row.fragments == ""
 
 
 def test_whole_hosts_are_no_fragments() -> None:
