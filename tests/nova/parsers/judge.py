@@ -145,6 +145,7 @@ def judge(job):
     attempt(answer, "devices", devices)
     attempt(answer, "filters", lambda: list(CONF.filter_scheduler.enabled_filters))
     attempt(answer, "scheduler", scheduler_filters)
+    attempt(answer, "pci_weight_multiplier", lambda: CONF.filter_scheduler.pci_weight_multiplier)
     answer["all_filters"] = sorted({cls.__name__ for cls in filters.all_filters()})
     for key, group, name in (
         ("report", "pci", "report_in_placement"),
