@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import cached_property
 
 from gpustack.facts.model import Function, Host
@@ -71,13 +70,6 @@ class Index:
     def host_of(self, node: str) -> str:
         """The host of a compute node; its own name if no source has another."""
         return self._hosts.get(key(node), node)
-
-    def with_gpus(self, server: Server) -> Server:
-        """An instance without the devices of aliases that a spec does not have; unchanged without a spec."""
-        aliases = self.answers.models.aliases
-        if not aliases or server.devices.keys() <= aliases.keys():
-            return server
-        return replace(server, devices={name: count for name, count in server.devices.items() if name in aliases})
 
     # --- facts of hosts -------------------------------------------------------------------------------------------
 

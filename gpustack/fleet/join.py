@@ -41,7 +41,7 @@ def join(answers: Answers) -> Fleet:
     ]
     fleet = Fleet(
         gpus=tuple(sorted(listed, key=lambda gpu: (gpu.host, gpu.address, _first(gpu)))),
-        servers=tuple(server for server in map(index.with_gpus, answers.servers or ()) if server.devices),
+        servers=tuple(server for server in answers.servers or () if server.devices),
         projects=answers.projects,
         users=answers.users,
         findings=(
@@ -171,7 +171,7 @@ def _shares(index: Index, located: set[str]) -> Iterator[Gpu]:
         consumer = (index.answers.consumers or {}).get(server.id)
         if not server.placed or key(server.place) in located or (consumer is not None and consumer.devices):
             continue
-        for alias, count in index.with_gpus(server).devices.items():
+        for alias, count in server.devices.items():
             for _number in range(count):
                 yield Gpu(
                     host=server.host,
@@ -240,6 +240,10 @@ def _notes(index: Index, listed: list[Gpu]) -> Iterator[str]:
     unknown = sorted({gpu.resource_class for gpu in listed if gpu.resource_class and not gpu.vendor_id})
     if unknown:
         yield f"listed as GPUs, though no source has their PCI ids: {names(unknown, 8)}; --spec or --snapshot has them"
+    aliases = index.answers.models.aliases
+    foreign = sorted({gpu.model for gpu in listed if not gpu.address} - set(aliases.values())) if aliases else []
+    if foreign:
+        yield f"listed as GPUs, though the spec does not have their aliases: {names(foreign, 8)}"
     others = {
         spot
         for spot, device in index.devices.items()

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from gpustack.fleet.answers import Answers, Row, Verdict
+from gpustack.fleet.cards import Models
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Server
 from gpustack.fleet.placement import Consumer, Device
@@ -204,6 +205,14 @@ def test_free_gpus_of_a_disabled_host_are_noted() -> None:
 def test_resource_classes_without_ids_are_noted() -> None:
     (note,) = join(Answers(devices=(device("gpu1", 0x81, resource_class="CUSTOM_FPGA"),))).notes
     assert note.startswith("listed as GPUs, though no source has their PCI ids: CUSTOM_FPGA")
+
+
+def test_aliases_beyond_the_spec_are_listed_and_noted() -> None:
+    """An alias of another name may have the same GPUs."""
+    mixed = replace(server("vm1", "gpu1"), devices={"k4200": 1, "old": 1})
+    fleet = join(Answers(servers=(mixed,), models=Models(aliases={"k4200": "NVIDIA Quadro K4200"})))
+    assert [gpu.model for gpu in fleet.gpus] == ["NVIDIA Quadro K4200", "old"]
+    assert "listed as GPUs, though the spec does not have their aliases: old" in fleet.notes
 
 
 def test_facts_of_another_domain_are_not_those_of_the_host() -> None:

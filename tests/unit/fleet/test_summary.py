@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gpustack.fleet.answers import Answers
-from gpustack.fleet.cards import Models
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, State
 from gpustack.fleet.placement import Consumer
@@ -54,11 +51,3 @@ def test_sums_of_models_are_unknown_if_idle_hosts_may_be_missing() -> None:
     fleet = join(Answers(servers=(server("vm1", "gpu1"),), hosts=(facts("gpu1", 0x81, 0x82), facts("gpu2", 0x81))))
     assert sums(grouped(fleet, "host")) == {"gpu1": (2, 1, 1)}
     assert sums(grouped(fleet, "model")) == {"k4200": (None, None, 1)}
-
-
-def test_devices_of_aliases_beyond_the_spec_are_no_gpus() -> None:
-    with_nics = replace(server("vm1", "gpu1"), devices={"k4200": 1, "nic": 2})
-    models = Models(aliases={"k4200": "NVIDIA Quadro K4200"})
-    fleet = join(Answers(servers=(with_nics, replace(with_nics, id="vm2", devices={"nic": 1})), models=models))
-    assert [(gpu.model, gpu.server and gpu.server.id) for gpu in fleet.gpus] == [("NVIDIA Quadro K4200", "vm1")]
-    assert {group.name: group.total for group in by_project(fleet)} == {"p1": 1}
