@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+MOST = 120.0  # seconds, also on a machine with little processor time
 NEEDED = "these tests need a real SSH server: apt-get install openssh-server openssh-client"
 
 
@@ -113,30 +116,60 @@ class Sshd:
         self.serve()
 
     def serve(self) -> None:
-        """Restart the server with the same configuration."""
-        config = self.directory / "sshd_config"
-        with (self.directory / "log").open("wb") as log:
-            self._process = subprocess.Popen([program("sshd"), "-D", "-e", "-f", str(config)], stderr=log)
-        deadline = time.monotonic() + 20
-        while True:
-            with socket.socket() as probe:
-                if probe.connect_ex((self.addresses[0], self.port)) == 0:
-                    return
-            assert self._process.poll() is None, (self.directory / "log").read_text()
-            assert time.monotonic() < deadline, "sshd does not answer"
+        """Restart the server with the same configuration.
+
+        Readiness is taken from its log: another process with the port would answer a connection too.
+        """
+        config, log = self.directory / "sshd_config", self.directory / "log"
+        with log.open("wb") as stream:
+            self._process = subprocess.Popen([program("sshd"), "-D", "-e", "-f", str(config)], stderr=stream)
+        deadline = time.monotonic() + MOST
+        while log.read_text().count("Server listening on ") < len(self.addresses):
+            assert self._process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, f"sshd does not listen: {log.read_text()}"
             time.sleep(0.05)
 
-    def sessions(self) -> list[int]:
-        """The processes of its connections."""
+    def freeze(self) -> list[int]:
+        """Stop the server, let its connections stand still, and return their processes.
+
+        A forked process still holds the listening socket until it gets processor time. It must not be stopped before:
+        the port would stay in use.
+        """
         assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)  # no new processes
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        listening = self._listening()
+        deadline = time.monotonic() + MOST
+        while any(listening & _sockets(int(process)) for process in children):
+            assert time.monotonic() < deadline, "a connection's process holds the listening socket"
+            time.sleep(0.05)
+        for process in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGSTOP)
+        os.kill(self._process.pid, signal.SIGCONT)
+        self.stop()
         return [int(process) for process in children]
+
+    def _listening(self) -> set[str]:
+        """The listening sockets, as ``/proc/PID/fd`` names them. Source: proc_net_tcp(5), state 0A."""
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        return {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and row[1].endswith(f":{self.port:04X}")}
 
     def stop(self) -> None:
         """Stop the server."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=MOST)
+
+
+def _sockets(process: int) -> set[str]:
+    """The open sockets of a process; none if it has ended."""
+    found = set()
+    with contextlib.suppress(FileNotFoundError):
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.add(str(descriptor.readlink()))
+    return found
 
 
 def user() -> str:

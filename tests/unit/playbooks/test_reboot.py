@@ -28,7 +28,7 @@ PLAY = """\
         reboot_command: {place}/shutdown -r 0
 """
 AWAY = 3.0  # seconds
-MOST = 90.0
+MOST = 240.0  # far more than a busy machine needs, and less than TCP takes to give up a connection
 
 
 class Host:
@@ -53,11 +53,7 @@ class Host:
             assert time.monotonic() < end
             time.sleep(0.05)
         time.sleep(self.lasts)
-        self.gone = self.sshd.sessions()
-        for process in self.gone:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGSTOP)
-        self.sshd.stop()
+        self.gone = self.sshd.freeze()
         time.sleep(AWAY)
         (self.place / "boot_id").write_text("two\n")
         self.sshd.serve()
@@ -87,6 +83,7 @@ def play(host: Host, timeout: int) -> subprocess.CompletedProcess[str]:
         "ansible_host": "127.0.0.1",
         "ansible_port": sshd.port,
         "ansible_user": user(),
+        "ansible_timeout": 60,
         "ansible_ssh_private_key_file": str(sshd.client_key),
         "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={place}/known_hosts",
     }
@@ -114,14 +111,14 @@ def test_a_host_that_comes_back_is_noticed_soon(host: Host, lasts: float) -> Non
     host.lasts = lasts
     rebooting = threading.Thread(target=host.reboot)
     rebooting.start()
-    process = play(host, timeout=50)
+    process = play(host, timeout=150)
     late = time.monotonic() - host.back
     rebooting.join()
     assert process.returncode == 0, process.stdout + process.stderr
     assert "changed=1" in process.stdout
     # Where the host goes at once, the connection may end before the machine that runs this test notices.
     assert host.gone or not lasts, "no connection of the boot before was left"
-    assert late < 45
+    assert late < 120
 
 
 def test_a_host_that_does_not_reboot_is_not_taken_for_rebooted(host: Host) -> None:
