@@ -321,3 +321,7 @@ class Code(enum.StrEnum):
     # What still fits
     GPUS_IN_FRAGMENTS = "GPU730"
     CAPACITY_UNCERTAIN = "GPU731"
+
+    # Out of service, and back
+    OUT_OF_SERVICE_ABSENT = "GPU755"
+    SERIAL_NUMBERS_UNKNOWN = "GPU756"

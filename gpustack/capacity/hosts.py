@@ -15,7 +15,7 @@ from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu, Source, State
 from gpustack.hostnames import key, short
 from gpustack.linux.drivers import is_passthrough_driver
-from gpustack.spec.assignment import assigned_gpus
+from gpustack.spec.assignment import service_of
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
 
@@ -164,7 +164,7 @@ class _View:
         if facts is None:
             return None
         present: Counter[tuple[frozenset[str], int | None]] = Counter()
-        for assigned in assigned_gpus(self.spec, facts):
+        for assigned in service_of(self.spec, facts).offered:
             main = assigned.gpu.main
             if is_passthrough_driver(main.driver):
                 present[self.aliases.of(main.vendor, main.product), main.numa_node] += 1

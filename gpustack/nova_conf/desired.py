@@ -2,7 +2,7 @@
 
 All decisions are derived from facts. ``device_type`` of an alias is the type under which Nova lists the hosts' cards.
 A device_spec uses vendor and product if every function with these ids on the host is available for passthrough, and
-addresses if the host reserves one. Companions (a GPU's audio or USB functions) are bound with the GPU but never
+addresses if the host reserves one, or if one is out of service. Companions (a GPU's audio or USB functions) are bound with the GPU but never
 listed: Nova passes through the main function alone.
 """
 
@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
-from gpustack.findings import Finding
+from gpustack.findings import Finding, finding
 from gpustack.nova_conf.coverage import proof
 from gpustack.nova_conf.packing import Advised, advised, requested
 from gpustack.nova_conf.preflight import doubts
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
-from gpustack.spec.assignment import Assigned, assigned_gpus
+from gpustack.spec.assignment import Assigned, Service, assigned_gpus, service_of
 from gpustack.spec.model import Model, Placement, Spec
 
 PCI_FILTER = "PciPassthroughFilter"
@@ -119,14 +120,15 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     """
     mode: Placement = spec.nova.placement if spec.nova else "off"
     ordered = sorted(hosts, key=lambda h: h.hostname)
-    of_host = {host.hostname: assigned_gpus(spec, host) for host in ordered}
-    assigned = [target for on_host in of_host.values() for target in on_host]
-    computes = {name: _entries(spec, on_host, mode, release) for name, on_host in of_host.items()}
-    counts = requested(spec, [Counter(spec.alias_of(t.model) for t in on_host) for on_host in of_host.values()])
+    assigned = [target for host in ordered for target in assigned_gpus(spec, host)]
+    of_host = {host.hostname: service_of(spec, host) for host in ordered}
+    computes = {name: _entries(spec, service, mode, release) for name, service in of_host.items()}
+    counts = requested(spec, [Counter(spec.alias_of(t.model) for t in service.offered) for service in of_host.values()])
     findings = list(doubts(spec, hosts, assigned, release, mode, counts))
     for host in ordered:
         entries = [entry.to_dict() for entry in computes[host.hostname]]
-        findings += proof(host, entries, of_host[host.hostname])
+        findings += proof(host, entries, of_host[host.hostname].offered)
+        findings += _absent(host, of_host[host.hostname])
     return DesiredConfig(
         release=release,
         placement=mode,
@@ -180,18 +182,24 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> t
     return tuple(lines)
 
 
-def _entries(
-    spec: Spec, targets: Sequence[Assigned], placement: Placement, release: Release
-) -> tuple[DeviceEntry, ...]:
-    """The device_spec of one host: by ids if all functions with these ids are assigned alike, else by address."""
+def _absent(host: Host, service: Service) -> Iterator[Finding]:
+    """GPUs out of service that the facts of the host do not show, so that nothing proves that they are left out."""
+    for entry in service.absent:
+        yield finding(Code.OUT_OF_SERVICE_ABSENT, place=f"{host.hostname} {entry.card}", host=host.hostname)
+    for entry in service.unknown:
+        yield finding(Code.SERIAL_NUMBERS_UNKNOWN, place=f"{host.hostname} {entry.card}", host=host.hostname)
+
+
+def _entries(spec: Spec, service: Service, placement: Placement, release: Release) -> tuple[DeviceEntry, ...]:
+    """The device_spec of one host: by ids if all functions with these ids are offered alike, else by address."""
     entries: list[DeviceEntry] = []
     for name, model in spec.models.items():
-        assigned = [t for t in targets if t.model == name]
+        assigned = [t for t in service.offered if t.model == name]
         if not assigned:
             continue
         ids = (model.match.vendor, model.match.product)
         with_ids = {f.address for f in assigned[0].host.pci if (f.vendor, f.product) == ids}
-        if with_ids == {t.gpu.main.address for t in assigned}:
+        if service.complete and with_ids == {t.gpu.main.address for t in assigned}:
             entries.append(_entry(model, None, placement, _managed(model, assigned[0], release)))
         else:
             entries += [_entry(model, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned]

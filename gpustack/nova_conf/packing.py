@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from gpustack.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Option, Release
-from gpustack.spec.assignment import assigned_gpus
+from gpustack.spec.assignment import service_of
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.requests import requests
 
@@ -99,7 +99,7 @@ def requested(spec: Spec, gpus: Collection[Mapping[str, int]] = ()) -> Requested
 
 def gpus_of(spec: Spec, hosts: Sequence[Host]) -> list[Mapping[str, int]]:
     """The number of GPUs by alias, for each host of a spec."""
-    return [Counter(spec.alias_of(target.model) for target in assigned_gpus(spec, host)) for host in hosts]
+    return [Counter(spec.alias_of(target.model) for target in service_of(spec, host).offered) for host in hosts]
 
 
 def _candidates(flavor: Mapping[str, int], host: Mapping[str, int]) -> int:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from gpustack.facts import variants
 from gpustack.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.facts.model import Function, Host
+from gpustack.hostnames import same
 from gpustack.linux.drivers import VFIO
 from gpustack.spec.card_model import model_of
 from gpustack.spec.hosts import models_for, options_for
-from gpustack.spec.model import NvSwitch, Spec
+from gpustack.spec.model import NvSwitch, OutOfService, Spec
 
 _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
 
@@ -70,6 +71,56 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
         for gpu, name in gpu_models
         if name is not None and name in models
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """The GPUs of a host that are assigned to passthrough, split by ``out_of_service`` of the spec.
+
+    :ivar offered: the GPUs that Nova offers.
+    :ivar withheld: the others, with their entries. They stay bound: an instance may still use them.
+    :ivar absent: entries that match no assigned GPU of the host.
+    :ivar unknown: entries by serial number, if the serial number of an assigned GPU is unknown.
+    """
+
+    offered: tuple[Assigned, ...] = ()
+    withheld: tuple[tuple[Assigned, OutOfService], ...] = ()
+    absent: tuple[OutOfService, ...] = ()
+    unknown: tuple[OutOfService, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all GPUs of the host are in service, so that their ids are enough to offer them.
+
+        An absent GPU may return to its slot: ids would offer it.
+        """
+        return not (self.withheld or self.absent or self.unknown)
+
+
+def service_of(spec: Spec, host: Host) -> Service:
+    """Split the assigned GPUs of a host into those that Nova offers, and those that are out of service."""
+    assigned = assigned_gpus(spec, host)
+    entries = [entry for entry in spec.out_of_service if same(entry.host, host.hostname)]
+    withheld = {target.address: entry for entry in reversed(entries) for target in assigned if _is(entry, target)}
+    unmatched = [entry for entry in entries if not any(_is(entry, target) for target in assigned)]
+    blind = any(_serial(target) is None for target in assigned)
+    return Service(
+        offered=tuple(target for target in assigned if target.address not in withheld),
+        withheld=tuple((target, withheld[target.address]) for target in assigned if target.address in withheld),
+        absent=tuple(entry for entry in unmatched if entry.address or not blind),
+        unknown=tuple(entry for entry in unmatched if entry.serial and blind),
+    )
+
+
+def _is(entry: OutOfService, target: Assigned) -> bool:
+    if entry.serial:
+        return _serial(target) == entry.serial
+    addresses = {f.address for f in target.gpu.functions} | set(target.gpu.main.virtual_functions)
+    return entry.address in addresses
+
+
+def _serial(target: Assigned) -> str | None:
+    return next((f.serial for f in target.gpu.functions if f.serial), None)
 
 
 def assigned_switches(spec: Spec, host: Host) -> tuple[Assigned, ...]:

@@ -6,6 +6,7 @@ schema reports them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,7 +19,8 @@ from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.card_model import disjoint, within
 from gpustack.spec.check_flavors import check_flavors
 from gpustack.spec.document import Document
-from gpustack.spec.model import Match
+from gpustack.spec.model import Match, OutOfService
+from gpustack.spec.patterns import HostPattern
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 
 MAX_MODELS_OF_A_CARD = 100
@@ -35,6 +37,7 @@ def check(document: Document) -> Iterator[Problem]:
     for name, match in matches.items():
         yield from _doubtful(document, ("models", name, "match"), match)
     yield from check_flavors(document, models, flavors)
+    yield from _out_of_service(document, hosts)
 
 
 def _mapping(data: object, key: str) -> Mapping[str, Any]:
@@ -109,6 +112,32 @@ def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Pro
                 )
                 break
         others.append(name)
+
+
+def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Problem]:
+    """An entry must name a host of the spec, and one GPU, which no other entry names."""
+    entries = document.data.get("out_of_service") if isinstance(document.data, dict) else None
+    patterns = list(_patterns(hosts))
+    named: set[tuple[str, str]] = set()
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        try:
+            card = OutOfService.model_validate(entry)
+        except ValidationError:
+            continue
+        path: Path = ("out_of_service", index)
+        if (card.address is None) == (card.serial is None):
+            yield document.problem(path, "expected either an address or a serial number")
+        if not any(pattern.matches(card.host) for pattern in patterns):
+            yield document.problem((*path, "host"), f"no pattern of hosts matches {quoted(card.host)}")
+        if (card.host, card.card) in named:
+            yield document.problem(path, f"{card.host} {card.card} is named twice")
+        named.add((card.host, card.card))
+
+
+def _patterns(hosts: Mapping[str, Any]) -> Iterator[HostPattern]:
+    for text in hosts:
+        with contextlib.suppress(ValueError, TypeError):
+            yield HostPattern.parse(text)
 
 
 def _distinguishable(match: Match, other: Match) -> bool:

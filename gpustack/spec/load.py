@@ -226,7 +226,7 @@ def _suggestion(document: Document, path: Path, node: expected.Node | None) -> s
         return None
     value, raw = _at(document.data, path), document.raw(path)
     text = value if isinstance(value, str) else raw
-    if text is None:
+    if not text:
         return None
     if node.get("type") == "boolean":
         return _TRUTH.get(text.lower())

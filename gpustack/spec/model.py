@@ -29,6 +29,10 @@ from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
 TRAIT_PATTERN = r"^[A-Za-z0-9_]{1,248}$"
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
+HOST_NAME_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$"
+SERIAL_PATTERN = r"^[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){7}$"
+REASON_PATTERN = r"^[^\x00-\x1f\x7f]{1,200}$"
+SINCE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
 # The part that an editor can check; HostPattern checks the ends of ranges.
 HOST_PATTERN = (
@@ -72,6 +76,27 @@ Trait = Annotated[
     str,
     StringConstraints(pattern=TRAIT_PATTERN),
     described(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200"),
+]
+HostName = Annotated[
+    str,
+    StringConstraints(pattern=HOST_NAME_PATTERN),
+    described(HOST_NAME_PATTERN, "the name of one host, without a pattern", "gpu-01.example.org"),
+]
+Serial = Annotated[
+    str,
+    StringConstraints(pattern=SERIAL_PATTERN),
+    AfterValidator(str.lower),
+    described(SERIAL_PATTERN, "a PCI serial number, as lspci prints it", "24-6e-96-ff-ff-0a-11-20"),
+]
+Reason = Annotated[
+    str,
+    StringConstraints(pattern=REASON_PATTERN),
+    described(REASON_PATTERN, "text of 1 to 200 characters in one line", "fatal AER errors"),
+]
+Since = Annotated[
+    str,
+    StringConstraints(pattern=SINCE_PATTERN),
+    described(SINCE_PATTERN, "a date in quotes, as YYYY-MM-DD", "2026-11-22"),
 ]
 ReleaseName = Annotated[
     str,
@@ -183,6 +208,31 @@ class HostEntry(SpecSection):
 _Entry = Annotated[HostEntry, BeforeValidator(_long_form, json_schema_input_type=_Names | HostEntry)]
 
 
+class OutOfService(SpecSection):
+    """A GPU that Nova does not offer, although its host passes its model through."""
+
+    host: HostName
+    """The host: its name in the inventory, without a pattern."""
+    address: Bdf | None = None
+    """The PCI address of the GPU. Give either `address` or `serial`."""
+    serial: Serial | None = None
+    """The PCI serial number of the GPU (`gpustack gpu show` prints it), which stays the same in another slot. Many cards have none, and only root can read it."""  # noqa: E501
+    reason: Reason
+    """Why the GPU is out of service."""
+    since: Since | None = None
+    """The date since which it is out of service, in quotes."""
+
+    @property
+    def card(self) -> str:
+        """The address, else the serial number."""
+        return self.address or f"serial number {self.serial}"
+
+    @property
+    def why(self) -> str:
+        """The reason, with the date if there is one."""
+        return f"{self.reason} (since {self.since})" if self.since else self.reason
+
+
 class Nova(SpecSection):
     """The Nova deployment of the hosts."""
 
@@ -209,6 +259,9 @@ class Spec(SpecSection):
     """The Nova deployment of the hosts; needed for its configuration and for flavors."""
     flavors: Mapping[FlavorName, Flavor] = {}
     """GPU flavors, by name; `{count}` in a name is replaced by the number of GPUs."""
+
+    out_of_service: tuple[OutOfService, ...] = ()
+    """GPUs that Nova does not offer: their host's `device_spec` lists the addresses of its other GPUs."""
 
     def alias_of(self, model: str) -> str:
         """The alias by which flavors request a model."""

@@ -116,6 +116,8 @@ def _section(path: str, node: Node, title: str) -> Iterator[str]:
         resolved = resolve(entry)
         if "properties" in resolved and not path.endswith("HOST."):
             yield from _section(f"{below}.", entry, f"`{below}`")
+        elif "properties" in resolve(entries := resolved.get("items", {})):
+            yield from _section(f"{below}.", entries, f"An entry of `{below}`")
         elif isinstance(free := resolved.get("additionalProperties"), dict):
             placeholder = key.removesuffix("s").upper()
             for mapping in free.get("anyOf", [free]):

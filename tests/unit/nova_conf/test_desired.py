@@ -228,3 +228,53 @@ def test_a_plain_driver_is_reported_where_a_variant_is_assigned():
     findings = wanted(spec(models), [variant_host()], release=release("2025.1")).findings
     (unbound,) = [f for f in findings if f.code == "GPU307"]
     assert "vfio-pci instead of nvgrace_gpu_vfio_pci" in unbound.message
+
+
+def outage(*entries: str, placement: str = "off") -> object:
+    model = '{a: {match: {vendor: "10de", product: "11b4"}, resource_class: CUSTOM_K, traits: [CUSTOM_T], alias: k}}'
+    listed = "".join(f"  - {{host: gpu01, reason: no reset, {entry}}}\n" for entry in entries)
+    text = f"version: 1\nmodels: {model}\nhosts: {{gpu01: [a]}}\nnova: {{release: flamingo, placement: {placement}}}\n"
+    return parse_spec(f"{text}out_of_service:\n{listed}" if entries else text, "spec")
+
+
+def test_addresses_without_the_gpu_out_of_service():
+    desired = wanted(
+        outage('address: "0000:88:00.0"', placement="schedule"), [host("k4200-prepared")], release=FLAMINGO
+    )
+    assert [entry.to_dict() for entry in desired.computes["gpu01"]] == [
+        {
+            "vendor_id": "10de",
+            "product_id": "11b4",
+            "address": "0000:84:00.0",
+            "resource_class": "CUSTOM_K",
+            "traits": "CUSTOM_T",
+        }
+    ]
+    specs = [DeviceSpec.parse(entry.to_dict()) for entry in desired.computes["gpu01"]]
+    assert offered(specs, host("k4200-prepared")) == {"0000:84:00.0"}
+    assert codes(desired) == []
+
+
+def test_a_host_without_a_gpu_in_service_keeps_the_alias():
+    desired = wanted(
+        outage('address: "0000:88:00.0"', 'address: "0000:84:00.0"'), [host("k4200-prepared")], release=FLAMINGO
+    )
+    assert desired.computes == {"gpu01": ()}
+    assert [alias.name for alias in desired.aliases] == ["k"]
+    assert errors(desired.findings) == []
+
+
+def test_a_card_that_is_absent_is_not_offered_when_it_returns():
+    """Ids would offer it: a failed card often returns after a reboot."""
+    present = raw("k4200-prepared")
+    without = {"pci": [f for f in present["pci"] if not f["address"].startswith("0000:88:00")]}
+    desired = wanted(outage('address: "0000:88:00.0"'), [host("k4200-prepared", **without)], release=FLAMINGO)
+    assert "GPU755" in codes(desired)
+    specs = [DeviceSpec.parse(entry.to_dict()) for entry in desired.computes["gpu01"]]
+    assert offered(specs, host("k4200-prepared")) == {"0000:84:00.0"}
+
+
+def test_an_unknown_serial_number_blocks_the_rendering():
+    serial = outage('serial: "12-34-56-78-9a-bc-de-02"')
+    desired = wanted(serial, [host("k4200-prepared")], release=FLAMINGO)
+    assert [f.code for f in errors(desired.findings)] == ["GPU756"]

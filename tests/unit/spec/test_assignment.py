@@ -15,7 +15,7 @@ from gpustack.host.decide.targets import choose
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, offered
-from gpustack.spec.assignment import assigned_gpus, assigned_switches
+from gpustack.spec.assignment import Service, assigned_gpus, assigned_switches, service_of
 from gpustack.spec.model import Spec
 
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
@@ -79,3 +79,36 @@ def test_switches_are_passed_through_unless_they_are_isolated(mode: str, count: 
     switches = assigned_switches(wished, facts)
     assert len(switches) == count
     assert all(switch.is_switch and switch.driver == "vfio-pci" for switch in switches)
+
+
+OUT = {"reason": "no reset"}
+
+
+def outage(name: str, *entries: dict[str, str]) -> Service:
+    facts = snapshot(name)
+    ids = {"k4200-prepared": IDS, "mi300x": {"vendor": "1002", "product": "74a1"}}[name]
+    out = [{"host": facts.hostname, **OUT, **entry} for entry in entries]
+    data = {"version": 1, "models": {"a": {"match": ids}}, "hosts": {"*": ["a"]}, "out_of_service": out}
+    return service_of(Spec.model_validate(data), facts)
+
+
+@pytest.mark.parametrize("address", ["0000:88:00.0", "0000:88:00.1"], ids=["the GPU", "its audio function"])
+def test_a_gpu_out_of_service_stays_assigned_and_is_not_offered(address: str) -> None:
+    service = outage("k4200-prepared", {"address": address})
+    assert [target.address for target in service.offered] == ["0000:84:00.0"]
+    assert [(target.address, entry.reason) for target, entry in service.withheld] == [("0000:88:00.0", "no reset")]
+    assert (service.complete, service.absent, service.unknown) == (False, (), ())
+
+
+def test_other_hosts_are_not_concerned() -> None:
+    assert outage("k4200-prepared", {"host": "gpu02", "address": "0000:88:00.0"}).complete
+    assert not outage("k4200-prepared", {"host": "GPU01", "address": "0000:88:00.0"}).complete
+
+
+def test_a_serial_number_finds_the_card_or_nothing() -> None:
+    service = outage("mi300x", {"serial": "12-34-56-78-9A-BC-DE-01"})
+    assert [target.address for target, _ in service.withheld] == ["0000:85:00.0"]
+    missing = outage("mi300x", {"serial": "12-34-56-78-9a-bc-de-02"})
+    assert (len(missing.offered), len(missing.absent), len(missing.unknown)) == (2, 1, 0)
+    blind = outage("k4200-prepared", {"serial": "12-34-56-78-9a-bc-de-02"})
+    assert (len(blind.absent), len(blind.unknown), blind.complete) == (0, 1, False)
