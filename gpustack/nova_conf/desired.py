@@ -2,8 +2,8 @@
 
 All decisions are derived from facts. ``device_type`` of an alias is the type under which Nova lists the hosts' cards.
 A device_spec uses vendor and product if every function with these ids on the host is available for passthrough, and
-addresses if the host reserves one, or if one is out of service. Companions (a GPU's audio or USB functions) are bound with the GPU but never
-listed: Nova passes through the main function alone.
+addresses if the host reserves one, or if one is out of service. Companions (a GPU's audio or USB functions) are bound
+with the GPU but never listed: Nova passes through the main function alone.
 """
 
 from __future__ import annotations
