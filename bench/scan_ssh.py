@@ -18,7 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from support.sshd import Sshd, free_port, user
+from gpustack_demo.embedded.process import free_port
+from support.sshd import Sshd, user
 
 HOSTS = 50
 JOBS = 32

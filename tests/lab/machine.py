@@ -6,7 +6,6 @@ import contextlib
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from gpustack_demo.embedded.process import free_port
 
 from . import monitor, topology
 from .errors import LabError, tail
@@ -88,7 +89,7 @@ class Machine:
             _run("qemu-img", "create", "-q", "-f", "qcow2", str(self._extra()), f"{self.extra_mebibytes}M")
         if self.moment is None and self.state is None:
             shutil.copyfile(FIRMWARE_VARIABLES, self._variables())
-        self.port = _free_port()
+        self.port = free_port()
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.image.host_key_public}\n")
         self._start(*(("-incoming", f"exec:zstd -dcq {shlex.quote(str(self.state / MEMORY))}") if self.state else ()))
         return self
@@ -309,13 +310,6 @@ class Machine:
 
     def _qemu_log(self) -> Path:
         return self.directory / "qemu.log"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _copy(path: Path, directory: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,10 @@ SCHEMAS = Path(__file__).parents[1] / "unit" / "cleanup" / "schemas"
 WITHOUT_REQUEST_IDS = (
     *("ocata", "pike", "queens", "rocky", "stein", "train", "ussuri", "victoria", "wallaby", "xena", "yoga"),
 )
+
+
+_DOWN = timedelta(hours=1)
+"""``service_down_time``: a slow server has time until the hosts that reported before are down."""
 
 
 @functools.cache
@@ -133,9 +138,11 @@ def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path
     filler = Filler(create(cell, dialect, "cell", release))
     leaks(filler)
     url = api.render_as_string(hide_password=False).replace("%", "%%")
-    (directory / "nova.conf").write_text(f"[api_database]\nconnection = {url}\n")
+    (directory / "nova.conf").write_text(
+        f"[DEFAULT]\nservice_down_time = {_DOWN.total_seconds():.0f}\n[api_database]\nconnection = {url}\n"
+    )
     before = filler.dump()
-    sources, selection = Sources.from_nova_conf([directory / "nova.conf"]), Selection()
+    sources, selection = Sources.from_nova_conf([directory / "nova.conf"]), Selection(service_down_time=_DOWN)
 
     cleanup_plan = plan.make(sources, selection)
 

@@ -7,11 +7,12 @@ import getpass
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from gpustack_demo.embedded.process import free_port
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 MOST = 120.0  # seconds, also on a machine with little processor time
@@ -31,13 +32,6 @@ def keygen(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
         [program("ssh-keygen"), "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", str(path)], check=True
     )
     return path
-
-
-def free_port() -> int:
-    """A currently free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass(kw_only=True)

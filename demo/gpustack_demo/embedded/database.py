@@ -27,7 +27,9 @@ KINDS = ("mariadb", "postgresql")
 # Debian has my_print_defaults, which mariadb-install-db runs, in a separate package.
 _NEEDED = {"mariadb": ("mariadbd", "mariadb-install-db", "my_print_defaults"), "postgresql": ("initdb", "postgres")}
 _PACKAGES = {"mariadb": "mariadb-server-core mariadb-client-core", "postgresql": "postgresql"}
-_SECONDS = 60.0
+_READY = {"mariadb": "ready for connections", "postgresql": "ready to accept connections"}
+"""A server logs this when it answers. Its port accepts connections earlier, but PostgreSQL refuses these sessions."""
+_SECONDS = 120.0
 _USER = "nova"
 
 
@@ -106,7 +108,7 @@ class DatabaseServer:
             *("mariadbd", "--no-defaults", f"--datadir={data}", "--socket=socket", "--bind-address=127.0.0.1"),
             *(f"--port={port}", f"--init-file={init}", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0"),
         ]
-        self._serve(server, directory, port)
+        self._serve(server, directory)
         self.url = f"mysql+pymysql://{_USER}:{password}@127.0.0.1:{port}/"
 
     def _postgresql(self, directory: Path, port: int) -> None:
@@ -118,7 +120,7 @@ class DatabaseServer:
         options = {"unix_socket_directories": "", "fsync": "off", "max_connections": 300}
         settings = [f"--{name}={value}" for name, value in options.items()]
         server = ["postgres", "-D", str(data), "-p", str(port), "--listen_addresses=127.0.0.1", *settings]
-        self._serve(server, directory, port)
+        self._serve(server, directory)
         self.url = f"postgresql+psycopg2://{_USER}:{password}@127.0.0.1:{port}/"
 
     def _run(self, command: Sequence[str]) -> None:
@@ -128,11 +130,11 @@ class DatabaseServer:
         if process.returncode:
             raise ServiceError(f"{command[0]} failed:\n{process.stdout[-2000:]}{process.stderr[-2000:]}")
 
-    def _serve(self, command: Sequence[str], directory: Path, port: int) -> None:
+    def _serve(self, command: Sequence[str], directory: Path) -> None:
         log, environment = directory / "log", self._environment()
         service = ServiceProcess(self._kind, self._as_account(command), log=log, environment=environment, cwd=Path("/"))
         self._exit.callback(service.stop)
-        service.wait_for_port(port, seconds=_SECONDS)
+        service.wait_for_text(_READY[self._kind], seconds=_SECONDS)
 
     def _as_account(self, command: Sequence[str]) -> list[str]:
         full = [shutil.which(command[0], path=_programs()) or command[0], *command[1:]]

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpustack.errors import GpustackError
 
 _TAIL_LINES = 30
 _STOP_SECONDS = 5.0
+_PAUSE = 0.05
+"""Seconds between two looks at a service that starts."""
+_LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT = 15_000
+_selected: set[int] = set()
 
 
 class ServiceError(GpustackError):
@@ -22,11 +28,19 @@ class ServiceError(GpustackError):
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is currently free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 that is currently free.
+
+    It lies below the ports that the kernel selects for connections and for port 0. One of these could be in use again
+    before its server starts, or between two starts.
+    """
+    end = max(int(_LOCAL_PORTS.read_text(encoding="utf-8").split()[0]), 2 * _FIRST_PORT)
+    while True:
+        port = secrets.choice(range(_FIRST_PORT, end))
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            if port not in _selected:
+                _selected.add(port)
+                return port
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
@@ -82,29 +96,39 @@ class ServiceProcess:
 
         :raises ServiceError: when the process ends first, or the time is over.
         """
-        deadline = time.monotonic() + seconds
-        while True:
-            self.check()
+
+        def accepts() -> bool:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
-            self._sleep_until(deadline, f"listen on port {port}")
+                return True
+            return False
+
+        self._wait(accepts, f"listen on port {port}", seconds)
 
     def wait_for_file(self, path: Path, *, seconds: float) -> None:
         """Wait until ``path`` exists (it must be created atomically).
 
         :raises ServiceError: when the process ends first, or the time is over.
         """
-        deadline = time.monotonic() + seconds
-        while not path.exists():
-            self.check()
-            self._sleep_until(deadline, "get ready")
+        self._wait(path.exists, "get ready", seconds)
 
-    def _sleep_until(self, deadline: float, action: str) -> None:
-        if time.monotonic() > deadline:
-            raise ServiceError(
-                f"{self.name} did not {action} in time; its log ends with:\n{tail(self.log)}", where=str(self.log)
-            )
-        time.sleep(0.05)
+    def wait_for_text(self, text: str, *, seconds: float) -> None:
+        """Wait until the process has printed ``text``.
+
+        :raises ServiceError: when the process ends first, or the time is over.
+        """
+        self._wait(lambda: text in self.log.read_text(encoding="utf-8", errors="replace"), "get ready", seconds)
+
+    def _wait(self, condition: Callable[[], bool], action: str, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            self.check()
+            if condition():
+                return
+            if time.monotonic() > deadline:
+                raise ServiceError(
+                    f"{self.name} did not {action} in time; its log ends with:\n{tail(self.log)}", where=str(self.log)
+                )
+            time.sleep(_PAUSE)
 
     def stop(self) -> None:
         """End the process group: with SIGTERM first, then with SIGKILL."""

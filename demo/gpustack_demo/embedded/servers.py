@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from openstack.compute.v2.server import Server
     from openstack.connection import Connection
 
-SECONDS = 60.0
+SECONDS = 120.0
 _PAUSE = 0.1
 """Seconds between two queries of a server."""
 
