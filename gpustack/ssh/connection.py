@@ -89,7 +89,8 @@ class Connections:
             self._keep(transport)
             known = self._known_hosts(target.known_hosts)
             _prefer(transport, known.key_types(target))
-            transport.banner_timeout = transport.auth_timeout = target.connect_timeout
+            # paramiko gives up sooner than this: a key exchange after 15 seconds, an authentication after 30.
+            transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = target.connect_timeout
             transport.start_client(timeout=target.connect_timeout)
             known.check(target, transport.get_remote_server_key())
             authenticate(transport, target)

@@ -11,11 +11,13 @@ from gpustack.facts.gather import gather
 from gpustack.ssh.config import SshOptions
 
 MANY = tuple(f"127.0.0.{n}" for n in range(1, 9))
+SECONDS = 120.0
+"""A time limit for hosts that answer, also on a machine with little processor time."""
 
 
 def read(name: str = "gpu01", **options: Any) -> dict[str, object]:
     """The facts of one host, or its error."""
-    gathered = gather([name], ssh=SshOptions(**options))
+    gathered = gather([name], ssh=SshOptions(**{"timeout": SECONDS, **options}))
     if gathered.failures:
         raise gathered.failures[0].error
     return gathered.raw[0]

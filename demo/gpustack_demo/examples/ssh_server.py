@@ -21,7 +21,7 @@ from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
 from gpustack.files import write_atomic
 
-_SECONDS = 60.0
+_SECONDS = 120.0
 
 
 class ExampleSshServer:
@@ -66,6 +66,7 @@ class ExampleSshServer:
 
     def _serve(self, connection: socket.socket) -> None:
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError), paramiko.Transport(connection) as transport:
+            transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = _SECONDS
             transport.add_server_key(self._host_key)
             session = _Session(self._user_key, self._roots)
             transport.start_server(server=session)

@@ -230,7 +230,7 @@ def test_over_ssh(tmp_path: Path, root: Path) -> None:
         keys = tmp_path / "ssh/authorized_keys"
         keys.write_text(f'command="{quote(sys.executable)} -I -S - --root {root}" ' + keys.read_text().split(" ", 1)[1])
         options = SshOptions(
-            identity=server.client_key, config=tmp_path / "config", known_hosts=tmp_path / "known", timeout=20
+            identity=server.client_key, config=tmp_path / "config", known_hosts=tmp_path / "known", timeout=120
         )
         with Hypervisors(ssh=options) as hypervisors:
             host_usage = hypervisors.ask("gpu1")

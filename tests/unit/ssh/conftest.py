@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.ssh_reading import MANY
+from support.ssh_reading import MANY, SECONDS
 from support.sshd import Sshd, keygen
 
 
@@ -35,7 +35,10 @@ def config(home, sshd):
         (home / ".ssh" / "known_hosts").write_text(sshd.known() if known is None else known)
         (home / ".ssh" / "config").write_text(
             "\n".join(
-                [*lines, "Host *", "HostName 127.0.0.1", f"Port {sshd.port}", f"IdentityFile {sshd.client_key}", ""]
+                [
+                    *(*lines, "Host *", "HostName 127.0.0.1", f"Port {sshd.port}", f"IdentityFile {sshd.client_key}"),
+                    *(f"ConnectTimeout {SECONDS:g}", ""),
+                ]
             )
         )
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
+import subprocess
 import sys
 import threading
 from shlex import quote
 
 import pytest
+from paramiko.packet import Packetizer
 
 from gpustack.cli.app import main
 from gpustack.errors import HostError
@@ -17,8 +20,9 @@ from gpustack.facts.collector import collect
 from gpustack.facts.gather import gather
 from gpustack.ssh import connection as ssh
 from gpustack.ssh.config import SshOptions
-from support.ssh_reading import MANY, read, refusal
-from support.sshd import free_port, program, user
+from support.ports import closed_port
+from support.ssh_reading import MANY, SECONDS, read, refusal
+from support.sshd import keygen, program, user
 
 
 def test_the_same_facts_as_on_the_host_itself(config):
@@ -44,13 +48,25 @@ def test_through_jump_hosts(config, sshd):
         assert read(name), name
 
 
-def test_many_hosts_share_one_connection_to_their_jump_host(config, sshd):
-    config("Host 127.*", "ProxyJump jump", "HostName %h", known=sshd.known(f"[127.0.0.*]:{sshd.port}"))
-    log = sshd.directory / "log"
-    before = log.read_text().count("Accepted publickey")
-    gathered = gather(MANY, ssh=SshOptions())
+def test_many_hosts_share_one_connection_to_their_jump_host(config, sshd, tmp_path):
+    key = sshd.allow(keygen(tmp_path / "key"))
+    fingerprint = subprocess.run(
+        [program("ssh-keygen"), "-lf", str(key)], capture_output=True, text=True, check=True
+    ).stdout.split()[1]
+    known = sshd.known(f"[127.0.0.*]:{sshd.port}")
+    config(
+        "Host *",
+        "IdentitiesOnly yes",
+        f"IdentityFile {key}",
+        "Host 127.*",
+        "ProxyJump jump",
+        "HostName %h",
+        known=known,
+    )
+    gathered = gather(MANY, ssh=SshOptions(timeout=SECONDS))
     assert gathered.failures == ()
-    assert log.read_text().count("Accepted publickey") - before == len(MANY) + 1
+    accepted = [line for line in (sshd.directory / "log").read_text().splitlines() if fingerprint in line]
+    assert len(accepted) == len(MANY) + 1
 
 
 def test_a_jump_host_with_an_unknown_key(config, sshd):
@@ -100,8 +116,9 @@ def test_a_proxy_command_that_leads_nowhere(command, expected, config, monkeypat
 
 
 def test_nothing_listens(config):
-    config("Host gpu01", f"Port {free_port()}")
-    message = refusal()
+    with closed_port() as port:
+        config("Host gpu01", f"Port {port}")
+        message = refusal()
     assert "can't be reached: Connection refused (127.0.0.1 port" in message
 
 
@@ -142,7 +159,7 @@ def test_messages_that_are_no_ssh_fail_their_host_only(message, config):
 
     def answer():
         connection, _ = server.accept()
-        with connection:
+        with connection, contextlib.suppress(ConnectionError):  # closed before everything sent was read
             connection.sendall(b"SSH-2.0-x\r\n" + packet)
             while connection.recv(4096):
                 pass
@@ -151,10 +168,17 @@ def test_messages_that_are_no_ssh_fail_their_host_only(message, config):
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         config("Host evil", f"Port {server.getsockname()[1]}")
-        gathered = gather(["evil", "gpu01"], ssh=SshOptions(user=user(), timeout=20))
+        gathered = gather(["evil", "gpu01"], ssh=SshOptions(user=user(), timeout=SECONDS))
         thread.join()
     assert [host.hostname for host in gathered.hosts] == ["gpu01"]
     assert "no SSH connection" in str(gathered.failures[0].error)
+
+
+def test_the_users_time_limit_is_also_that_of_the_key_exchange(config, monkeypatch):
+    limits = []
+    monkeypatch.setattr(Packetizer, "start_handshake", lambda _, seconds: limits.append(seconds))
+    assert read()
+    assert limits == [SECONDS]
 
 
 def test_a_host_that_never_answers(config):
@@ -164,11 +188,11 @@ def test_a_host_that_never_answers(config):
 
 
 def test_many_hosts_and_a_dead_one(config, sshd, capsys, tmp_path):
-    config(
-        "Host dead", f"Port {free_port()}", "Host 127.*", "HostName %h", known=sshd.known(f"[127.0.0.*]:{sshd.port}")
-    )
-    saved = tmp_path / "fleet.json"
-    code = main(["scan", "127.0.0.[1:4]", "dead", "127.0.0.[5:8]", "--save", str(saved), "-f", "json"])
+    saved, known = tmp_path / "fleet.json", sshd.known(f"[127.0.0.*]:{sshd.port}")
+    hosts = ["127.0.0.[1:4]", "dead", "127.0.0.[5:8]"]
+    with closed_port() as port:
+        config("Host dead", f"Port {port}", "Host 127.*", "HostName %h", known=known)
+        code = main(["scan", *hosts, "--timeout", f"{SECONDS:g}", "--save", str(saved), "-f", "json"])
     out, err = capsys.readouterr()
     assert code == 12
     json.loads(out)
@@ -179,21 +203,22 @@ def test_many_hosts_and_a_dead_one(config, sshd, capsys, tmp_path):
 
 
 def test_a_single_dead_host_is_its_own_error(config, capsys):
-    config("Host dead", f"Port {free_port()}")
-    assert main(["scan", "dead"]) == 12
+    with closed_port() as port:
+        config("Host dead", f"Port {port}")
+        assert main(["scan", "dead"]) == 12
     assert capsys.readouterr().err.startswith("gpustack: dead: can't be reached: Connection refused")
 
 
 def test_each_host_is_reported_when_it_is_done(config, sshd):
     config("Host 127.*", "HostName %h", known=sshd.known(f"[127.0.0.*]:{sshd.port}"))
     reported = []
-    gather(MANY[:3], ssh=SshOptions(), jobs=2, reported=reported.append)
+    gather(MANY[:3], ssh=SshOptions(timeout=SECONDS), jobs=2, reported=reported.append)
     assert sorted(reported) == list(MANY[:3])
 
 
 def test_giving_up_closes_the_connections(forced):
-    forced('command="cat >/dev/null; sleep 60"')
-    connections = ssh.Connections(SshOptions())
+    forced('command="cat >/dev/null; sleep 90"')
+    connections = ssh.Connections(SshOptions(timeout=SECONDS))
     errors = []
 
     def wait():
@@ -206,5 +231,5 @@ def test_giving_up_closes_the_connections(forced):
     while not connections._open:
         assert thread.is_alive()
     connections.close()
-    thread.join(timeout=120)
+    thread.join(timeout=SECONDS / 2)
     assert len(errors) == 1
