@@ -36,7 +36,7 @@ class Judge:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=120)
         self._process.stdout.close()
 
     def asked(self, files: Iterable[Path], host: Host | None = None) -> dict[str, Any]:

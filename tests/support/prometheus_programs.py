@@ -29,7 +29,7 @@ def promtool(*arguments: str | Path, text: str = "") -> subprocess.CompletedProc
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

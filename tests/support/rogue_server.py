@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+_SECONDS = 120.0
 _OK = b"\x00\x00\x00\x02\x00\x00\x00"
 # 10, version, thread, 8 bytes of salt, capabilities without TLS, charset, status, more capabilities, rest of the salt
 _GREETING = (
@@ -29,7 +30,7 @@ class Rogue:
 
     def serve(self, listener: socket.socket) -> None:
         with listener.accept()[0] as connection:
-            connection.settimeout(5)
+            connection.settimeout(_SECONDS)
             try:
                 self._talk(connection)
             except (OSError, EOFError):
@@ -58,12 +59,12 @@ def rogue_server(answer: bytes) -> Iterator[Rogue]:
     """A rogue server on loopback that accepts one connection."""
     rogue = Rogue(answer=answer)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(5)
+        listener.settimeout(_SECONDS)
         rogue.port = listener.getsockname()[1]
         thread = threading.Thread(target=rogue.serve, args=(listener,), daemon=True)
         thread.start()
         yield rogue
-        thread.join(5)
+        thread.join(_SECONDS)
 
 
 def _packet(body: bytes, number: int) -> bytes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
-import threading
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from gpustack.fleet.metrics import Round, families
 from gpustack.fleet.model import Source
 from gpustack.fleet.placement import Consumer
 from gpustack.prometheus import Page
+from gpustack_demo.embedded.process import free_port
 from support.cellfile import CellFile
 from support.fleet_answers import device, server
 from support.prometheus_programs import program, promtool
@@ -133,15 +134,14 @@ def test_the_page_lists_all_metrics_and_alerts(published: list[Metric]) -> None:
 
 
 @pytest.fixture(scope="module")
-def prometheus(published: list[Metric], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Prometheus that scrapes these metrics."""
+def prometheus(published: list[Metric], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes these metrics."""
     page = Page(published)
     place = tmp_path_factory.mktemp("prometheus")
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
+    port = free_port()
     exporter = f"127.0.0.1:{page.serve('127.0.0.1', 0)}"
     configuration = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": "2s", "scrape_timeout": "2s", "evaluation_interval": "1s"},
         "rule_files": [str(ALERTS)],
         "scrape_configs": [{"job_name": "gpustack", "static_configs": [{"targets": [exporter]}]}],
     }
@@ -154,49 +154,60 @@ def prometheus(published: list[Metric], tmp_path_factory: pytest.TempPathFactory
     ]
     with (place / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
-            address = f"http://127.0.0.1:{port}"
-            pause = threading.Event()
-            for _attempt in range(300):
+            started = Prometheus(f"http://127.0.0.1:{port}")
+            deadline = time.monotonic() + 180
+            while not started.scraped():
                 assert process.poll() is None, (place / "log").read_text()
-                try:
-                    if query(address, "gpustack_collect_success"):
-                        break
-                except OSError:  # not started yet
-                    pass
-                pause.wait(0.1)
-            else:
-                raise AssertionError((place / "log").read_text())
-            yield address
+                assert time.monotonic() < deadline, (place / "log").read_text()
+                time.sleep(0.1)
+            yield started
         finally:
             process.terminate()
 
 
-def get(address: str) -> Any:
-    with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - of this test
-        return json.load(answer)["data"]
+@dataclass
+class Prometheus:
+    """A running Prometheus. Queries are for the time of one successful scrape: a later scrape may fail.
+
+    :ivar time: the time of the scrape, as Prometheus writes it; empty for now.
+    """
+
+    address: str
+    time: str = ""
+
+    def query(self, expression: str) -> list[Any]:
+        """The series that an expression results in."""
+        parameters = {"query": expression, **({"time": self.time} if self.time else {})}
+        address = f"{self.address}/api/v1/query?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(address, timeout=120) as answer:  # noqa: S310 - of this test
+            result: list[Any] = json.load(answer)["data"]["result"]
+        return result
+
+    def scraped(self) -> bool:
+        """Whether a scrape was successful; sets the time of queries."""
+        try:
+            series = self.query("timestamp(gpustack_collect_success)")
+        except OSError:  # not started yet
+            return False
+        self.time = series[0]["value"][1] if series else ""
+        return bool(series)
 
 
-def query(address: str, expression: str) -> list[Any]:
-    """The series that an expression results in."""
-    result: list[Any] = get(f"{address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}")["result"]
-    return result
-
-
-def test_a_real_prometheus_scrapes_every_sample(prometheus: str, published: list[Metric]) -> None:
-    (target,) = get(f"{prometheus}/api/v1/targets")["activeTargets"]
-    assert (target["health"], target["lastError"]) == ("up", "")
-    (count,) = query(prometheus, 'count({__name__=~"gpustack_.+"})')
+def test_a_real_prometheus_scrapes_every_sample(prometheus: Prometheus, published: list[Metric]) -> None:
+    (up,) = prometheus.query("up")
+    assert up["value"][1] == "1"
+    (count,) = prometheus.query('count({__name__=~"gpustack_.+"})')
     assert int(count["value"][1]) == sum(len(metric.samples) for metric in published)
 
 
-def test_every_panel_of_the_dashboard_has_data(prometheus: str) -> None:
+def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus) -> None:
     expressions = {of["expr"].replace("$hostname", ".*").replace("$model", ".*") for of in TARGETS}
     assert not [expression for expression in expressions if "$" in expression]
-    assert [expression for expression in expressions if not query(prometheus, expression)] == []
+    assert [expression for expression in expressions if not prometheus.query(expression)] == []
 
 
-def test_projects_have_names_in_the_dashboard(prometheus: str) -> None:
+def test_projects_have_names_in_the_dashboard(prometheus: Prometheus) -> None:
     (expression,) = (of["expr"] for of in TARGETS if "gpustack_tenant_info" in of["expr"])
-    (series,) = query(prometheus, expression.replace("$model", ".*"))
+    (series,) = prometheus.query(expression.replace("$model", ".*"))
     assert series["metric"] == {"tenant": "research", "tenant_id": "p1"}
     assert series["value"][1] == "1"

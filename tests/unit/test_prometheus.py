@@ -56,7 +56,7 @@ def test_scrapes_get_the_metrics_published_last() -> None:
     address = f"http://127.0.0.1:{page.serve('127.0.0.1', 0)}/metrics"
 
     def scrape() -> str:
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=120) as answer:
             text: str = answer.read().decode()
         return text
 

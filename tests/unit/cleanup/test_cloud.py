@@ -66,22 +66,25 @@ def silent() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def signed_in(port: int) -> dict[str, object]:
-    """An entry of clouds.yaml for which nobody is asked to sign in."""
+def signed_in(port: int, seconds: int = 120) -> dict[str, object]:
+    """An entry of clouds.yaml for which nobody is asked to sign in.
+
+    :param seconds: the time limit of a request.
+    """
     url = f"http://127.0.0.1:{port}"
-    return {"auth_type": "none", "endpoint": url, "placement_endpoint_override": url, "api_timeout": 1}
+    return {"auth_type": "none", "endpoint": url, "placement_endpoint_override": url, "api_timeout": seconds}
 
 
 def by_password(port: int) -> dict[str, object]:
     auth = {"auth_url": f"http://127.0.0.1:{port}/v3", "username": "admin", "password": SECRET, "project_name": "p"}
-    return {"auth": {**auth, "user_domain_name": "d", "project_domain_name": "d"}, "api_timeout": 1}
+    return {"auth": {**auth, "user_domain_name": "d", "project_domain_name": "d"}, "api_timeout": 120}
 
 
 CLOUDS = {
     "no Keystone": (lambda: contextlib.nullcontext(1), by_password, "can't be asked"),
     "a Keystone that refuses": (lambda: answering(200), by_password, "401"),
     "a Placement that forbids it": (lambda: answering(403), signed_in, "HTTP 403"),
-    "a Placement that says nothing": (silent, signed_in, "can't be asked"),
+    "a Placement that says nothing": (silent, lambda port: signed_in(port, seconds=1), "can't be asked"),
 }
 
 
@@ -97,7 +100,7 @@ def gpustack(directory: Path, action: str, *more: str) -> subprocess.CompletedPr
     command = [sys.executable, "-m", "gpustack", "--debug", "cleanup", action]
     return subprocess.run(
         [*command, "--config-file", str(directory / "nova.conf"), *more],
-        timeout=100,
+        timeout=300,
         env={**os.environ, "OS_CLIENT_CONFIG_FILE": str(directory / "clouds.json")},
         capture_output=True,
         text=True,

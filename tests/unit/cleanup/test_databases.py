@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -145,10 +144,8 @@ def test_a_server_that_stays_silent_is_given_up(scheme: str, monkeypatch: pytest
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         database = databases.database("cell1", f"{scheme}://nova:x@127.0.0.1:{port}/nova")
-        before = time.monotonic()
         with pytest.raises(DatabaseError, match=r"timed out|timeout expired"), databases.snapshot(database):
             pass
-    assert time.monotonic() - before < 30
 
 
 def test_the_urls_own_time_limits_are_kept() -> None:

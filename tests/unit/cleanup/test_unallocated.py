@@ -113,12 +113,15 @@ def test_functions_of_one_card(
 
 
 class Many:
-    """Placement with many devices, which answers slowly."""
+    """Placement with many devices, which answers slowly.
 
-    def __init__(self, count: int, **status: int) -> None:
-        self.count, self.status = count, status
+    :param together: so many requests at a time must come before it answers the first one.
+    """
+
+    def __init__(self, count: int, together: int = 1, **status: int) -> None:
+        self.count, self.together, self.status = count, together, status
         self.busy = self.most = 0
-        self.lock = threading.Lock()
+        self.changed = threading.Condition()
         self.placement = self
 
     def get(self, path: str, **_more: object) -> SimpleNamespace:
@@ -128,18 +131,20 @@ class Many:
                 for number in range(self.count)
             ]
             return SimpleNamespace(status_code=200, json=lambda: {"resource_providers": listed})
-        with self.lock:
+        with self.changed:
             self.busy += 1
             self.most = max(self.most, self.busy)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.most >= self.together, 120)
         time.sleep(0.01)
-        with self.lock:
+        with self.changed:
             self.busy -= 1
         status = self.status.get(path.split("/")[2], 200)
         return SimpleNamespace(status_code=status, json=lambda: {"allocations": {"vm": {"resources": {CLASS: 1}}}})
 
 
 def test_many_providers_are_asked_at_a_time_and_not_too_many() -> None:
-    cloud: Any = Many(40)
+    cloud: Any = Many(40, together=2)
     assert [provider.uuid for provider in placement.providers(cloud)] == [f"p{number}" for number in range(40)]
     assert 2 <= cloud.most <= 8
 

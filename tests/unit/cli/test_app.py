@@ -25,7 +25,7 @@ def test_start_up_loads_nothing_heavy(argument):
         f"print(*sorted(set(sys.modules) & {set(HEAVY)!r}), file=sys.stderr); sys.exit(code)"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", script, argument], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script, argument], capture_output=True, text=True, check=True, timeout=180
     )
     assert ran.stdout
     assert ran.stderr.strip() == ""
@@ -180,7 +180,7 @@ def test_a_reader_that_goes_away_is_no_traceback(snapshots):
         "-f",
         "json",
     ]
-    ran = subprocess.run(argv, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    ran = subprocess.run(argv, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=180)
     os.close(writing)
     assert (ran.returncode, ran.stderr) == (141, "")
 

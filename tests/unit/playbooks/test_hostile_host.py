@@ -58,7 +58,7 @@ def test_a_hostile_answer_fails_its_own_host_only(place: Place, answer: str) -> 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert "Traceback" not in process.stderr
     hosts = {result["host"]: result for result in json.loads(process.stdout)}

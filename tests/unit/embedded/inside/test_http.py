@@ -4,6 +4,7 @@ import contextlib
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from gpustack_demo.embedded.inside.http import App, one_writer
 REQUESTS = 16
 
 
-def counting(path: Path) -> App:
-    """A service that does as oslo.db does: a transaction reads first, and then writes."""
+def counting(path: Path, between: Callable[[], object]) -> App:
+    """A service that does as oslo.db does: a transaction reads first, and then writes.
+
+    :param between: called between reading and writing.
+    """
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("CREATE TABLE counter (n INTEGER)")
@@ -25,7 +29,7 @@ def counting(path: Path) -> App:
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
             database.execute("BEGIN")
             (count,) = database.execute("SELECT n FROM counter").fetchone()
-            time.sleep(0.01)
+            between()
             if environ["REQUEST_METHOD"] != "GET":
                 database.execute("UPDATE counter SET n = ?", (count + 1,))
             database.execute("COMMIT")
@@ -34,21 +38,21 @@ def counting(path: Path) -> App:
     return app
 
 
-def requested(app: App, method: str) -> None:
+def requested(app: App, count: int = REQUESTS) -> None:
     with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(lambda _: app({"REQUEST_METHOD": method}, None), range(REQUESTS)))
+        list(pool.map(lambda _: app({"REQUEST_METHOD": "POST"}, None), range(count)))
 
 
 def test_writers_wait_for_each_other(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError, match="locked"):
-        requested(counting(tmp_path / "alone.sqlite"), "POST")
-    app = counting(tmp_path / "together.sqlite")
-    requested(one_writer(app), "POST")
+        requested(counting(tmp_path / "alone.sqlite", threading.Barrier(2, timeout=120).wait), count=2)
+    app = counting(tmp_path / "together.sqlite", lambda: time.sleep(0.01))
+    requested(one_writer(app))
     assert app({"REQUEST_METHOD": "GET"}, None) == [str(REQUESTS).encode()]
 
 
 def test_readers_do_not() -> None:
-    together = threading.Barrier(2, timeout=30)
+    together = threading.Barrier(2, timeout=120)
 
     def app(environ, start_response):
         together.wait()
