@@ -72,7 +72,12 @@ class FleetCommand(OpenStackCommand):
             help="nova.conf of nova-api, or its directory: also read the rows of all cells in the databases, which show"
             " each GPU without PCI in Placement; can be repeated",
         )
-        group.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind aliases")
+        group.add_argument(
+            "--spec",
+            type=Path,
+            metavar="SPEC",
+            help="the spec, for the models behind aliases, and for GPUs out of service",
+        )
         return parser
 
     def read(self, parsed_args: argparse.Namespace, detail: Detail, only: frozenset[str] = frozenset()) -> Fleet:
@@ -119,10 +124,12 @@ def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
     from gpustack.fleet.read import Given
     from gpustack.spec.load import load_spec
 
+    spec = load_spec(parsed_args.spec) if parsed_args.spec else None
     return Given(
         only=only,
         hosts=load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else (),
-        models=models_of(load_spec(parsed_args.spec)) if parsed_args.spec else Models(),
+        models=models_of(spec) if spec else Models(),
+        out_of_service=spec.out_of_service if spec else (),
     )
 
 

@@ -9,6 +9,7 @@ from gpustack.facts.model import Host
 from gpustack.fleet.cards import Models
 from gpustack.fleet.model import Gap, Server
 from gpustack.fleet.placement import Consumer, Device
+from gpustack.spec.model import OutOfService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,7 @@ class Answers:
     :ivar rows: the rows of all cells that could be read.
     :ivar verdicts: what clean-up finds wrong with the rows.
     :ivar hosts: the facts of hosts.
+    :ivar out_of_service: the GPUs that the spec lists as out of service.
     :ivar deleted: projects that Keystone does not have any more.
     """
 
@@ -77,4 +79,5 @@ class Answers:
     projects: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, str] = field(default_factory=dict)
     deleted: frozenset[str] = frozenset()
+    out_of_service: tuple[OutOfService, ...] = ()
     gaps: tuple[Gap, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from gpustack.cleanup.classes import label
@@ -19,6 +19,7 @@ from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts
 from gpustack.hostnames import key
 from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.spec.out_of_service import entry_of
 from gpustack.text import listed as names
 
 _STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}
@@ -30,7 +31,10 @@ def join(answers: Answers) -> Fleet:
     index = Index(answers)
     listed = [*_of_rows(index), *_of_devices(index)]
     listed += _shares(index, {key(gpu.node) for gpu in listed})
-    listed += (absent := list(_not_offered(index, listed)))
+    withheld = list(_not_offered(index, listed))
+    absent = {gpu.place for gpu in withheld}
+    listed += withheld
+    listed = [_with_reason(index, gpu) for gpu in listed]
     found = list(disagreements(index))
     broken = {(key(entry.node), entry.address) for entry in found if entry.breaks and entry.address}
     listed = [
@@ -46,7 +50,8 @@ def join(answers: Answers) -> Fleet:
         users=answers.users,
         findings=(
             *(entry.finding for entry in found),
-            *(finding(Code.GPU_NOT_OFFERED, place=gpu.place, klass=label("O"), host=gpu.host) for gpu in absent),
+            *_unoffered(gpu for gpu in listed if gpu.place in absent),
+            *_still_offered(listed),
             *_deleted_projects(listed, answers),
         ),
         partial=answers.gaps,
@@ -54,6 +59,31 @@ def join(answers: Answers) -> Fleet:
         located=(answers.rows is not None or answers.devices is not None) and all(gpu.address for gpu in listed),
     )
     return replace(fleet, counts=host_counts(fleet.gpus, index))
+
+
+def _with_reason(index: Index, gpu: Gpu) -> Gpu:
+    function = index.function(gpu.node, gpu.address)
+    serial = function.serial if function else None
+    entry = entry_of(index.answers.out_of_service, {gpu.host, gpu.node}, gpu.address, serial) if gpu.address else None
+    return replace(gpu, out_of_service=entry.why) if entry else gpu
+
+
+def _unoffered(absent: Iterable[Gpu]) -> Iterator[Finding]:
+    for gpu in absent:
+        if not gpu.out_of_service:
+            yield finding(Code.GPU_NOT_OFFERED, place=gpu.place, klass=label("O"), host=gpu.host)
+
+
+def _still_offered(listed: Iterable[Gpu]) -> Iterator[Finding]:
+    for gpu in listed:
+        if gpu.out_of_service and gpu.free:
+            yield finding(
+                Code.OUT_OF_SERVICE_OFFERED,
+                place=gpu.place,
+                reason=gpu.out_of_service,
+                host=gpu.host,
+                address=gpu.address,
+            )
 
 
 def _first(gpu: Gpu) -> str:

@@ -18,6 +18,7 @@ from gpustack.fleet.model import Gap, Server, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.requests import Progress, each, silent
 from gpustack.hostnames import key
+from gpustack.spec.model import OutOfService
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -48,11 +49,13 @@ class Given:
 
     :ivar hosts: the hosts of a snapshot.
     :ivar models: the models of a spec.
+    :ivar out_of_service: the GPUs that it lists as out of service.
     :ivar only: the names of the hosts whose holders are asked for; empty for all.
     """
 
     hosts: tuple[Host, ...] = ()
     models: Models = field(default_factory=Models)
+    out_of_service: tuple[OutOfService, ...] = ()
     only: frozenset[str] = frozenset()
 
 
@@ -85,6 +88,7 @@ def read(
         devices=devices,
         hosts=given.hosts,
         models=given.models,
+        out_of_service=given.out_of_service,
         gaps=tuple(gaps),
     )
     match detail:
@@ -109,6 +113,7 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
         verdicts=known.verdicts,
         hosts=given.hosts,
         models=given.models,
+        out_of_service=given.out_of_service,
         gaps=known.gaps,
     )
     try:

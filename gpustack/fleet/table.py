@@ -24,7 +24,18 @@ LONG = {**COLUMNS, "status": "Status", "numa_node": "NUMA", "units": "Units", "u
 FIELDS = (
     *("host", "node", "cell", "address", "model", "vendor_id", "product_id", "resource_class", "state", "server"),
     *("server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since", "holders"),
-    *("units", "used", "reserved", "dev_type", "numa_node", "iommu_group", "link", "provider", "sources"),
+    *(
+        "units",
+        "used",
+        "reserved",
+        "dev_type",
+        "numa_node",
+        "iommu_group",
+        "link",
+        "provider",
+        "out_of_service",
+        "sources",
+    ),
 )
 """All columns: the keys of :func:`describe`, in its order."""
 GROUP_COLUMNS = ("GPUs", "Free", "Claimed", "Allocated", "Reserved", "Unavailable", "Inconsistent", "Instances")
@@ -62,6 +73,7 @@ def describe(fleet: Fleet, gpu: Gpu) -> dict[str, object]:
         "iommu_group": gpu.iommu_group,
         "link": gpu.link or None,
         "provider": gpu.provider or None,
+        "out_of_service": gpu.out_of_service or None,
         "sources": [source.value for source in gpu.sources],
     }
 
@@ -98,7 +110,8 @@ def text(fleet: Fleet, gpu: Gpu, key: str) -> str:
             return _joined([_when(holder.server.since) for holder in holders if holder.server])
         case "state":
             part = f" ({gpu.used} of {gpu.units})" if gpu.units > 1 else ""
-            return f"{gpu.state.value}{part}" + (", reserved" if gpu.reserved and gpu.used else "")
+            reserved = ", reserved" if gpu.reserved and gpu.used else ""
+            return f"{gpu.state.value}{part}{reserved}" + (f": {gpu.out_of_service}" if gpu.out_of_service else "")
         case "sources":
             return _joined([source.value for source in gpu.sources])
     value = describe(fleet, gpu)[key]

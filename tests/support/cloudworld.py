@@ -92,6 +92,11 @@ class World:
         self.guests.append(server)
         return server
 
+    def drop(self, server: Server) -> None:
+        """Delete a guest."""
+        servers.delete(self.api, server)
+        self.guests.remove(next(guest for guest in self.guests if guest.id == server.id))
+
     def die(self, host: str) -> None:
         """Power off the host, and set its service to forced_down."""
         self.nova.control.power_off_host(host)
@@ -385,10 +390,8 @@ class World:
             self.state(server, "stop", "SHUTOFF")
             self.state(server, "start", "ACTIVE")
             self.exclusive()
-            servers.delete(self.api, server)
-            self.guests.remove(next(instance for instance in self.guests if instance.id == server.id))
-        servers.delete(self.api, new)
-        self.guests.remove(new)
+            self.drop(server)
+        self.drop(new)
         for host, runs in self.nova.control.hosts().items():
             if runs and host in self.used:
                 self.nova.control.periodic(host)

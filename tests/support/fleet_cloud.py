@@ -44,6 +44,14 @@ class _Proxy:
             raise answer
         return Response(*answer)
 
+    def put(self, path: str, json: Any, microversion: str | None = None) -> Response:
+        self.cloud.requests.append(f"{self.service} PUT {path}")
+        self.cloud.written.append(json)
+        answer = self.cloud.answer(self.service, f"PUT {path}")
+        if isinstance(answer, Exception):
+            raise answer
+        return Response(*answer)
+
     def get_endpoint_data(self) -> _EndpointData:
         return _EndpointData()
 
@@ -52,11 +60,13 @@ class _Proxy:
 class StandIn:
     """The cloud. A path without an answer is not found.
 
-    :ivar answers: by service and the beginning of the path; the longest beginning counts.
+    :ivar answers: by service and the beginning of the path, after ``PUT`` for writing; the longest beginning counts.
+    :ivar written: the bodies of all writes.
     """
 
     answers: dict[str, Answer | Callable[[str], Answer]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    written: list[Any] = field(default_factory=list)
 
     def answer(self, service: str, path: str) -> Answer:
         line = f"{service} {path}"

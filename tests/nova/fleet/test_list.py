@@ -23,6 +23,7 @@ from support.cloudworld import World
 from support.fleet_answers import facts
 from support.fleet_runs import changed, counted, execute, listed, questions, run, states
 from support.metric_samples import labels, samples
+from support.outage_runs import Outage
 from support.page import Page
 from support.prometheus_programs import check_metrics
 
@@ -263,6 +264,111 @@ def test_without_placement_hosts_and_with_the_databases_gpus(world: World) -> No
     found = listed(world, "--config-file", str(world.nova.nova_conf), "--instance", server.name)[0]
     assert [gpu["state"] for gpu in found] == ["claimed"]
     world.sql("UPDATE pci_devices SET status = 'allocated' WHERE instance_uuid = :vm", vm=server.id)
+
+
+def out_and_back(world: World, release: str, directory: Path) -> None:
+    """A GPU leaves service under an instance, and comes back."""
+    (host,) = world.hosts(1)
+    desk = Outage(world, host, release, directory)
+    server = world.boot(host)
+    (sick,) = world.nova.control.hostdevs(server.id)[host]
+    sound = SECOND if sick == FIRST else FIRST
+    plan = desk.plan("disable", sick)
+    assert [operation["kind"] for operation in plan["operations"]] == ["set_inventory"]
+    assert {finding["code"] for finding in plan["findings"]} == {"GPU757", "GPU758"}
+    assert not any(gpu["reserved"] for gpu in listed(world)[0])  # a dry run
+
+    ran = desk.gpu("disable", sick, "--yes")
+    assert ran.code == 0, ran
+    assert f"{server.name} ({server.id}, ACTIVE) has the GPU" in ran.err
+    assert {gpu["address"]: gpu["reserved"] for gpu in listed(world)[0]} == {sick: True, sound: False}
+    assert desk.plan("disable", sick)["operations"] == []
+    world.nova.control.periodic(host)
+    server = world.state(server, "reboot", "ACTIVE")
+    assert world.nova.control.hostdevs(server.id)[host] == [sick]
+    world.drop(server)
+    world.nova.control.periodic(host)
+    assert states(listed(world)[0]) == {(host, sick): "reserved", (host, sound): "free"}
+    beside = world.boot(host)
+    assert world.nova.control.hostdevs(beside.id)[host] == [sound]
+    assert world.boot(host).status == "ERROR"
+
+    desk.write(plan["spec"])
+    (gpu,) = listed(world, "--spec", str(desk.spec), "--state", "reserved")[0]
+    assert (gpu["address"], gpu["out_of_service"][:16]) == (sick, "fatal AER errors")
+    (line,) = desk.restart()
+    assert sound in line
+    ran = desk.gpu("disable", sick)
+    assert (ran.code, f"{host} {sick}: out of service: Nova does not have the GPU" in ran.out) == (0, True), ran
+    assert sick not in {gpu["address"] for gpu in listed(world)[0]}
+    assert world.nova.control.hostdevs(beside.id)[host] == [sound]
+
+    assert desk.gpu("enable", sick).code == 13  # the spec still has the entry
+    desk.write("")
+    assert len(desk.plan("enable", sick)["steps"]) == 3
+    (line,) = desk.restart()
+    assert sick not in line
+    ran = desk.gpu("enable", sick, "--yes")
+    assert (ran.code, f"{host} {sick}: free" in ran.out) == (0, True), ran
+    back = world.boot(host)
+    assert world.nova.control.hostdevs(back.id)[host] == [sick]
+
+    # Still offered: released explicitly.
+    assert desk.gpu("disable", sick, "--yes").code == 0
+    world.drop(back)
+    assert states(listed(world)[0])[host, sick] == "reserved"
+    assert desk.gpu("enable", sick, "--yes").code == 0
+    assert states(listed(world)[0])[host, sick] == "free"
+
+
+@PLACED
+def test_out_of_service_and_back_on_the_newest_release(world: World, tmp_path: Path) -> None:
+    out_and_back(world, NEWEST, tmp_path)
+
+
+@KEYSTONE
+def test_out_of_service_and_back_on_the_oldest_release(world: World, tmp_path: Path) -> None:
+    if NAMED[0] == "yoga":
+        pytest.skip("Yoga has no PCI in Placement")
+    out_and_back(world, NAMED[0], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "cloud", [pytest.param((name, True), id=f"{name}-placement") for name in NAMED[1:-1]], indirect=True
+)
+def test_out_of_service_and_back_on_other_releases(
+    world: World, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """With GPUSTACK_NOVA_RELEASES only."""
+    out_and_back(world, request.node.callspec.params["cloud"][0], tmp_path)
+
+
+@PLAIN
+def test_without_placement_the_service_is_closed_until_the_restart(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    desk = Outage(world, host, NAMED[0], tmp_path)
+    databases = ("--config-file", str(world.nova.nova_conf))
+    server = world.boot(host)
+    (used,) = world.nova.control.hostdevs(server.id)[host]
+    sick = SECOND if used == FIRST else FIRST
+    assert desk.plan("disable", used, *databases)["operations"] == []  # its instance keeps others off
+    ran = desk.gpu("disable", sick, "--yes", *databases)
+    assert ran.code == 0, ran
+    assert world.boot(host).status == "ERROR"
+    (service,) = world.api.compute.services(host=host, binary="nova-compute")
+    assert (service.status, service.disabled_reason) == (
+        "disabled",
+        f"GPU {sick} out of service: fatal AER errors",
+    )
+    desk.write(desk.plan("disable", sick, *databases)["spec"])
+    (line,) = desk.restart()
+    assert used in line
+    assert world.nova.control.hostdevs(server.id)[host] == [used]
+    ran = desk.gpu("disable", sick, "--yes", *databases)
+    assert (ran.code, f"enable nova-compute of {host}" in ran.out) == (0, True), ran
+    (service,) = world.api.compute.services(host=host, binary="nova-compute")
+    assert service.status == "enabled"
+    assert states(listed(world, *databases)[0]) == {(host, used): "allocated"}
 
 
 @KEYSTONE

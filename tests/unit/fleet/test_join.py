@@ -12,6 +12,7 @@ from gpustack.fleet.cards import Models
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Server
 from gpustack.fleet.placement import Consumer, Device
+from gpustack.spec.model import OutOfService
 from support.fleet_answers import device, facts, server
 
 
@@ -240,3 +241,30 @@ def test_many_instances_without_allocation_are_compared_by_host() -> None:
     fleet = join(answers(counted, vms, {vm.id: [] for vm in vms}))
     assert len(fleet.findings) == len(devices)
     assert looked_at < 100 * len(devices)
+
+
+def outage(address: str, **more: Any) -> OutOfService:
+    return OutOfService.model_validate({"host": "gpu1.example.org", "address": address, "reason": "no reset", **more})
+
+
+def test_gpus_out_of_service_have_their_reason() -> None:
+    devices = [device("gpu1", 0x81, capacity=0), device("gpu1", 0x82), device("gpu2", 0x81)]
+    entries = tuple(outage(f"0000:{bus}:00.0", since="2026-11-22") for bus in (81, 82, 83))
+    hosts = (facts("gpu1", 0x81, 0x82, 0x83),)
+    fleet = join(answers(devices, out_of_service=entries, hosts=hosts))
+    reasons = {gpu.place: gpu.out_of_service for gpu in fleet.gpus}
+    why = "no reset (since 2026-11-22)"
+    assert reasons == {**{f"gpu1 0000:{bus}:00.0": why for bus in (81, 82, 83)}, "gpu2 0000:81:00.0": ""}
+    # The first one is reserved, the third one excluded: only the second one is still offered.
+    assert codes(fleet) == [("GPU760", "gpu1 0000:82:00.0")]
+
+
+def test_a_serial_number_needs_the_facts_of_the_host() -> None:
+    entry = OutOfService(host="gpu1", serial="12-34-56-78-9a-bc-de-00", reason="no reset")
+    host = facts("gpu1", 0x81)
+    card = host.pci[0].model_copy(update={"serial": "12-34-56-78-9a-bc-de-00"})
+    fleet = join(answers([device("gpu1", 0x81)], out_of_service=(entry,)))
+    assert [gpu.out_of_service for gpu in fleet.gpus] == [""]
+    known = (host.model_copy(update={"pci": (card,)}),)
+    fleet = join(answers([device("gpu1", 0x81)], out_of_service=(entry,), hosts=known))
+    assert [gpu.out_of_service for gpu in fleet.gpus] == ["no reset"]

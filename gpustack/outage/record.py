@@ -1,0 +1,39 @@
+"""The record of changes: one JSON line for each, written before the change, with the state before and after."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpustack.errors import JournalError
+from gpustack.files import file_remedy
+from gpustack.operations import Operation
+
+
+def default_path() -> Path:
+    """The file below the user's state directory (XDG Base Directory Specification)."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return state / "gpustack" / "gpus.jsonl"
+
+
+def append(path: Path, operation: Operation, place: str) -> None:
+    """Append an operation, and sync it to disk.
+
+    :raises JournalError: if the file cannot be written; then nothing may be changed.
+    """
+    line = {"at": f"{datetime.now(UTC):%FT%TZ}", "gpu": place, **operation.to_dict()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "a", encoding="utf-8") as stream:
+            stream.write(f"{json.dumps(line)}\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise JournalError(
+            f"the record of changes can't be written: {error.strerror}; nothing was changed",
+            where=str(path),
+            remedy=file_remedy(error),
+        ) from error
