@@ -190,7 +190,7 @@ def tested_page() -> str:
         "Each repair of each class is also",
         "",
         "- killed at every statement that writes and at every write of the journal, ended by a second run, and undone:",
-        "  `tests/unit/cleanup/test_killed.py`; class Q: `tests/nova/cleanup/test_placement.py`;",
+        "  `tests/unit/cleanup/test_killed.py`; classes Q and S: `tests/nova/cleanup/test_placement.py`;",
         "- applied and undone on MariaDB and on PostgreSQL: `tests/nova/cleanup/test_servers.py`; those of A, B, C, E",
         "  and F in every release's own schema as well: `test_heads_on_servers.py`.",
         "",

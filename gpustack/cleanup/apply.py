@@ -52,7 +52,7 @@ def carry_out(
 
     :param planned: verdicts as plain data, from a plan that was just made or saved.
     :param wait: seconds to wait for nova-compute's periodic task after a migration was set to failed.
-    :param cloud: the cloud whose Placement is written, for class Q; these repairs come last.
+    :param cloud: the cloud whose Placement is written, for classes Q and S; these repairs come last.
     :raises CloudError: if Placement is lost.
     :raises DatabaseError: if a database is lost. The current repair is then done or not done, never half done.
     :raises JournalError: if the journal cannot be written.

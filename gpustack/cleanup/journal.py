@@ -43,7 +43,7 @@ class JournalEntry:
     before: tuple[Mapping[str, Any], ...]
     outcome: str | None = None
     allocation: Mapping[str, Any] | None = None
-    """The consumer, the provider, and the consumer's allocations before one was removed (class Q)."""
+    """The consumer, the provider, and the consumer's allocations before one was removed (classes Q and S)."""
     held: tuple[HeldDevice, ...] | None = ()
     """The devices on both hosts of migrations that were set to ``failed``; None in a journal of an older gpustack."""
 
@@ -92,7 +92,7 @@ class Journal:
 
         :param database: the uuid of the cell.
         :param before: the complete rows before the repair, in the order of ``changes``.
-        :param allocation: the allocation in Placement that is removed, for class Q.
+        :param allocation: the allocation in Placement that is removed, for classes Q and S.
         :param witness: the answers of hosts that permit the repair, and those that the operator replaced (``--gone``).
         :param held: the devices on both hosts of the migrations that are set to ``failed``.
         :raises JournalError: if the line cannot be written.

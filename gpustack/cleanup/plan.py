@@ -18,7 +18,7 @@ from gpustack.cleanup.checked import Checked
 from gpustack.cleanup.classes import CLASSES
 from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.owners import OtherCells
-from gpustack.cleanup.rules import o_hardware_drift, q_allocation_drift, t_domain_drift
+from gpustack.cleanup.rules import o_hardware_drift, q_allocation_drift, s_phantom_allocation, t_domain_drift
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.placement import Provider
-    from gpustack.cleanup.rules._rule import CellRule
+    from gpustack.cleanup.rules._rule import CellRule, Rule
 
 Witness = TypeVar("Witness")
 
@@ -106,10 +106,10 @@ class Selection:
 class CleanupPlan:
     """A clean-up plan.
 
-    :ivar verdicts: ordered by cell and compute node; allocations of Placement (class Q) last.
+    :ivar verdicts: ordered by cell and compute node; allocations of Placement (classes Q and S) last.
     :ivar checked: the scope of the plan.
     :ivar unread: cells that could not be read, with the reason.
-    :ivar unasked: why Placement could not be read although requested; class Q is then undecided.
+    :ivar unasked: why Placement could not be read although requested; classes Q and S are then undecided.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -189,7 +189,7 @@ def verdicts_of(
 def leftovers_of(
     sources: Sources, cell: Cell, selection: Selection, cloud: Connection, devices: Sequence[Provider] | None = None
 ) -> list[Verdict]:
-    """Judge Placement's allocations of one cell's devices (class Q).
+    """Judge Placement's allocations of one cell's devices (classes Q and S).
 
     Placement is read before the cell, so the rows are the newer data.
 
@@ -256,8 +256,8 @@ def make(
 ) -> CleanupPlan:
     """Judge every cell; cells that cannot be read are listed in the plan.
 
-    :param cloud: the cloud whose Placement is read (class Q); None to leave it out. If Placement cannot be read, the
-        plan records that, and the rows are still judged.
+    :param cloud: the cloud whose Placement is read (classes Q and S); None to leave it out. If Placement cannot be
+        read, the plan records that, and the rows are still judged.
     :param answers: the answers of :func:`hosts_to_ask`; None if no host was asked.
     :raises DatabaseError: if no cell could be read.
     """
@@ -265,7 +265,7 @@ def make(
     leftovers: list[Verdict] = []
     unread: list[tuple[str, str]] = []
     failure: DatabaseError | None = None
-    asks = cloud is not None and (not selection.classes or q_allocation_drift.CLASS in selection.classes)
+    asks = cloud is not None and any(_placed(selection))
     allocations = _Allocations(sources=sources, selection=selection, cloud=cloud if asks else None)
     checked = Checked(classes=_classes(sources, selection, placement=asks, hosts=answers is not None))
     for cell in sources.with_hosts:
@@ -312,7 +312,14 @@ class _Allocations:
                 return leftovers_of(self.sources, cell, self.selection, self.cloud, self.devices)
             except CloudError as error:
                 self.unasked = error
-        return [q_allocation_drift.unasked(cell.name, self.unasked.what)]
+        reason = self.unasked.what
+        return [q_allocation_drift.unasked(cell.name, reason, rule) for rule in _placed(self.selection)]
+
+
+def _placed(selection: Selection) -> Iterator[Rule]:
+    """Yield the chosen classes that compare rows with Placement."""
+    rules_of_placement: tuple[Rule, ...] = (q_allocation_drift, s_phantom_allocation)
+    return (rule for rule in rules_of_placement if not selection.classes or rule.CLASS in selection.classes)
 
 
 def _classes(sources: Sources, selection: Selection, *, placement: bool, hosts: bool) -> frozenset[str]:
@@ -320,6 +327,7 @@ def _classes(sources: Sources, selection: Selection, *, placement: bool, hosts: 
     optional = {
         o_hardware_drift.CLASS: bool(sources.hardware),
         q_allocation_drift.CLASS: placement,
+        s_phantom_allocation.CLASS: placement,
         t_domain_drift.CLASS: hosts,
     }
     chosen = selection.classes or frozenset(CLASSES)

@@ -66,17 +66,44 @@ def undo(entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | 
         if entry.outcome in ("skipped", "failed"):
             continue
         if entry.allocation is not None:
-            yield _undo_allocation(entry, cloud)
+            yield _undo_allocation(entry, sources, cloud)
         else:
             yield _undo_one(entry, _cell_of(entry, sources.cells), sources)
 
 
-def _undo_allocation(entry: JournalEntry, cloud: Connection | None) -> Undoing:
+def _undo_allocation(entry: JournalEntry, sources: Sources, cloud: Connection | None) -> Undoing:
     if cloud is None:
         raise JournalError(f"repair {entry.number} was made in Placement", remedy="name its cloud with --os-cloud")
+    try:
+        objections = list(_against_rows(entry, _cell_of(entry, sources.cells), sources))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise JournalError(f"the verdict of repair {entry.number} is damaged: {error}") from error
+    if objections:
+        return Undoing(entry=entry, result=Undone.USED, detail=f"{'; '.join(objections)}; nothing was restored")
     restored, detail = put_back(cloud, entry)
     result = {True: Undone.RESTORED, None: Undone.NOT_DONE, False: Undone.USED}[restored]
     return Undoing(entry=entry, result=result, detail=detail)
+
+
+def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator[str]:
+    """Yield an objection if rows give the device to another instance: nova-compute has yet to allocate it to that one.
+
+    Placement refuses what it has allocated itself (:func:`put_back`).
+    """
+    verdict, known = entry.verdict, entry.allocation or {}
+    addresses = set(verdict["allocation"]["addresses"].split())
+    amount = sum(known["before"]["allocations"][known["provider"]]["resources"].values())
+    with reading(sources, cell, Selection()) as (reader, _clock):
+        for view in reader.views(frozenset({verdict["host"]})):
+            if view.node.deleted or view.node.hypervisor_hostname != verdict["node"]:
+                continue
+            family = [row for row in view.rows if row.live and row.address.lower() in addresses]
+            functions = [row for row in family if row.parent_addr] or family
+            if sum(not row.taken for row in functions) < amount:
+                taken = (f"{row.address} belongs to instance {row.instance_uuid}" for row in functions if row.taken)
+                yield "; ".join(taken) or f"{verdict['host']} has no row of {' '.join(sorted(addresses))}"
+            return
+        yield f"no compute node {verdict['node']} of host {verdict['host']} is found"
 
 
 def _cell_of(entry: JournalEntry, cells: Sequence[Cell]) -> Cell:

@@ -221,7 +221,7 @@ class Verdict:
     :ivar repair: the repair, if the status is *stale*.
     :ivar migrations: ids of the migrations that the repair sets to failed.
     :ivar stop: whether nova-compute of the host must be stopped during the repair.
-    :ivar allocation: the allocation in Placement, for class Q.
+    :ivar allocation: the allocation in Placement, for classes Q and S.
     :ivar advice: what a person can do where gpustack does nothing.
     :ivar starts: whether the next start of nova-compute repairs it.
     :ivar then: advice to start nova-compute, given only after the host has answered.

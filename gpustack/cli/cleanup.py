@@ -50,7 +50,7 @@ class CleanupPlanCommand(Lister):
     """Check `pci_devices` for stale rows; show the reason and the repair of each. Changes nothing.
 
     Reads one read-only snapshot of each cell. If a cell is unreadable, the others are checked, and the exit code is
-    30. If Placement does not answer, class Q is undecided, and the exit code is 21.
+    30. If Placement does not answer, classes Q and S are undecided, and the exit code is 21.
     """
 
     epilog = """\

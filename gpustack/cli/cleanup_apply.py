@@ -242,7 +242,7 @@ def _current_plan(sources: Sources, selection: Selection, cloud: Connection | No
         raise CloudError(
             f"{current.unasked.what}; nothing was changed",
             where=current.unasked.where,
-            remedy="repair the connection to Placement, or omit --os-cloud: class Q is then not checked",
+            remedy="repair the connection to Placement, or omit --os-cloud: classes Q and S are then not checked",
         )
     return current
 

@@ -129,7 +129,9 @@ def add_judgement(parser: argparse.ArgumentParser) -> None:
 
 def add_cloud(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--os-cloud", metavar="NAME", help="check Placement of this cloud too, for class Q (a name in clouds.yaml)"
+        "--os-cloud",
+        metavar="NAME",
+        help="check Placement of this cloud too, for classes Q and S (a name in clouds.yaml)",
     )
 
 
@@ -193,6 +195,7 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
 
     for klass, option, value in (
         ("Q", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
+        ("S", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
         ("O", "--snapshot", getattr(parsed_args, "snapshot", None)),
         ("T", "--ask-hosts", getattr(parsed_args, "ask_hosts", None)),
     ):

@@ -205,7 +205,7 @@ def _flavor(text: object) -> tuple[str, Mapping[str, object]]:
 def allocation_verdicts(
     sources: Sources, read: CellRows, devices: Sequence[allocations.Provider], cloud: Connection
 ) -> tuple[tuple[Verdict, ...], tuple[Gap, ...]]:
-    """What class Q finds: allocations that contradict the rows. The cells are read again, after Placement."""
+    """What classes Q and S find: allocations that contradict the rows. The cells are read again, after Placement."""
     verdicts: list[Verdict] = []
     gaps: list[Gap] = []
     known = allocations.Known(devices=devices, cloud=cloud)

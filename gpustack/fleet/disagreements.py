@@ -42,7 +42,7 @@ def disagreements(index: Index) -> Iterator[Disagreement]:
     answers = index.answers
     yield from _verdicts(index)
     yield from _differing_rows(index)
-    # With rows, clean-up itself judges the allocations (class Q).
+    # With rows, clean-up itself judges the allocations (classes Q and S).
     if answers.rows is None and answers.consumers is not None and answers.servers is not None:
         for server in answers.servers:
             yield from _of_server(index, server)
@@ -73,12 +73,12 @@ def _of_server(index: Index, server: Server) -> Iterator[Disagreement]:
     here = [(device, amount) for device, amount in held if same(device.node, server.place)]
     for device, _amount in held:
         if not same(device.node, server.place):
-            yield _at(index, device, Code.ALLOCATION_ON_OTHER_HOST, server, now=server.host or "no host")
+            yield _at(index, device, Code.ALLOCATION_ON_OTHER_HOST, "Q", server, now=server.host or "no host")
     amount = sum(amount for _device, amount in here)
     if amount > server.count:
         addresses = ", ".join(device.address for device, _amount in here)
         for device, _amount in here:
-            yield _at(index, device, Code.PHANTOM_ALLOCATION, server, held=amount, addresses=addresses)
+            yield _at(index, device, Code.PHANTOM_ALLOCATION, "S", server, held=amount, addresses=addresses)
     if amount < server.count and key(server.place) in index.reporting and server.status != "ERROR":
         yield from _missing(index, server, amount)
 
@@ -104,14 +104,14 @@ def _missing(index: Index, server: Server, held: int) -> Iterator[Disagreement]:
         yield Disagreement(node=server.place, address=address, finding=text)
 
 
-def _at(index: Index, device: Device, code: Code, server: Server, **values: str | int) -> Disagreement:
+def _at(index: Index, device: Device, code: Code, klass: str, server: Server, **values: str | int) -> Disagreement:
     host = index.host_of(device.node)
     text = finding(
         code,
         place=f"{host} {device.address}",
         server=_words(server),
         requested=server.count,
-        klass=label("Q"),
+        klass=label(klass),
         host=host,
         severity=None,
         **values,

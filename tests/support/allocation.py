@@ -13,13 +13,33 @@ from gpustack.cleanup.verdict import Verdict
 from support import neighbourhood
 
 OWNERS: dict[str, Any] = {"stranger": {"absent": True}}
-CASE = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": OWNERS}
+CASE: dict[str, Any] = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": OWNERS}
+
+
+_ANSWER = {"inventories": {"CUSTOM_PCI_10DE_11B4": {"total": 1}}, "allocations": {}}
 
 
 def judged(document: dict[str, Any], owners: dict[str, Any] = OWNERS, **headers: str) -> Verdict:
     """The verdict on the one device of the case, which ``stranger`` has allocated."""
-    view = neighbourhood.view({**CASE, "owners": owners})
-    device = Provider(uuid="gpu", name="gpu1_X", root="node", address=view.rows[0].address, held={"stranger": 1})
+    (verdict,) = verdicts({**CASE, "owners": owners}, [{"stranger": 1}], document, **headers)
+    return verdict
+
+
+def verdicts(
+    case: dict[str, Any], held: list[dict[str, int]], document: dict[str, Any] = _ANSWER, **headers: str
+) -> list[Verdict]:
+    """The verdicts on the devices of the case: those of its rows, or those at its ``providers``.
+
+    :param held: the allocated amount by consumer, for each device.
+    :param document: Placement's answer about a consumer, and about a device.
+    """
+    view = neighbourhood.view(case)
+    addresses = case.get("providers") or [row.address for row in view.rows]
+    names = ["gpu", *(f"gpu-{number}" for number in range(2, len(held) + 1))]
+    devices = [
+        Provider(uuid=name, name=f"gpu1_{address.upper()}", root="node", address=address, held=amounts)
+        for name, address, amounts in zip(names, addresses, held, strict=False)
+    ]
     response = SimpleNamespace(status_code=200, headers=headers, json=lambda: document)
     cloud = SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: response))
     with sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as connection:
@@ -29,5 +49,5 @@ def judged(document: dict[str, Any], owners: dict[str, Any] = OWNERS, **headers:
         reader = SimpleNamespace(
             connection=connection, owner=view.owners.__getitem__, views=lambda hosts, uuids: [view]
         )
-        (verdict,) = q_allocation_drift.judge(reader, neighbourhood.clock(CASE), Known(devices=[device], cloud=cloud))  # type: ignore[arg-type]
-    return verdict
+        known = Known(devices=devices, cloud=cloud)  # type: ignore[arg-type]
+        return list(q_allocation_drift.judge(reader, neighbourhood.clock(case), known))  # type: ignore[arg-type]

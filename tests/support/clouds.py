@@ -31,6 +31,7 @@ alias = {"vendor_id": "10de", "product_id": "25b7", "device_type": "type-VF", "n
 _PLACEMENT = """
 [pci]
 report_in_placement = true
+alias = {"vendor_id": "10de", "product_id": "11b4", "name": "second", "traits": "CUSTOM_SECOND"}
 [filter_scheduler]
 pci_in_placement = true
 """
@@ -73,12 +74,17 @@ LIVE_WORLDS = [
 ]
 
 
-def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool = False) -> str:
+_BY_ADDRESS = """{"vendor_id": "10de", "product_id": "11b4", "address": "0000:81:00.0"}
+device_spec = {"vendor_id": "10de", "product_id": "11b4", "address": "0000:82:00.0", "traits": "CUSTOM_SECOND"}"""
+
+
+def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool = False, second: bool = False) -> str:
     """The nova.conf of the hosts and of the API.
 
     :param live: whether guests with GPUs can be live-migrated (since 2025.1); otherwise resize to the same host is
         permitted.
     :param once: whether each GPU is for one use only (since 2025.2, with PCI in Placement).
+    :param second: whether the second GPU has the trait that the alias ``second`` requires (with PCI in Placement).
     """
     basic = _NOVA.replace("device_spec", "passthrough_whitelist") if release == "yoga" else _NOVA
     if live:
@@ -88,6 +94,8 @@ def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool =
         basic = f"[DEFAULT]\nallow_resize_to_same_host = true\n{basic}"
     if once:
         basic = basic.replace('"11b4"}', '"11b4", "one_time_use": "yes"}')
+    if second:
+        basic = basic.replace('{"vendor_id": "10de", "product_id": "11b4"}', _BY_ADDRESS, 1)
     return basic + _PLACEMENT if placement else basic
 
 

@@ -254,11 +254,18 @@ class World:
             assert main(["scan", "--root", str(root), "--save", str(facts)]) == 0
 
     def plan(
-        self, *hosts: str, everything: bool = False, grace: str = "0", stuck: int = 3600, ask: bool = False
+        self,
+        *hosts: str,
+        everything: bool = False,
+        grace: str = "0",
+        stuck: int = 3600,
+        ask: bool = False,
+        placement: bool = False,
     ) -> list[str]:
         """``CLASS STATUS HOST REPAIR`` of every verdict on hosts."""
         scope = [argument for host in hosts or self.used for argument in ("--host", host)]
         options = ("--stuck-after", str(stuck), *(["--all"] if everything else []), *(["--ask-hosts"] if ask else []))
+        options += ("--os-cloud", "embedded") if placement else ()
         self.hypervisors() if ask else None
         ran = self.gpustack("plan", *scope, "-f", "json", *options, grace=grace)
         assert ran.code == 0, ran
@@ -268,9 +275,9 @@ class World:
         )
 
     def leftovers(self, *hosts: str) -> list[tuple[str, str, str]]:
-        """Host, resource provider and consumer of every allocation that class Q reports."""
+        """Host, resource provider and consumer of every allocation that classes Q and S report."""
         scope = [argument for host in hosts for argument in ("--host", host)]
-        ran = self.gpustack("plan", *scope, "--class", "Q", "--os-cloud", "embedded", "-f", "json")
+        ran = self.gpustack("plan", *scope, "--class", "Q", "--class", "S", "--os-cloud", "embedded", "-f", "json")
         assert ran.code == 0, ran
         document = json.loads(ran.out)
         assert all(verdict["status"] == "stale" for verdict in document), document
@@ -286,7 +293,7 @@ class World:
 
     def unset_leftovers(self) -> Ran:
         """Remove stale allocations in Placement."""
-        return self.apply("--class", "Q", "--os-cloud", "embedded")
+        return self.apply("--class", "Q", "--class", "S", "--os-cloud", "embedded")
 
     def apply(self, *arguments: str, code: int | None = 0, nothing: bool = False) -> Ran:
         """Repair the stale rows on the hosts of this test.

@@ -34,6 +34,7 @@ from gpustack.cleanup.rules import (
     p_pool_drift,
     q_allocation_drift,
     r_periodic_blocked,
+    s_phantom_allocation,
     t_domain_drift,
     u_unknown_value,
 )
@@ -64,7 +65,7 @@ RULES: tuple[NodeRule, ...] = (
     l_missing_row,
     p_pool_drift,
 )
-WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift)
+WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift, s_phantom_allocation)
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:

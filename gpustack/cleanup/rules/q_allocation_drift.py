@@ -5,12 +5,13 @@ allocation that remains after its row was freed keeps the device from being used
 
 An allocation may also be all that protects a device in use from a second instance. If its instance is on this node and
 lacks a device (class L), it is only reported. The opposite case, a taken device that Placement offers, is in
-``_unallocated.py``.
+``_unallocated.py``. One pass over the allocations judges class S as well: an allocation beside all devices of an
+instance of this node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from gpustack.cleanup.placement import Known, Provider, get, stranger
 from gpustack.cleanup.questions import prepared
 from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.rules import _unallocated as unallocated
+from gpustack.cleanup.rules import s_phantom_allocation as phantom
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.verdict import Allocation, Repair, Status, Verdict, words
@@ -32,6 +34,8 @@ from gpustack.cleanup.view import NodeView, Owner
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
+
+    from gpustack.cleanup.rules._rule import Rule
 
 CLASS = "Q"
 TITLE = "allocated in Placement to somebody who has not got it"
@@ -45,6 +49,7 @@ class _Held:
     :ivar consumer: the uuid of an instance or of a migration.
     :ivar move: the consumer if it is a migration.
     :ivar owner: the instance: the consumer, or that of the migration.
+    :ivar phantom: whether it is a phantom (class S).
     """
 
     view: NodeView
@@ -54,6 +59,7 @@ class _Held:
     consumer: str
     move: Mapping[str, Any] | None
     owner: Owner
+    phantom: bool
 
     @property
     def unknown(self) -> bool:
@@ -69,11 +75,12 @@ def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] 
     for view in reader.views(hosts, uuids=by_node.keys()) if by_node else ():
         if view.unread or view.node.deleted:
             continue  # class U reports an unreadable compute node
-        for provider in by_node.get(view.node.uuid or "", ()):
+        of_node = by_node.get(view.node.uuid or "", [])
+        for provider in of_node:
             if provider.unread is not None:
                 yield _undecided(view, clock, provider)
                 continue
-            for held in _not_owned(reader, view, clock, provider):
+            for held in _not_owned(reader, view, clock, provider, of_node):
                 verdict = timely(_verdict(held, known.cloud), view, clock, held.owner)
                 yield stuck(verdict, view, clock, held.owner)
             moved = _moved(reader, provider) if unallocated.candidates(view, provider) else {}
@@ -81,11 +88,11 @@ def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] 
                 yield stuck(timely(verdict, view, clock), view, clock)
 
 
-def unasked(cell: str, reason: str) -> Verdict:
-    """Return the verdict on all devices of a cell if Placement could not be read."""
+def unasked(cell: str, reason: str, rule: Rule) -> Verdict:
+    """Return the verdict of class Q or S on all devices of a cell if Placement could not be read."""
     return Verdict(
-        klass=CLASS,
-        title=TITLE,
+        klass=rule.CLASS,
+        title=rule.TITLE,
         status=Status.UNDECIDED,
         cell=cell,
         host="",
@@ -113,15 +120,27 @@ def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
     )
 
 
-def _not_owned(reader: CellReader, view: NodeView, clock: Clock, provider: Provider) -> Iterator[_Held]:
-    """Yield the allocations of a device by others than the instance that its row names."""
+def _not_owned(
+    reader: CellReader, view: NodeView, clock: Clock, provider: Provider, of_node: Sequence[Provider]
+) -> Iterator[_Held]:
+    """Yield the allocations of a device by others than the instance that its row names.
+
+    :param of_node: all devices of the compute node.
+    """
     family = unallocated.family(view, provider.address)
     for consumer in sorted(provider.held):
         move = _migration(reader.connection, consumer)
         if move is not None or not any(row.taken and row.instance_uuid == consumer for row in family):
             owner = reader.owner(move["instance_uuid"] if move else consumer)
             yield _Held(
-                view=view, clock=clock, provider=provider, family=family, consumer=consumer, move=move, owner=owner
+                view=view,
+                clock=clock,
+                provider=provider,
+                family=family,
+                consumer=consumer,
+                move=move,
+                owner=owner,
+                phantom=move is None and bool(family) and phantom.beside_all(view, owner, of_node),
             )
 
 
@@ -146,7 +165,8 @@ def _decision(held: _Held) -> tuple[Status, str, Repair | None]:
             "the instance is on this node and lacks a device: the allocation may be all that keeps it from another"
         )
         return Status.REPORT, because, None
-    return Status.STALE, "the row is not its, and Nova never takes such an allocation away", Repair.UNSET_ALLOCATION
+    because = phantom.BECAUSE if held.phantom else "the row is not its, and Nova never takes such an allocation away"
+    return Status.STALE, because, Repair.UNSET_ALLOCATION
 
 
 def _verdict(held: _Held, cloud: Connection) -> Verdict:
@@ -163,9 +183,10 @@ def _verdict(held: _Held, cloud: Connection) -> Verdict:
     elif status is Status.REPORT and owner.on(view.node):
         advice = "see class L: nothing may be taken away before the domain was looked at"
     holder = f"migration {move['id']} of instance {owner.uuid}, {move['status']}" if move else f"instance {owner.uuid}"
+    klass, title = (phantom.CLASS, phantom.TITLE) if held.phantom else (CLASS, TITLE)
     verdict = Verdict(
-        klass=CLASS,
-        title=TITLE,
+        klass=klass,
+        title=title,
         status=status,
         **place(view, held.clock),
         rows=(),
@@ -174,6 +195,7 @@ def _verdict(held: _Held, cloud: Connection) -> Verdict:
             f"provider {provider.uuid} ({provider.name}) is allocated to {holder}",
             *about,
             *(words(row) for row in held.family),
+            *(phantom.evidence(view, owner) if held.phantom else ()),
             owner_words(owner),
             node_words(view, held.clock),
         ),

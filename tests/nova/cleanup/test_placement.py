@@ -22,17 +22,19 @@ from gpustack.cleanup.outcome import Outcome, Result
 from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
+from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from support.by_hand import leave
 from support.cellfile import answering
-from support.clouds import BOTH_WAYS
+from support.clouds import BOTH_WAYS, nova_conf
 from support.cloudworld import World
 from support.killer import Killer
 
-PLACED = [parameter for parameter in BOTH_WAYS if "placement" in str(parameter.id)][-1:]
-pytestmark = pytest.mark.parametrize("cloud", PLACED, indirect=True)
+PLACED = [parameter for parameter in BOTH_WAYS if "placement" in str(parameter.id)]
+one_release = pytest.mark.parametrize("cloud", PLACED[-1:], indirect=True)
+each_release = pytest.mark.parametrize("cloud", PLACED, indirect=True)
 
-SELECTION = Selection(grace=timedelta(0), classes=frozenset({"Q"}))
+SELECTION = Selection(grace=timedelta(0), classes=frozenset({"Q", "S"}))
 
 
 def sources(world: World) -> Sources:
@@ -49,6 +51,7 @@ def carry_out(world: World, verdicts: list[dict], path: Path, ask: object = None
         return list(apply.carry_out(sources(world), verdicts, SELECTION, journal, ask=answers, wait=0, cloud=world.api))
 
 
+@one_release
 def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
@@ -91,6 +94,7 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
     assert allocated == {True, False}
 
 
+@one_release
 def test_what_must_stay(world: World, tmp_path: Path) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
@@ -118,6 +122,7 @@ def test_what_must_stay(world: World, tmp_path: Path) -> None:
     world.sql("UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm WHERE id = :id", vm=server.id, id=row)
 
 
+@one_release
 def test_changed_at_the_last_moment_and_used_since(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +150,7 @@ def test_changed_at_the_last_moment_and_used_since(
     assert undone.result is Undone.USED
 
 
+@one_release
 def test_without_the_cloud_nothing_is_written(world: World, tmp_path: Path) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
@@ -155,14 +161,20 @@ def test_without_the_cloud_nothing_is_written(world: World, tmp_path: Path) -> N
     assert len(stale(world)) == 1
 
 
-def test_the_commands_of_the_runbook(world: World, tmp_path: Path) -> None:
-    (host,) = world.hosts(1)
-    server = world.boot(host)
+@one_release
+@pytest.mark.parametrize("page", ["class-q", "class-s"])
+def test_the_commands_of_the_runbook(world: World, tmp_path: Path, page: str) -> None:
+    (host,) = world.hosts(1, gpus(1 if page == "class-q" else 2))
+    if page == "class-q":  # the guest of another host
+        (other,) = world.hosts(1)
+        server = world.boot(other)
+    else:
+        server = world.boot(host)
     before, spare = world.allocations(server), leave(world, server, host)
-    page = (Path(__file__).parents[3] / "docs/runbook/class-q.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / f"docs/runbook/{page}.md").read_text(encoding="utf-8")
     world.hypervisors()
     codes = []
-    for line in re.findall(r"^\$ gpustack cleanup (.+)$", page, re.MULTILINE):
+    for line in re.findall(r"^\$ gpustack cleanup (.+)$", text, re.MULTILINE):
         argv = [{"gpu01": host, "mycloud": "embedded"}.get(argument, argument) for argument in shlex.split(line)]
         argv = [str(tmp_path / argument) if argument == "journal.jsonl" else argument for argument in argv]
         more = ["--yes", "--journal", str(tmp_path / "journal.jsonl")] if argv[0] == "apply" else []
@@ -174,29 +186,62 @@ def test_the_commands_of_the_runbook(world: World, tmp_path: Path) -> None:
     assert spare in world.allocations(server)
 
 
-def test_a_move_that_allocates_a_second_device(world: World) -> None:
+FIRST, SECOND = "0000:81:00.0", "0000:82:00.0"
+
+
+def devices(world: World, server: Server) -> dict[str, list[str]]:
+    """The addresses of a guest's devices in Placement and in its domain, by host."""
+    providers = {provider.id: provider.name for provider in world.api.placement.resource_providers()}
+    names = (providers[uuid].partition("_") for uuid in world.allocations(server))
+    held: dict[str, list[str]] = {}
+    for host, _separator, address in names:
+        if address:
+            held.setdefault(host, []).append(address.lower())
+    return {host: sorted(addresses) for host, addresses in held.items()}
+
+
+@each_release
+def test_a_move_that_allocates_a_second_device(world: World, tmp_path: Path) -> None:
     """Nova's claim of a move takes its requests from the flavor, without the provider that Placement chose.
 
-    ``nova/compute/resource_tracker.py``, ``_move_claim``. Nova may take another device, and allocates that one too.
+    ``nova/compute/resource_tracker.py``, ``_move_claim``. Placement can choose the second GPU only, by its trait; the
+    claim does not compare traits, and takes the first GPU. Nova then allocates that one too.
     """
-    (host,) = world.hosts(1)
-    server = world.boot(host)
-    while len(world.allocations(server)) == 2:  # the tree's and one device's: both chose the same, one in four hosts
-        assert len(world.used) < 20
-        (host,) = world.hosts(1, gpus(4))
-        server = world.confirm(world.migrate(server, host))
-        world.nova.control.periodic(host)
-    world.nova.control.restart_compute(host)
-    ((holder, provider, consumer),) = world.leftovers(*world.used)
-    assert (holder, consumer) == (host, server.id)
+    config = nova_conf(world.nova.release, placement=True, second=True)
+    source, target = world.hosts(2, config=config)
+    flavor = servers.gpu_flavor(world.api, f"second-{source}", "second", 1)
+    server = servers.boot(world.api, f"a-{source}", flavor, host=source)
+    world.guests.append(server)
+    assert devices(world, server) == world.nova.control.hostdevs(server.id) == {source: [SECOND]}
+
+    server = world.migrate(server, target)
+    assert world.plan(target, everything=True, placement=True) == [f"S protected {target}"]
+    server = world.confirm(server)
+    world.nova.control.periodic(source)
+    world.nova.control.periodic(target)
+    assert world.nova.control.hostdevs(server.id)[target] == [FIRST]
+    assert devices(world, server) == {target: [FIRST, SECOND]}
+    assert world.plan(placement=True) == [f"S stale {target} unset-allocation"]
     before = world.allocations(server)
 
-    world.apply("--class", "Q", "--os-cloud", "embedded")
+    # The target has a free GPU, and nobody gets it.
+    other = servers.boot(world.api, f"b-{source}", flavor, host=source)
+    world.guests.append(other)
+    assert world.migrate(other, target).compute_host == source
+    world.apply("--class", "S", "--os-cloud", "embedded")
+    assert devices(world, server) == {target: [FIRST]}
+    assert world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").code == 0
+    assert world.allocations(server) == before
+    world.apply("--class", "phantom-allocation", "--os-cloud", "embedded")
+    other = world.confirm(world.migrate(other, target))
 
-    assert world.leftovers(*world.used) == []
-    world.nova.control.periodic(host)
-    assert world.allocations(server) == {uuid: allocation for uuid, allocation in before.items() if uuid != provider}
-    world.agrees(host, server)
+    assert world.nova.control.hostdevs(other.id)[target] == [SECOND]
+    world.nova.control.periodic(target)
+    assert world.plan(placement=True) == []
+    ran = world.gpustack("undo", str(world.journal), "--os-cloud", "embedded")
+    assert (ran.code, "belongs to instance" in ran.out) == (14, True), ran
+    assert devices(world, server) == {target: [FIRST]}
+    world.exclusive()
 
 
 def heal(world: World, server: Server, directory: Path) -> str:
@@ -215,6 +260,7 @@ def heal(world: World, server: Server, directory: Path) -> str:
     return process.stdout
 
 
+@one_release
 def test_a_device_that_placement_gives_away_though_it_is_taken(world: World, tmp_path: Path) -> None:
     host, neighbour = world.hosts(2)
     server = world.boot(host)
@@ -253,6 +299,7 @@ def test_a_device_that_placement_gives_away_though_it_is_taken(world: World, tmp
     assert f"allocations of {other_tree} alone" in verdict.advice
 
 
+@one_release
 def test_rows_that_somebody_deleted_under_a_guest(world: World) -> None:
     """All that is left of its GPU is the allocation, and what nova-compute remembers until it is restarted."""
     (host,) = world.hosts(1)

@@ -126,20 +126,20 @@ def test_a_move_holds_both_ends(world: World) -> None:
 
 
 @PLACED
-def test_a_phantom_allocation_names_class_q(world: World) -> None:
+def test_a_phantom_allocation_names_class_s(world: World) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
     leave(world, server, host)
     found, messages = listed(world)
     assert set(states(found).values()) == {"inconsistent"}
     assert "GPU701" in messages
-    assert "class Q (allocation-drift)" in messages
+    assert "class S (phantom-allocation)" in messages
     # The row decides which of them the instance uses.
     (used,) = world.nova.control.hostdevs(server.id)[host]
     found, messages = listed(world, "--config-file", str(world.nova.nova_conf))
     expected = {(host, address): "allocated" if address == used else "inconsistent" for address in (FIRST, SECOND)}
     assert states(found) == expected
-    assert "class Q (allocation-drift)" in messages
+    assert "class S (phantom-allocation)" in messages
 
 
 @PLACED

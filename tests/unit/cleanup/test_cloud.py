@@ -122,16 +122,17 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
         applied = gpustack(tmp_path, "apply", *options)
         of_file = gpustack(tmp_path, "apply", str(saved), *options)
 
-    # What is said of the rows is what is said without a cloud, and that class Q is not known.
+    # What is said of the rows is what is said without a cloud, and that classes Q and S are not known.
     assert planned.returncode == 21, planned.stderr
     assert reason in planned.stderr
     document = json.loads(planned.stdout)
-    assert [verdict for verdict in document if verdict["class"] != "Q"] == without
+    assert [verdict for verdict in document if verdict["class"] not in ("Q", "S")] == without
     (undecided,) = (verdict for verdict in document if verdict["class"] == "Q")
     assert (undecided["status"], undecided["cell"], undecided["repair"]) == ("undecided", "cell1", None)
     assert reason in undecided["evidence"][0]
     assert reason in json.loads(saved.read_text())["unasked"]
-    assert 'class="Q",status="undecided"} 1.0' in metrics.read_text()
+    for klass in "QS":
+        assert f'class="{klass}",status="undecided"}} 1.0' in metrics.read_text()
     assert "gpustack_cleanup_up 0.0" in metrics.read_text()
     # Nothing is written by halves: neither from this plan nor from a saved one.
     for process in (applied, of_file):

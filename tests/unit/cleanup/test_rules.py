@@ -8,7 +8,7 @@ import pytest
 
 from gpustack.cleanup import rules
 from gpustack.cleanup.verdict import Status, Verdict
-from support import neighbourhood
+from support import allocation, neighbourhood
 from support.cleanup_cases import CASES
 
 
@@ -25,15 +25,21 @@ def short(verdict: Verdict) -> str:
     return " ".join(fields)
 
 
+def judged(case: dict[str, Any]) -> list[Verdict]:
+    """The verdicts of all classes that a case has the facts of."""
+    of_placement = allocation.verdicts(case, case["placement"]) if "placement" in case else []
+    return [*rules.judge(neighbourhood.view(case), neighbourhood.clock(case)), *of_placement]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_verdicts(case: dict[str, Any]) -> None:
-    verdicts = list(rules.judge(neighbourhood.view(case), neighbourhood.clock(case)))
+    verdicts = judged(case)
     assert sorted(map(short, verdicts)) == sorted(case["verdicts"]), [v.because for v in verdicts]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_row_is_reported_once_and_with_reasons(case: dict[str, Any]) -> None:
-    verdicts = list(rules.judge(neighbourhood.view(case), neighbourhood.clock(case)))
+    verdicts = judged(case)
     ids = [row.id for verdict in verdicts for row in verdict.rows]
     assert len(ids) == len(set(ids))
     for verdict in verdicts:

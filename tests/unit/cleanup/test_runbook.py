@@ -140,6 +140,7 @@ CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
     "class-o": (_drifted, "report"),
     "class-p": (_pools, "restart"),
     "class-q": (_moved, "nothing"),
+    "class-s": (_moved, "nothing"),
     "class-r": (_periodic, "report"),
     "class-t": (_unused, "report"),
     "class-u": (_made_up, "report"),
@@ -153,8 +154,10 @@ def test_there_is_a_page_for_every_class_and_a_case_for_every_page() -> None:
     assert {f"class-{letter.lower()}" for letter in CLASSES} == {page for page in CASES if page.startswith("class-")}
 
 
-# The commands of class Q need a Placement: tests/nova/cleanup/test_placement.py runs them.
-@pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "class-q"], ids=lambda page: page.stem)
+# The commands of classes Q and S need a Placement: tests/nova/cleanup/test_placement.py runs them.
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.stem not in ("class-q", "class-s")], ids=lambda page: page.stem
+)
 def test_the_commands_of_a_page(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

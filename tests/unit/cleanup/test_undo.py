@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.cleanup import apply, journal
+from gpustack.cleanup import apply, journal, placement
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
@@ -274,3 +274,54 @@ def test_a_journal_without_the_devices_of_both_hosts(moves: CellFile, tmp_path: 
     assert "does not record the devices on both hosts" in undone.detail
     assert f"gpustack cleanup explain {lines[1]['verdict']['instance']}" in undone.detail
     assert moves.dump() == before
+
+
+BEFORE = {
+    "allocations": {"node": {"resources": {"VCPU": 1}}, "gpu": {"resources": {"CUSTOM_GPU": 1}}},
+    "consumer_generation": 3,
+    "project_id": "p",
+    "user_id": "u",
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "host", "result", "why"),
+    [
+        ({}, "gpu1", Undone.RESTORED, "as it was before"),
+        ({"status": "allocated", "instance_uuid": "vm"}, "gpu1", Undone.USED, "belongs to instance vm"),
+        ({"status": "claimed", "instance_uuid": "other"}, "gpu1", Undone.USED, "belongs to instance other"),
+        ({"address": "0000:99:00.0"}, "gpu1", Undone.USED, "gpu1 has no row of 0000:09:00.0"),
+        ({}, "gone", Undone.USED, "no compute node gone"),
+    ],
+)
+def test_no_allocation_of_a_gpu_whose_row_names_another_instance(
+    cell: CellFile,
+    sources: Sources,
+    row: dict[str, str],
+    host: str,
+    result: Undone,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Placement has it free until nova-compute's next periodic. Placement is replaced by its last answer."""
+    node = cell.host("gpu1", seen=3)
+    cell.device(node, **{"address": "0000:09:00.0", **row})
+    rest = {"allocations": {"node": BEFORE["allocations"]["node"]}, "consumer_generation": 4}  # type: ignore[index]
+    written: list[object] = []
+    monkeypatch.setattr(placement, "allocations_of", lambda *_: {**BEFORE, **rest})
+    monkeypatch.setattr(placement, "put", lambda *arguments: written.append(arguments) or True)
+    entry = journal.JournalEntry(
+        number=1,
+        cell=sources.cells[0].name,
+        database=str(sources.cells[0].uuid),
+        verdict={"host": host, "node": host, "instance": "vm", "allocation": {"addresses": "0000:09:00.0"}},
+        changes=(),
+        before=(),
+        allocation={"consumer": "vm", "provider": "gpu", "before": BEFORE},
+    )
+
+    (undone,) = undo([entry], sources, object())  # type: ignore[arg-type]
+
+    assert undone.result is result, undone.detail
+    assert why in undone.detail
+    assert bool(written) is (result is Undone.RESTORED)

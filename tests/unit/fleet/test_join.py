@@ -61,13 +61,13 @@ def test_states_and_holders_from_placement() -> None:
     assert (total, free, used) == (3, 1, 1)
 
 
-def test_phantom_allocation_names_class_q() -> None:
+def test_phantom_allocation_names_class_s() -> None:
     held = {"vm1": ["gpu1-81", "gpu1-82"]}
     devices = [device("gpu1", 0x81, used=1), device("gpu1", 0x82, used=1), device("gpu1", 0x83)]
     fleet = join(answers(devices, [server("vm1", "gpu1")], held))
     assert codes(fleet) == [("GPU701", "gpu1 0000:81:00.0"), ("GPU701", "gpu1 0000:82:00.0")]
     assert set(states(fleet).values()) == {"inconsistent", "free"}
-    assert "Q (allocation-drift)" in fleet.findings[0].message
+    assert "S (phantom-allocation)" in fleet.findings[0].message
     # A move that is under way has both.
     assert codes(join(answers(devices, [server("vm1", "gpu1", moving=True)], held))) == []
 
