@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from gpustack.facts.model import Function, Host
 from gpustack.pci import catalogue, classes
@@ -22,14 +23,27 @@ class Gpu:
 
     :ivar main: the display, 3D or accelerator function that Nova passes through.
     :ivar companions: the other functions of the card, by address.
-    :ivar neighbours: the other members of the IOMMU group, without bridges and the GPU's virtual functions.
-    :ivar bridges: the bridges of the IOMMU group.
+    :ivar group: all members of the IOMMU group, shared by its GPUs.
     """
 
     main: Function
     companions: tuple[Function, ...] = ()
-    neighbours: tuple[Function, ...] = ()
-    bridges: tuple[Function, ...] = ()
+    group: tuple[Function, ...] = ()
+
+    @cached_property
+    def neighbours(self) -> tuple[Function, ...]:
+        """The other members of the IOMMU group, without bridges and the GPU's virtual functions."""
+        return tuple(f for f in self._others if not forwards(f))
+
+    @cached_property
+    def bridges(self) -> tuple[Function, ...]:
+        """The bridges of the IOMMU group."""
+        return tuple(filter(forwards, self._others))
+
+    @property
+    def _others(self) -> Iterator[Function]:
+        apart = {*(f.address for f in self.functions), *self.main.virtual_functions}
+        return (f for f in self.group if f.address not in apart)
 
     @property
     def functions(self) -> tuple[Function, ...]:
@@ -84,19 +98,12 @@ def is_nvswitch(function: Function) -> bool:
 
 
 def assemble(host: Host, main: Function) -> Gpu:
-    """Assemble a GPU or an NVSwitch from its main function: add companions, neighbours and bridges."""
+    """Assemble a GPU or an NVSwitch from its main function: add the companions and the IOMMU group."""
     members = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()
-    neighbours = [f for f in host.slots[main.bdf.slot] if f.address != main.address]
-    neighbours += [f for f in members if f not in neighbours and _are_behind_one_card_switch(host, f, main)]
-    companions = sorted((f for f in neighbours if _is_of_card(host, f, main)), key=lambda f: f.bdf)
-    apart = {main.address, *(f.address for f in companions), *main.virtual_functions}
-    others = [f for f in members if f.address not in apart]
-    return Gpu(
-        main=main,
-        companions=tuple(companions),
-        neighbours=tuple(f for f in others if not forwards(f)),
-        bridges=tuple(f for f in others if forwards(f)),
-    )
+    beside = {f.address: f for f in host.slots[main.bdf.slot] if f.address != main.address}
+    beside |= {f.address: f for f in _behind_card_switch(host, main) if f.iommu_group == main.iommu_group is not None}
+    companions = sorted((f for f in beside.values() if _is_of_card(host, f, main)), key=lambda f: f.bdf)
+    return Gpu(main=main, companions=tuple(companions), group=members)
 
 
 def forwards(function: Function) -> bool:
@@ -122,10 +129,13 @@ def _is_of_card(host: Host, function: Function, main: Function) -> bool:
     )
 
 
-def _are_behind_one_card_switch(host: Host, function: Function, main: Function) -> bool:
-    """Whether both functions are behind the PCIe switch of one card: on Intel cards, GPU and audio are."""
+def _behind_card_switch(host: Host, main: Function) -> Iterator[Function]:
+    """The other functions behind the PCIe switch of a card, without GPUs: on Intel cards, GPU and audio are."""
     switch = _card_switch(host, main)
-    return switch is not None and not is_gpu(function) and _card_switch(host, function) == switch
+    for port in host.children.get(switch, ()) if switch is not None else ():
+        for function in host.children.get(port.address, ()):
+            if not is_gpu(function) and _card_switch(host, function) == switch:
+                yield function
 
 
 def _card_switch(host: Host, function: Function) -> str | None:

@@ -333,7 +333,7 @@ class Host(_Facts):
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
         copy = self.model_copy(update={"pci": tuple(functions)})
-        for name in ("functions", "groups", "slots"):
+        for name in ("functions", "children", "groups", "slots"):
             copy.__dict__.pop(name, None)
         return copy
 
@@ -341,6 +341,15 @@ class Host(_Facts):
     def functions(self) -> dict[str, Function]:
         """The functions by address."""
         return {f.address: f for f in self.pci}
+
+    @cached_property
+    def children(self) -> dict[str, tuple[Function, ...]]:
+        """The functions below each bridge, by its address."""
+        members: dict[str, list[Function]] = {}
+        for function in self.pci:
+            if function.parent is not None:
+                members.setdefault(function.parent, []).append(function)
+        return {parent: tuple(functions) for parent, functions in members.items()}
 
     @cached_property
     def groups(self) -> dict[int, tuple[Function, ...]]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
+
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import parse_host
 from support.host_samples import function, host, snapshot
@@ -79,3 +83,31 @@ def test_the_gpus_of_real_hosts():
         ["0000:00:02.0"],
         ["0000:01:00.0", "0000:01:00.1", "0000:01:00.2", "0000:01:00.3"],
     ]
+
+
+@pytest.mark.parametrize("behind_a_switch", [False, True])
+def test_many_gpus_of_one_group_are_read_in_linear_time(behind_a_switch):
+    """Counted in calls: twice as many GPUs take twice as many."""
+
+    def calls(number):
+        switch = [
+            function("0000:01:00.0", ids="8086:4fa0", pci_class="060400", parent="0000:00:01.0"),
+            function("0000:00:01.0", ids="8086:2030", pci_class="060400"),
+        ]
+        port = {"parent": "0000:01:00.0"} if behind_a_switch else {}
+        cards = [function(f"0000:{bus:02x}:00.0", **port) for bus in range(2, 2 + number)]
+        facts = host(*(switch if behind_a_switch else ()), *cards)
+        count = 0
+
+        def counted(_frame, event, _argument):
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(counted)
+        try:
+            assert len(gpus(facts)) == number
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert calls(120) < 2.5 * calls(60)
