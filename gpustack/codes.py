@@ -310,6 +310,8 @@ class Code(enum.StrEnum):
     GPU_NOT_OFFERED = "GPU707"
     PROJECT_DELETED = "GPU708"
     ROW_DIFFERS_FROM_ALLOCATION = "GPU709"
+    ROW_WITHOUT_DEVICE = "GPU710"
+    HOST_WITHOUT_REPORT = "GPU711"
 
     # The topology of a host
     LINK_NARROW = "GPU720"

@@ -111,7 +111,7 @@ class _View:
         return gpu.units if self.empty and gpu.state in _IN_SERVICE else gpu.free
 
     def _names(self, gpu: Gpu) -> frozenset[str]:
-        return self.aliases.of(gpu.vendor_id, gpu.product_id, gpu.resource_class)
+        return self.aliases.of(gpu.vendor_id, gpu.product_id, gpu.resource_class, gpu.traits)
 
     def _free(self, hypervisor: Hypervisor, amounts: Mapping[str, int]) -> Free:
         cpus = amounts.get("VCPU", 0) + amounts.get("PCPU", 0)
@@ -126,7 +126,8 @@ class _View:
             gpu = reported.get(pool.address)
             if gpu is None and self.aliases.scheduled:
                 continue  # Nova takes only devices that Placement has
-            names = self.aliases.of(pool.vendor, pool.product, gpu.resource_class if gpu else "")
+            known = (gpu.resource_class, gpu.traits) if gpu else ("",)
+            names = self.aliases.of(pool.vendor, pool.product, *known)
             count = pool.count if gpu is None else min(pool.count, gpu.free)
             if names and count:
                 yield Cards(aliases=names, node=pool.node, count=count)

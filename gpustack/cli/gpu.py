@@ -118,17 +118,21 @@ def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | Non
 
 
 def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
-    """Read the snapshot and the spec, if they are named."""
+    """Read the snapshot, the spec, and how Nova schedules, from the files that are named."""
     from gpustack.facts.store import load_snapshot
     from gpustack.fleet.cards import Models, models_of
     from gpustack.fleet.read import Given
+    from gpustack.nova_options.scheduler import scheduler
     from gpustack.spec.load import load_spec
 
     spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+    models = models_of(spec) if spec else Models()
+    if parsed_args.config_file and (by_devices := scheduler(parsed_args.config_file).by_devices) is not None:
+        models = replace(models, scheduled=by_devices)
     return Given(
         only=only,
         hosts=load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else (),
-        models=models_of(spec) if spec else Models(),
+        models=models,
         out_of_service=spec.out_of_service if spec else (),
     )
 
@@ -182,6 +186,7 @@ gpustack gpu list --snapshot hosts.json -f json"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        from gpustack.fleet.closed import noted
         from gpustack.fleet.read import Detail
         from gpustack.fleet.select import selected
 
@@ -193,7 +198,7 @@ gpustack gpu list --snapshot hosts.json -f json"""
             detail = Detail.STATES
         elif by == "project" and plain and not parsed_args.config_file:
             detail = Detail.PROJECTS
-        self._fleet = selected(self.read(parsed_args, detail, frozenset(criteria.hosts)), criteria)
+        self._fleet = noted(selected(self.read(parsed_args, detail, frozenset(criteria.hosts)), criteria))
         if by:
             columns, rows = _grouped(self._fleet, by, detail)
             return columns, rows if is_for_machines(parsed_args) else [list(_cells(row)) for row in rows]

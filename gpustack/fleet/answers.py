@@ -9,6 +9,7 @@ from gpustack.facts.model import Host
 from gpustack.fleet.cards import Models
 from gpustack.fleet.model import Gap, Server
 from gpustack.fleet.placement import Consumer, Device
+from gpustack.fleet.services import Service
 from gpustack.spec.model import OutOfService
 
 
@@ -55,6 +56,7 @@ class Answers:
 
     :ivar servers: the instances that request devices, from Nova or the databases.
     :ivar everything: whether ``servers`` has the instances of all projects and cells.
+    :ivar services: the nova-compute services.
     :ivar devices: the PCI devices in Placement; None also if Nova does not report them.
     :ivar consumers: what instances have allocated, by uuid; None if owners were not asked for.
     :ivar migrations: the instances of consumers that are migrations.
@@ -68,6 +70,7 @@ class Answers:
 
     servers: tuple[Server, ...] | None = None
     everything: bool = True
+    services: tuple[Service, ...] | None = None
     devices: tuple[Device, ...] | None = None
     consumers: Mapping[str, Consumer] | None = None
     migrations: Mapping[str, str] = field(default_factory=dict)

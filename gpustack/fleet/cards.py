@@ -6,13 +6,14 @@ Placement has a resource class for each device, which contains the PCI ids unles
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpustack.facts.gpus import is_gpu
 from gpustack.facts.model import Function
-from gpustack.nova_options.pci_values import reported_class
+from gpustack.nova_options.pci_values import reported_class, traits
 from gpustack.pci import catalogue
+from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
 
 _BY_IDS = re.compile(r"CUSTOM_PCI_([0-9A-F]{4})_([0-9A-F]{4})\Z")
@@ -21,36 +22,84 @@ _MAKERS = ("10de", "1002")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Models:
-    """The models of a spec by alias and by resource class; empty without a spec.
+class Kind:
+    """A model of a spec as Placement has it.
 
-    :ivar ids: the PCI ids of a resource class that a single model has.
+    :ivar ids: vendor and product; empty if the model matches otherwise.
+    :ivar resource_class: empty if it is not known.
+    :ivar traits: of its devices; models of one resource class can differ by them.
+    """
+
+    name: str
+    alias: str
+    ids: tuple[str, str]
+    resource_class: str = ""
+    traits: frozenset[str] = frozenset()
+
+
+def _expects_none(_host: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """What a spec has for the fleet; empty without a spec.
+
+    :ivar aliases: the names of models by alias.
+    :ivar kinds: the models with PCI ids, by resource class.
+    :ivar expects: whether a host, by its name, has GPUs of the spec.
+    :ivar scheduled: whether Nova schedules by Placement's devices; None if unknown.
     """
 
     aliases: Mapping[str, str] = field(default_factory=dict)
-    ids: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    kinds: Mapping[str, tuple[Kind, ...]] = field(default_factory=dict)
+    expects: Callable[[str], bool] = _expects_none
+    scheduled: bool | None = None
+
+
+def kinds_of(spec: Spec) -> Iterator[Kind]:
+    """The models of a spec as Placement has them."""
+    for name, model in spec.models.items():
+        vendor, product = model.match.vendor or "", model.match.product or ""
+        yield Kind(
+            name=name,
+            alias=spec.alias_of(name),
+            ids=(vendor, product),
+            resource_class=reported_class(model.resource_class, model.match.vendor, model.match.product) or "",
+            traits=traits({"traits": ",".join(model.traits)}),
+        )
 
 
 def models_of(spec: Spec) -> Models:
     """The models of a spec, by the names of their cards."""
     aliases: dict[str, set[str]] = {}
-    ids: dict[str, set[tuple[str, str]]] = {}
-    for name, model in spec.models.items():
-        match = model.match
-        vendor, product = match.vendor or "", match.product or ""
-        aliases.setdefault(spec.alias_of(name), set()).add(name_of(vendor, product) or name)
-        if vendor and product and (reported := reported_class(model.resource_class, vendor, product)):
-            ids.setdefault(reported, set()).add((vendor, product))
+    by_class: dict[str, list[Kind]] = {}
+    for kind in kinds_of(spec):
+        aliases.setdefault(kind.alias, set()).add(name_of(*kind.ids) or kind.name)
+        if all(kind.ids) and kind.resource_class:
+            by_class.setdefault(kind.resource_class, []).append(kind)
     return Models(
         aliases={alias: " or ".join(sorted(names)) for alias, names in aliases.items()},
-        ids={name: next(iter(pairs)) for name, pairs in ids.items() if len(pairs) == 1},
+        kinds={name: tuple(kinds) for name, kinds in by_class.items()},
+        expects=lambda host: bool(models_for(spec, host)),
+        scheduled=spec.nova.placement == "schedule" if spec.nova is not None else None,
     )
 
 
-def ids_of(resource_class: str, models: Models) -> tuple[str, str]:
-    """Vendor and product of a resource class; empty if it does not contain them."""
-    match = _BY_IDS.match(resource_class)
-    return (match[1].lower(), match[2].lower()) if match else models.ids.get(resource_class, ("", ""))
+def ids_of(resource_class: str, models: Models, traits: Collection[str] = ()) -> tuple[str, str]:
+    """Vendor and product of a resource class; empty if neither it nor a spec has them.
+
+    :param traits: of the device. Of several models with this class, the one with most of them counts.
+    """
+    if match := _BY_IDS.match(resource_class):
+        return match[1].lower(), match[2].lower()
+    kinds = models.kinds.get(resource_class, ())
+    if len({kind.ids for kind in kinds}) > 1:
+        fitting = [kind for kind in kinds if kind.traits <= set(traits)]
+        most = max((len(kind.traits) for kind in fitting), default=0)
+        kinds = tuple(kind for kind in fitting if len(kind.traits) == most)
+    found = {kind.ids for kind in kinds}
+    return found.pop() if len(found) == 1 else ("", "")
 
 
 def name_of(vendor: str, product: str, function: Function | None = None) -> str:

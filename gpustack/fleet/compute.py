@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _EMBEDDED = "2.47"
 """The first microversion whose listing includes the flavor with its extra specs (Pike)."""
-_CELLS = "2.69"
+CELLS = "2.69"
 """The first microversion that lists the instances of a cell that does not answer, with the status UNKNOWN (Stein)."""
 MIGRATIONS = "2.59"
 """The first microversion with the uuid of a migration, its consumer in Placement (Queens)."""
@@ -53,7 +53,7 @@ def listing(cloud: Connection) -> Listing:
             f"the compute API ends at microversion {'.'.join(map(str, newest))}; {_EMBEDDED} (Pike) is needed",
             where=where,
         )
-    version = _CELLS if not newest or newest >= numbers(_CELLS) else _EMBEDDED
+    version = CELLS if not newest or newest >= numbers(CELLS) else _EMBEDDED
     try:
         entries, everything = _entries(cloud, f"/servers/detail?all_tenants=1&{_SOFT_DELETED}", version), True
     except Refused as error:

@@ -13,7 +13,6 @@ from gpustack.cleanup.classes import label
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.fleet.answers import Row
-from gpustack.fleet.cards import ids_of
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Server
 from gpustack.fleet.placement import Device
@@ -88,8 +87,7 @@ def _missing(index: Index, server: Server, held: int) -> Iterator[Disagreement]:
     free = [
         device.address
         for device in index.reporting.get(key(server.place), ())
-        if device.used < device.capacity
-        and index.is_gpu(device.node, device.address, ids_of(device.resource_class, index.answers.models))
+        if device.used < device.capacity and index.is_gpu(device.node, device.address, index.ids(device))
     ]
     for address in free or [""]:
         text = finding(
@@ -151,7 +149,7 @@ def _facts(index: Index) -> Iterator[Disagreement]:
         for row in answers.rows or ()
     ]
     offered += [
-        (device.node, device.address, ids_of(device.resource_class, answers.models), False)
+        (device.node, device.address, index.ids(device), False)
         for spot, device in index.devices.items()
         if spot not in index.rows
     ]

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
+from typing import TypeVar
 
 from gpustack.facts.model import Function, Host
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import ids_of, is_listed
 from gpustack.fleet.model import Holder, Server
 from gpustack.fleet.placement import Device
+from gpustack.fleet.services import Service
 from gpustack.hostnames import key, may_be_of_one_machine, short
 from gpustack.pci import catalogue
 
 Spot = tuple[str, str]
 """A compute node, as the key of its name, and an address."""
+_Named = TypeVar("_Named")
 
 
 def named(hosts: Iterable[Host], names: Collection[str]) -> Host | None:
     """The host with one of these names: the exact name, else the only one that may be the same machine."""
-    keys = {key(name) for name in names}
-    alike = [host for host in hosts if may_be_of_one_machine({host.hostname}, names)]
-    exact = [host for host in alike if key(host.hostname) in keys]
-    chosen = exact or alike
+    chosen = _alike(hosts, lambda host: host.hostname, names)
     return chosen[0] if len(chosen) == 1 else None
+
+
+def _alike(entries: Iterable[_Named], name_of: Callable[[_Named], str], names: Collection[str]) -> list[_Named]:
+    """The entries with exactly one of these names, else those that may be the same machine."""
+    keys = {key(name) for name in names}
+    alike = [entry for entry in entries if may_be_of_one_machine({name_of(entry)}, names)]
+    return [entry for entry in alike if key(name_of(entry)) in keys] or alike
 
 
 class Index:
@@ -69,7 +76,38 @@ class Index:
 
     def host_of(self, node: str) -> str:
         """The host of a compute node; its own name if no source has another."""
-        return self._hosts.get(key(node), node)
+        if (host := self._hosts.get(key(node))) is not None:
+            return host
+        services = self._services_of(node, node)
+        return services[0].host if len(services) == 1 else node
+
+    # --- services -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _services(self) -> Mapping[str, list[Service]]:
+        by_head: dict[str, list[Service]] = {}
+        for service in self.answers.services or ():
+            by_head.setdefault(short(service.host), []).append(service)
+        return by_head
+
+    def _services_of(self, *names: str) -> list[Service]:
+        alike = [service for head in {short(name) for name in names} for service in self._services.get(head, ())]
+        return _alike(alike, lambda service: service.host, names) if alike else []
+
+    @cached_property
+    def _disabled(self) -> frozenset[str]:
+        """The compute nodes that Nova's trait in Placement shows as disabled."""
+        return frozenset(key(device.node) for device in self.answers.devices or () if device.closed)
+
+    def service(self, node: str) -> str:
+        """The state of a compute node's service: ``up``, ``down``, ``disabled``; empty if unknown.
+
+        If the names of several services may be that of the node, one that is not up counts.
+        """
+        states = {service.state for service in self._services_of(node, self.host_of(node))}
+        if key(node) in self._disabled:
+            states.add("disabled")
+        return next((state for state in ("disabled", "down", "up") if state in states), "")
 
     # --- facts of hosts -------------------------------------------------------------------------------------------
 
@@ -95,6 +133,10 @@ class Index:
         host = self.facts(node)
         return host.functions.get(address) if host else None
 
+    def ids(self, device: Device) -> tuple[str, str]:
+        """Vendor and product of a device of Placement; empty if unknown."""
+        return ids_of(device.resource_class, self.answers.models, device.traits)
+
     # --- which devices are GPUs -----------------------------------------------------------------------------------
 
     @cached_property
@@ -102,10 +144,7 @@ class Index:
         """The addresses of cards of the catalogue, by node."""
         known: dict[str, set[str]] = {}
         ids = [(key(row.node), row.address, row.vendor_id, row.product_id) for row in self.answers.rows or ()]
-        ids += [
-            (key(device.node), device.address, *ids_of(device.resource_class, self.answers.models))
-            for device in self.answers.devices or ()
-        ]
+        ids += [(key(device.node), device.address, *self.ids(device)) for device in self.answers.devices or ()]
         for node, address, vendor, product in ids:
             if vendor and catalogue.lookup(vendor, product) is not None:
                 known.setdefault(node, set()).add(address)

@@ -10,8 +10,9 @@ from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Function
 from gpustack.findings import Finding, finding
+from gpustack.fleet import unscheduled
 from gpustack.fleet.answers import Answers, Row
-from gpustack.fleet.cards import ids_of, name_of
+from gpustack.fleet.cards import name_of
 from gpustack.fleet.disagreements import disagreements
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
@@ -38,11 +39,16 @@ def join(answers: Answers) -> Fleet:
     found = list(disagreements(index))
     broken = {(key(entry.node), entry.address) for entry in found if entry.breaks and entry.address}
     listed = [
-        replace(gpu, state=State.INCONSISTENT)
-        if {(key(gpu.node), gpu.address), (key(gpu.host), gpu.address)} & broken
-        else gpu
+        replace(
+            gpu,
+            state=State.INCONSISTENT
+            if {(key(gpu.node), gpu.address), (key(gpu.host), gpu.address)} & broken
+            else gpu.state,
+            service=index.service(gpu.node or gpu.host),
+        )
         for gpu in listed
     ]
+    unlisted = _unlisted(index, listed)
     fleet = Fleet(
         gpus=tuple(sorted(listed, key=lambda gpu: (gpu.host, gpu.address, _first(gpu)))),
         servers=tuple(server for server in answers.servers or () if server.devices),
@@ -52,11 +58,14 @@ def join(answers: Answers) -> Fleet:
             *(entry.finding for entry in found),
             *_unoffered(gpu for gpu in listed if gpu.place in absent),
             *_still_offered(listed),
+            *unscheduled.findings(index),
             *_deleted_projects(listed, answers),
         ),
         partial=answers.gaps,
-        notes=tuple(_notes(index, listed)),
-        located=(answers.rows is not None or answers.devices is not None) and all(gpu.address for gpu in listed),
+        notes=tuple(_notes(index, listed, unlisted)),
+        located=(answers.rows is not None or answers.devices is not None)
+        and all(gpu.address for gpu in listed)
+        and (answers.rows is not None or not unlisted),
     )
     return replace(fleet, counts=host_counts(fleet.gpus, index))
 
@@ -114,8 +123,13 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         holders += tuple(others)
     # Virtual functions are units of one provider: without capacity, none of them can be allocated.
     reserved = device is not None and device.capacity == 0
-    if reserved and device and state is State.FREE and (row.parent or not device.used):
-        state = State.RESERVED
+    if state is State.FREE:
+        if reserved and device and (row.parent or not device.used):
+            state = State.RESERVED
+        elif device is None and unscheduled.is_missing(index, row):
+            state = State.INCONSISTENT
+        elif device is None and unscheduled.is_unreported(index, row):
+            state = State.UNAVAILABLE
     function = index.function(row.node, row.address)
     sources = [Source.DATABASE, *([Source.PLACEMENT] if device else []), *([Source.SNAPSHOT] if function else [])]
     return Gpu(
@@ -136,6 +150,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         link=_link(function),
         cell=row.cell,
         provider=device.uuid if device else "",
+        traits=device.traits if device else frozenset(),
         sources=tuple(sources),
     )
 
@@ -151,7 +166,7 @@ def _of_devices(index: Index) -> Iterator[Gpu]:
     """The GPUs that only Placement has."""
     parents = {(key(row.node), row.parent) for row in index.rows.values() if row.parent}
     for spot, device in index.devices.items():
-        ids = ids_of(device.resource_class, index.answers.models)
+        ids = index.ids(device)
         if spot not in index.rows and spot not in parents and index.is_gpu(device.node, device.address, ids):
             yield _of_device(index, device, ids)
 
@@ -179,6 +194,7 @@ def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
         iommu_group=function.iommu_group if function else None,
         link=_link(function),
         provider=device.uuid,
+        traits=device.traits,
         sources=(
             Source.PLACEMENT,
             *([Source.NOVA] if holders else []),
@@ -252,7 +268,19 @@ def _deleted_projects(listed: list[Gpu], answers: Answers) -> Iterator[Finding]:
                 yield finding(Code.PROJECT_DELETED, place=gpu.place, project=holder.project, server=_instance(holder))
 
 
-def _notes(index: Index, listed: list[Gpu]) -> Iterator[str]:
+def _unlisted(index: Index, listed: list[Gpu]) -> list[str]:
+    """The hosts with a nova-compute that have GPUs by the spec or the facts, but none in the list."""
+    known = {key(name) for gpu in listed for name in (gpu.host, gpu.node)}
+    others = [service.host for service in index.answers.services or () if key(service.host) not in known]
+    return sorted(host for host in others if index.answers.models.expects(host) or _offers(index, host))
+
+
+def _offers(index: Index, host: str) -> bool:
+    facts = index.facts(host)
+    return facts is not None and any(is_passthrough_driver(gpu.main.driver) for gpu in gpus(facts))
+
+
+def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str]:
     shared = sorted({gpu.host for gpu in listed if not gpu.address and gpu.host})
     if shared:
         yield (
@@ -261,12 +289,10 @@ def _notes(index: Index, listed: list[Gpu]) -> Iterator[str]:
         )
     elif index.answers.devices is None and index.answers.rows is None and not index.answers.gaps:
         yield "Placement has no devices; --config-file reads each GPU from Nova's databases"
-    closed = [gpu for gpu in listed if gpu.free and (device := index.by_uuid.get(gpu.provider)) and device.closed]
-    if closed:
-        yield (
-            f"free GPUs on hosts whose nova-compute is disabled, which no new instance gets:"
-            f" {sum(gpu.free for gpu in closed)} on {names(sorted({gpu.host for gpu in closed}), 8)}"
-        )
+    if unlisted:
+        has = "Nova has no GPUs" if index.answers.rows is not None else "no source lists the GPUs"
+        yield f"{has} of hosts that have some by the spec or the snapshot: {names(unlisted, 8)}"
+    yield from unscheduled.note(index)
     unknown = sorted({gpu.resource_class for gpu in listed if gpu.resource_class and not gpu.vendor_id})
     if unknown:
         yield f"listed as GPUs, though no source has their PCI ids: {names(unknown, 8)}; --spec or --snapshot has them"
@@ -277,7 +303,7 @@ def _notes(index: Index, listed: list[Gpu]) -> Iterator[str]:
     others = {
         spot
         for spot, device in index.devices.items()
-        if not index.is_gpu(device.node, device.address, ids_of(device.resource_class, index.answers.models))
+        if not index.is_gpu(device.node, device.address, index.ids(device))
     }
     others |= {
         spot

@@ -100,6 +100,8 @@ class Gpu:
     :ivar used: the number of units in use.
     :ivar reserved: whether it is reserved in Placement; a reserved GPU in use is allocated until its instance is gone.
     :ivar provider: the uuid of its resource provider; empty if unknown.
+    :ivar traits: in Placement.
+    :ivar service: the state of its host's nova-compute: ``up``, ``down`` or ``disabled``; empty if unknown.
     :ivar link: speed and width of the PCI Express link (``8.0 GT/s PCIe x16``); empty if unknown.
     :ivar out_of_service: why it is out of service, as the spec has it; empty if it is in service.
     :ivar sources: the sources that have it.
@@ -123,6 +125,8 @@ class Gpu:
     link: str = ""
     cell: str = ""
     provider: str = ""
+    traits: frozenset[str] = frozenset()
+    service: str = ""
     out_of_service: str = ""
     sources: tuple[Source, ...] = ()
 

@@ -8,6 +8,7 @@ capacity and use of each provider. A device without capacity is reserved. Hosts 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ VERSION = "1.31"
 _TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
 _DISABLED = "COMPUTE_STATUS_DISABLED"
 """Nova's trait for hosts whose nova-compute is disabled (Train)."""
+_OF_NOVA = "COMPUTE_"
 _NAME = re.compile(r"(.+)_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 _CLASSES = ("MEMORY_MB", "VCPU", "PCPU")
 """One of these is free on almost every host."""
@@ -41,6 +43,7 @@ class Device:
     :ivar node: the name of the compute node.
     :ivar capacity: the units that can be allocated, without reserved ones.
     :ivar closed: whether the nova-compute of its host is disabled, so that no new instance gets it.
+    :ivar traits: its traits, without those of Nova itself.
     """
 
     uuid: str
@@ -52,6 +55,7 @@ class Device:
     capacity: int = 0
     used: int = 0
     closed: bool = False
+    traits: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +116,7 @@ def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
     with well_formed(_DOING):
         closed = {uuid for uuid, summary in summaries.items() if _DISABLED in summary.get("traits", ())}
         counted = [
-            replace(_with(device, summaries[device.uuid]["resources"]), closed=device.root in closed)
+            replace(_with(device, summaries[device.uuid]), closed=device.root in closed)
             for device in known
             if device.uuid in summaries
         ]
@@ -126,13 +130,21 @@ def _summaries(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:
         return dict(content["provider_summaries"])
 
 
-def _with(device: Device, resources: Mapping[str, Mapping[str, int]]) -> Device:
+def _with(device: Device, summary: Mapping[str, Any]) -> Device:
+    resources: Mapping[str, Mapping[str, int]] = summary["resources"]
     return replace(
         device,
+        traits=_distinct(frozenset(name for name in summary.get("traits", ()) if not name.startswith(_OF_NOVA))),
         resource_class=", ".join(sorted(resources)),
         capacity=sum(int(resource["capacity"]) for resource in resources.values()),
         used=sum(int(resource["used"]) for resource in resources.values()),
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _distinct(traits: frozenset[str]) -> frozenset[str]:
+    """The same object for equal sets: thousands of devices have the same traits."""
+    return traits
 
 
 def _single(cloud: Connection, device: Device) -> Device | None:
@@ -141,6 +153,7 @@ def _single(cloud: Connection, device: Device) -> Device | None:
     try:
         inventories = get(cloud, "placement", f"{path}/inventories", _DOING, version=VERSION)
         usages = get(cloud, "placement", f"{path}/usages", _DOING, version=VERSION)
+        traits = get(cloud, "placement", f"{path}/traits", _DOING, version=VERSION)
     except Refused as error:
         if error.status == _MISSING:
             return None
@@ -150,7 +163,7 @@ def _single(cloud: Connection, device: Device) -> Device | None:
             name: {"capacity": int(of["total"]) - int(of["reserved"]), "used": int(usages["usages"].get(name, 0))}
             for name, of in inventories["inventories"].items()
         }
-        return _with(device, resources)
+        return _with(device, {"resources": resources, "traits": traits["traits"]})
 
 
 def consumers(

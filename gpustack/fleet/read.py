@@ -11,12 +11,14 @@ from gpustack.cleanup.placement import Provider
 from gpustack.errors import CloudError
 from gpustack.facts.model import Host
 from gpustack.fleet import compute, identity, placement
+from gpustack.fleet import services as service_list
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import Models
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Gap, Server, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.requests import Progress, each, silent
+from gpustack.fleet.services import Service
 from gpustack.hostnames import key
 from gpustack.spec.model import OutOfService
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from gpustack.cleanup.sources import Sources
 
 
+_WITHOUT_SERVICES = "free GPUs may be on hosts whose nova-compute is down"
 _WITHOUT_NOVA = "the holders of GPUs are unknown, and hosts that report no devices to Placement are missing"
 
 
@@ -33,9 +36,10 @@ class Detail(enum.IntEnum):
     """How much is asked of the APIs."""
 
     STATES = 0
-    """Which GPUs are free: two requests to Placement, and one for each thousand instances.
+    """Which GPUs are free: two requests to Placement, one for the services, and one for each thousand instances.
 
-    The instances show the GPUs in use of hosts that report none to Placement, also if other hosts report theirs.
+    The instances show the GPUs in use of hosts that report none to Placement, also if other hosts report theirs. The
+    services show the hosts on which no new instance starts.
     """
     PROJECTS = 1
     """Also the names of projects: one request."""
@@ -85,6 +89,7 @@ def read(
     answers = Answers(
         servers=listed.servers if listed else None,
         everything=listed is not None and listed.everything and not listed.gaps,
+        services=_services(connection, gaps) if listed else None,
         devices=devices,
         hosts=given.hosts,
         models=given.models,
@@ -121,13 +126,15 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
         for proxy in ("compute", "placement", "identity"):
             _touch(connection, proxy)
         answers = replace(answers, devices=placement.devices(connection))
+        found: list[Gap] = []
+        answers = replace(answers, services=_services(connection, found), gaps=(*answers.gaps, *found))
     except CloudError as error:
         gap = Gap(source=Source.PLACEMENT, reason=f"{error.what}; reserved GPUs are listed as free")
         return replace(answers, gaps=(*answers.gaps, gap))
     answers = _with_holders(connection, answers, given.only, progress)
     if answers.devices and answers.consumers is not None:
         index = Index(answers)
-        asked = _in_scope(answers.devices, answers.servers or (), given.only)
+        asked = _in_scope(answers, given.only)
         providers = [_provider(index, device) for device in asked]
         verdicts, gaps = databases.allocation_verdicts(sources, known, providers, connection)
         answers = replace(answers, verdicts=(*answers.verdicts, *verdicts), gaps=(*answers.gaps, *gaps))
@@ -168,18 +175,31 @@ def _listing(cloud: Connection, gaps: list[Gap], refusal: CloudError | None) -> 
     return listed
 
 
-def _in_scope(devices: Iterable[Device], servers: Iterable[Server], only: frozenset[str]) -> list[Device]:
+def _services(cloud: Connection, gaps: list[Gap]) -> tuple[Service, ...] | None:
+    try:
+        listed, missing = service_list.services(cloud)
+    except CloudError as error:
+        gaps.append(Gap(source=Source.NOVA, reason=f"{error.what}; {_WITHOUT_SERVICES}"))
+        return None
+    gaps += missing
+    return listed
+
+
+def _in_scope(answers: Answers, only: frozenset[str]) -> list[Device]:
     """The devices of some hosts, by the names of hosts or compute nodes; all without names."""
-    names = {key(name) for name in only}
-    names |= {key(server.place) for server in servers if key(server.host) in names}
-    return [device for device in devices if not names or key(device.node) in names]
+    names, index = {key(name) for name in only}, Index(answers)
+    return [
+        device
+        for device in answers.devices or ()
+        if not names or {key(device.node), key(index.host_of(device.node))} & names
+    ]
 
 
 def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], progress: Progress) -> Answers:
     """Ask Placement for the allocations of the instances, and who holds the remaining devices."""
     if answers.devices is None or answers.servers is None:
         return answers
-    asked = _in_scope(answers.devices, answers.servers, only)
+    asked = _in_scope(answers, only)
     known = {device.uuid: device for device in answers.devices}
     nodes = {key(device.node) for device in asked}
     holding = [s.id for s in answers.servers if s.devices and (key(s.place) in nodes or s.moving)]

@@ -20,7 +20,8 @@ COLUMNS = {
     "since": "Since (UTC)",
 }
 """The default columns: keys of :func:`describe` and their titles."""
-LONG = {**COLUMNS, "status": "Status", "numa_node": "NUMA", "units": "Units", "used": "Used", "sources": "Sources"}
+LONG = {**COLUMNS, "status": "Status", "service": "Service", "numa_node": "NUMA", "units": "Units", "used": "Used"}
+LONG["sources"] = "Sources"
 FIELDS = (
     *("host", "node", "cell", "address", "model", "vendor_id", "product_id", "resource_class", "state", "server"),
     *("server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since", "holders"),
@@ -33,6 +34,7 @@ FIELDS = (
         "iommu_group",
         "link",
         "provider",
+        "service",
         "out_of_service",
         "sources",
     ),
@@ -73,6 +75,7 @@ def describe(fleet: Fleet, gpu: Gpu) -> dict[str, object]:
         "iommu_group": gpu.iommu_group,
         "link": gpu.link or None,
         "provider": gpu.provider or None,
+        "service": gpu.service or None,
         "out_of_service": gpu.out_of_service or None,
         "sources": [source.value for source in gpu.sources],
     }

@@ -90,7 +90,13 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
     """A Placement with these devices, all below hosts with free memory; ``held`` is by consumer and device."""
     known = list(devices)
     listed = [{"uuid": d.uuid, "name": d.name, "root_provider_uuid": d.root} for d in known]
-    summaries = {d.uuid: {"resources": {d.resource_class: {"capacity": d.capacity, "used": d.used}}} for d in known}
+    summaries = {
+        d.uuid: {
+            "resources": {d.resource_class: {"capacity": d.capacity, "used": d.used}},
+            "traits": ["COMPUTE_MANAGED_PCI_DEVICE", *sorted(d.traits)],
+        }
+        for d in known
+    }
     cloud = StandIn()
     cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": listed})
     cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": summaries})
@@ -101,10 +107,16 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
         allocations = {device: {"resources": {"CUSTOM_GPU": amount}} for device, amount in amounts.items()}
         content = {"allocations": allocations, "project_id": "p1", "user_id": "u1"}
         cloud.answers[f"placement /allocations/{uuid}"] = (200, content)
+    cloud.answers["compute /os-services"] = (200, {"services": [service(node) for node in {d.node for d in known}]})
     cloud.answers["compute /os-migrations"] = (200, {"migrations": []})
     cloud.answers["identity /projects"] = (200, {"projects": [{"id": "p1", "name": "research"}]})
     cloud.answers["identity /users"] = (200, {"users": [{"id": "u1", "name": "ada"}]})
     return cloud
+
+
+def service(host: str, **more: Any) -> dict[str, Any]:
+    """A nova-compute, as Nova lists it."""
+    return {"host": host, "binary": "nova-compute", "zone": "nova", "status": "enabled", "state": "up", **more}
 
 
 def instance(uuid: str, host: str | None = "gpu1", **more: Any) -> dict[str, Any]:

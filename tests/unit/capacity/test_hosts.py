@@ -62,6 +62,31 @@ def test_free_gpus_of_placement_are_counted_and_others_withheld() -> None:
     assert host.free == Free(ram=1, cpus=32, disk=3)
 
 
+def test_traits_distinguish_models_of_one_resource_class() -> None:
+    spec = parse_spec(
+        """
+version: 1
+models:
+  plain: {match: {vendor: "10de", product: "11b4"}, resource_class: gpu}
+  fast: {match: {vendor: "10de", product: "11b4", subsystem_vendor: "10de", subsystem_product: "1096"}, resource_class: gpu, traits: [fast]}
+hosts: {gpu1: [plain, fast]}
+nova: {release: "2025.2", placement: schedule}
+""",
+        "spec",
+    )
+    fast = {"traits": frozenset({"CUSTOM_FAST", "HW_PCI_ONE_TIME_USE"})}
+    gpus = tuple(gpu("gpu1", bus, resource_class="CUSTOM_GPU", **more) for bus, more in ((1, {}), (2, fast)))
+    (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=gpus)))
+    assert [host.count(frozenset({alias})) for alias in ("plain", "fast")] == [2, 1]
+    # Pools of the databases have the traits of their providers.
+    pools = tuple(
+        Pool(vendor="10de", product="11b4", dev_type="type-PCI", node=0, count=1, address=g.address) for g in gpus
+    )
+    computes = {"uuid-gpu1": ComputeNode(uuid="uuid-gpu1", name="gpu1", pools=pools, nodes=None)}
+    (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=gpus), computes=computes))
+    assert [host.count(frozenset({alias})) for alias in ("plain", "fast")] == [2, 1]
+
+
 def test_as_if_empty_counts_the_gpus_of_instances_too() -> None:
     fleet = Fleet(
         gpus=(gpu("gpu1", 0x81), gpu("gpu1", 0x82, State.ALLOCATED, used=1), gpu("gpu1", 0x83, State.RESERVED))

@@ -53,7 +53,7 @@ def test_sums(cloud: StandIn, gpustack: Any) -> None:
     ran = gpustack("gpu", "list", "--group-by", "host", "-f", "json")
     (group,) = json.loads(ran.out)
     assert (ran.code, group["Host"], group["GPUs"], group["Free"], group["Allocated"]) == (0, "gpu1", 2, 1, 1)
-    assert len(cloud.requests) == 3
+    assert len(cloud.requests) == 4
     ran = gpustack("gpu", "list", "--group-by", "project", "-f", "json")
     (group,) = json.loads(ran.out)
     assert (ran.code, group["Project"], group["GPUs"], group["Instances"]) == (0, "research", 1, 1)

@@ -7,11 +7,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from gpustack.fleet.answers import Answers, Row, Verdict
-from gpustack.fleet.cards import Models
+from gpustack.fleet.cards import Models, models_of
+from gpustack.fleet.closed import noted
 from gpustack.fleet.join import join
-from gpustack.fleet.model import Fleet, Server
+from gpustack.fleet.model import Fleet, Gap, Server, Source, State
 from gpustack.fleet.placement import Consumer, Device
+from gpustack.fleet.select import Criteria, selected
+from gpustack.fleet.services import Service
+from gpustack.spec.load import parse_spec
 from gpustack.spec.model import OutOfService
 from support.fleet_answers import device, facts, server
 
@@ -199,8 +205,99 @@ def test_reserved_virtual_functions_are_not_free() -> None:
 
 def test_free_gpus_of_a_disabled_host_are_noted() -> None:
     closed = [device("gpu1", 0x81, closed=True), device("gpu1", 0x82, used=1, closed=True)]
-    (note,) = join(answers([*closed, device("gpu2", 0x81)], [server("vm1", "gpu1")], {"vm1": ["gpu1-82"]})).notes
+    (note,) = noted(join(answers([*closed, device("gpu2", 0x81)], [server("vm1", "gpu1")], {"vm1": ["gpu1-82"]}))).notes
     assert note == "free GPUs on hosts whose nova-compute is disabled, which no new instance gets: 1 on gpu1"
+
+
+def test_free_rows_of_a_host_that_is_down_are_noted() -> None:
+    services = (Service(host="GPU1", up=False), Service(host="gpu2", enabled=False, up=False))
+    rows = (row(0x81), row(0x82, host="gpu2", node="gpu2.example.org"))
+    fleet = join(Answers(servers=(), rows=rows, services=services))
+    assert noted(fleet).notes == (
+        "free GPUs on hosts whose nova-compute is disabled, which no new instance gets: 1 on gpu2",
+        "free GPUs on hosts whose nova-compute is down, which no new instance gets: 1 on gpu1",
+    )
+    # Without addresses too.
+    alone = Answers(servers=(server("vm1", "gpu1"),), hosts=(facts("gpu1", 0x81, 0x82),), services=services)
+    assert (
+        "free GPUs on hosts whose nova-compute is down, which no new instance gets: 1 on gpu1"
+        in noted(join(alone)).notes
+    )
+    (only,) = noted(selected(fleet, Criteria(hosts=("gpu1",), states=(State.FREE,)))).notes
+    assert only.endswith("1 on gpu1")
+
+
+def test_hosts_of_the_spec_without_gpus_are_noted() -> None:
+    services = tuple(Service(host=host) for host in ("gpu1", "gpu2", "gpu3", "cpu1"))
+    models = Models(expects=lambda host: host in ("gpu1", "gpu2"))
+    more = {"services": services, "hosts": (facts("gpu3", 0x81),)}
+    fleet = join(answers([device("gpu1", 0x81)], models=models, **more))
+    assert not fleet.located
+    assert fleet.notes == ("no source lists the GPUs of hosts that have some by the spec or the snapshot: gpu2, gpu3",)
+    assert join(answers([device("gpu1", 0x81)], rows=(row(0x81),), models=models, **more)).located
+
+
+@pytest.mark.parametrize("scheduled", [None, True])
+def test_a_free_row_that_placement_lacks_is_not_free(scheduled: bool | None) -> None:
+    models = Models(scheduled=scheduled)
+    rows = (row(0x81), row(0x82), row(0x83, "allocated", "vm1"))
+    known = {"rows": rows, "models": models}
+    fleet = join(answers([device("gpu1", 0x81)], [server("vm1", "gpu1")], **known))
+    assert list(states(fleet).values()) == ["free", "inconsistent", "allocated"]
+    assert codes(fleet) == [("GPU710", "gpu1 0000:82:00.0")]
+    (count,) = fleet.counts
+    assert (count.total, count.free, count.used) == (3, 1, 1)
+    # Virtual functions share the provider of their physical function.
+    virtual = [row(0x81, address=f"0000:81:00.{n}", dev_type="type-VF", parent="0000:81:00.0") for n in (4, 5)]
+    offered = join(answers([device("gpu1", 0x81, capacity=2)], rows=(row(0x81), *virtual), models=models))
+    assert (set(states(offered).values()), codes(offered)) == ({"free"}, [])
+
+
+def test_rows_count_if_nova_does_not_schedule_by_devices() -> None:
+    known = {"rows": (row(0x81), row(0x82)), "models": Models(scheduled=False)}
+    assert set(states(join(answers([device("gpu1", 0x81)], **known))).values()) == {"free"}
+
+
+def test_hosts_that_report_nothing_to_a_scheduler_that_requires_it() -> None:
+    known: dict[str, Any] = {"servers": (), "rows": (row(0x81), row(0x82), row(0x81, host="gpu2", node="gpu2"))}
+    devices = (device("gpu2", 0x81),)
+    fleet = join(Answers(**known, devices=devices, models=Models(scheduled=True)))
+    assert list(states(fleet).values()) == ["unavailable", "unavailable", "free"]
+    assert codes(fleet) == [("GPU711", "gpu1")]
+    none = join(Answers(**known, devices=None, models=Models(scheduled=True)))
+    assert codes(none) == [("GPU711", "gpu1"), ("GPU711", "gpu2")]
+    # If it is not known how Nova schedules, they may be free.
+    doubt = join(Answers(**known, devices=devices))
+    assert set(states(doubt).values()) == {"free"}
+    (note,) = doubt.notes
+    assert note.startswith("free by their rows, though their hosts report no devices to Placement: GPUs of gpu1;")
+    # A Placement that does not answer shows nothing.
+    gap = Gap(source=Source.PLACEMENT, reason="no answer")
+    silent = join(Answers(**known, models=Models(scheduled=True), gaps=(gap,)))
+    assert (set(states(silent).values()), codes(silent)) == ({"free"}, [])
+
+
+def test_models_of_one_resource_class_differ_by_traits() -> None:
+    spec = parse_spec(
+        """
+version: 1
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}, resource_class: CUSTOM_GPU, traits: [small]}
+  t4: {match: {vendor: "10de", product: "1eb8"}, resource_class: CUSTOM_GPU, traits: [small, turing]}
+  any: {match: {vendor: "10de", product: "20b0"}, resource_class: CUSTOM_GPU}
+hosts: {gpu1: [k4200, t4, any]}
+""",
+        "spec",
+    )
+    traits: list[set[str]] = [{"CUSTOM_SMALL"}, {"CUSTOM_SMALL", "CUSTOM_TURING", "HW_X"}, set(), {"CUSTOM_OTHER"}]
+    devices = [
+        device("gpu1", 0x81 + number, resource_class="CUSTOM_GPU", traits=frozenset(names))
+        for number, names in enumerate(traits)
+    ]
+    fleet = join(answers(devices, models=models_of(spec)))
+    names = ["NVIDIA Quadro K4200", "NVIDIA Tesla T4", "NVIDIA A100 SXM4", "NVIDIA A100 SXM4"]
+    assert [gpu.model.split(" 40")[0] for gpu in fleet.gpus] == names
+    assert {gpu.model for gpu in join(answers(devices)).gpus} == {"CUSTOM_GPU"}
 
 
 def test_resource_classes_without_ids_are_noted() -> None:

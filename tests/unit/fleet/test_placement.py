@@ -60,6 +60,7 @@ def test_a_full_host_is_read_device_by_device() -> None:
         path = f"placement /resource_providers/{entry.uuid}"
         cloud.answers[f"{path}/inventories"] = (200, {"inventories": {name: {"total": 1, "reserved": 0}}})
         cloud.answers[f"{path}/usages"] = (200, {"usages": {name: entry.used}})
+        cloud.answers[f"{path}/traits"] = (200, {"traits": ["COMPUTE_MANAGED_PCI_DEVICE"]})
     assert placement.devices(cloud.connection) == tuple(TWO)
     # It was removed since it was listed.
     cloud.answers[f"placement /resource_providers/{TWO[1].uuid}/usages"] = (404, {})

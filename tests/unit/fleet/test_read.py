@@ -6,14 +6,16 @@ import pytest
 from keystoneauth1.exceptions import ConnectFailure
 
 from gpustack.errors import CloudError
+from gpustack.fleet.closed import noted
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Source
 from gpustack.fleet.read import Detail, Given, read
 from support.fleet_answers import device
-from support.fleet_cloud import StandIn, instance, servers, with_devices
+from support.fleet_cloud import StandIn, instance, servers, service, with_devices
 
 LISTING = "compute /servers/detail?all_tenants=1"
 DEVICES = [device("gpu1", 0x81, used=1), device("gpu1", 0x82), device("gpu2", 0x81, used=1)]
+SERVICES = "compute /os-services?binary=nova-compute"
 DEAD = ConnectFailure("nobody answers")
 
 
@@ -29,9 +31,9 @@ def fleet(stand_in: StandIn, detail: Detail = Detail.HOLDERS, **given: frozenset
 
 def test_requests_of_each_detail() -> None:
     expected = {
-        Detail.STATES: 2 + 1,  # instances
-        Detail.PROJECTS: 2 + 1 + 1,  # instances, names of projects
-        Detail.HOLDERS: 2 + 1 + 2 + 2,  # instances, two instances with GPUs, names
+        Detail.STATES: 2 + 2,  # instances and services
+        Detail.PROJECTS: 2 + 2 + 1,  # also names of projects
+        Detail.HOLDERS: 2 + 2 + 2 + 2,  # also two instances with GPUs, names
     }
     for detail, count in expected.items():
         stand_in = cloud()
@@ -133,6 +135,37 @@ def test_a_project_that_keystone_does_not_have() -> None:
     assert {finding.code for finding in fleet(stand_in).findings} == {"GPU708"}
     stand_in.answers["identity /projects/p1"] = (403, {"error": {"message": "no"}})  # of another domain
     assert fleet(stand_in).findings == ()
+
+
+def test_free_gpus_of_a_host_that_is_down_are_noted() -> None:
+    stand_in = cloud()
+    down = service("gpu1", state="down")
+    stand_in.answers[SERVICES] = (200, {"services": [down, service("gpu2")]})
+    result = fleet(stand_in, Detail.STATES)
+    assert noted(result).notes == (
+        "free GPUs on hosts whose nova-compute is down, which no new instance gets: 1 on gpu1",
+    )
+    assert [gpu.service for gpu in result.gpus] == ["down", "down", "up"]
+    # The services of a cell that does not answer.
+    unknown = {"host": "gpu1", "binary": "nova-compute", "status": "UNKNOWN"}
+    stand_in.answers[SERVICES] = (200, {"services": [unknown]})
+    result = fleet(stand_in, Detail.STATES)
+    assert ([gap.reason for gap in result.partial], [gpu.service for gpu in result.gpus]) == (
+        ["a cell does not answer: the states of 1 nova-compute services are unknown"],
+        ["", "", ""],
+    )
+    for refusal in (DEAD, (403, {}), (200, {"services": [{}]})):
+        stand_in.answers[SERVICES] = refusal
+        (gap,) = fleet(stand_in, Detail.STATES).partial
+        assert gap.reason.endswith("free GPUs may be on hosts whose nova-compute is down")
+
+
+def test_idle_nodes_have_the_name_of_their_service() -> None:
+    stand_in = with_devices([device("gpu1.example.org", 0x81)])
+    stand_in.answers[LISTING] = servers()
+    stand_in.answers[SERVICES] = (200, {"services": [service("gpu1"), service("gpu11")]})
+    for only in (frozenset(), frozenset({"gpu1"})):
+        assert [(gpu.host, gpu.node) for gpu in fleet(stand_in, only=only).gpus] == [("gpu1", "gpu1.example.org")]
 
 
 def test_states_include_hosts_that_report_nothing_to_placement() -> None:
