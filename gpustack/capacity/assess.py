@@ -13,6 +13,7 @@ from gpustack.capacity.model import Capacity, Demand, Host
 from gpustack.facts.model import Host as Facts
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet
 from gpustack.fleet.read import Detail, Given
 from gpustack.fleet.read import read as read_fleet
 from gpustack.fleet.requests import Progress, silent
@@ -43,6 +44,7 @@ def state(
     cloud: Connection,
     spec: Spec,
     *,
+    fleet: Fleet | None = None,
     facts: Sequence[Facts] = (),
     databases: Databases | None = None,
     empty: bool = False,
@@ -50,16 +52,18 @@ def state(
 ) -> State:
     """Read the hosts.
 
+    :param fleet: the GPUs in service, if they were read before with the same facts and databases.
     :param facts: the hosts of a snapshot.
     :param databases: the cell databases, for NUMA nodes, and for free GPUs without PCI in Placement.
     :param empty: as if there were no instances; NUMA nodes are then not considered.
     :raises CloudError: if Nova or Placement does not answer.
     """
-    given = Given(hosts=tuple(facts), models=models_of(spec))
     found = None if databases is None else databases()
-    # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
-    rows = (lambda: found) if empty and found is not None else None
-    fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))
+    if fleet is None:
+        given = Given(hosts=tuple(facts), models=models_of(spec))
+        # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
+        rows = (lambda: found) if empty and found is not None else None
+        fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))
     hypervisors = read.hypervisors(cloud)
     computes, problems = _computes(found.with_hosts if found and not empty else ())
     sources = Sources(

@@ -13,6 +13,7 @@ from gpustack.capacity.model import Capacity
 from gpustack.errors import PartialError
 from gpustack.facts.model import Host as Facts
 from gpustack.flavor.desired import wanted
+from gpustack.fleet.model import Fleet
 from gpustack.nova_options.releases import Release
 from gpustack.prometheus import gauge
 from gpustack.spec.model import Spec
@@ -24,14 +25,20 @@ if TYPE_CHECKING:
 
 
 def capacities(
-    cloud: Connection, spec: Spec, release: Release, facts: Sequence[Facts], databases: Databases | None
+    cloud: Connection,
+    spec: Spec,
+    release: Release,
+    facts: Sequence[Facts],
+    databases: Databases | None,
+    fleet: Fleet | None = None,
 ) -> list[Capacity]:
     """Count how many more instances of each flavor of a spec fit.
 
+    :param fleet: the GPUs in service, if they were read before.
     :raises CloudError: if Nova or Placement does not answer.
     :raises PartialError: if something could not be read, so that the numbers are too small.
     """
-    known = state(cloud, spec, facts=facts, databases=databases)
+    known = state(cloud, spec, fleet=fleet, facts=facts, databases=databases)
     if known.gaps:
         raise PartialError(f"free instances of flavors can't be counted: {'; '.join(known.gaps)}")
     flavors = wanted(spec, release=release, hosts=facts).flavors

@@ -134,7 +134,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             fault = _partial(fleet)
         except (CloudError, DatabaseError) as error:
             fault = error
-        flavors, failure = self._flavors(parsed_args, answered=fleet is not None)
+        flavors, failure = self._flavors(parsed_args, fleet)
         collection = Round(
             sources=_sources(parsed_args),
             ended=time.time(),
@@ -145,11 +145,11 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         return fault or failure
 
     def _flavors(
-        self, parsed_args: argparse.Namespace, *, answered: bool
+        self, parsed_args: argparse.Namespace, fleet: Fleet | None
     ) -> tuple[list[Metric] | None, GpustackError | None]:
         """The metrics of the spec's flavors, and why they are missing; None for the metrics if there are no flavors.
 
-        :param answered: whether the cloud answered before; otherwise it is not asked.
+        :param fleet: the GPUs; None if the cloud did not answer, which is then not asked again.
         """
         from gpustack.capacity.metrics import capacities, families
         from gpustack.facts.store import load_snapshot
@@ -158,12 +158,12 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         if spec is None or not spec.flavors:
             return None, None
-        if not answered:
+        if fleet is None:
             return [], None
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         try:
             cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
-            counted = capacities(cloud, spec, release_of(None, spec), hosts, databases_of(parsed_args))
+            counted = capacities(cloud, spec, release_of(None, spec), hosts, databases_of(parsed_args), fleet)
         except (CloudError, DatabaseError, PartialError) as error:
             return [], error
         return list(families(counted)), None

@@ -53,21 +53,23 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         return cloud
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.fleet.closed import noted
         from gpustack.fleet.read import Detail
         from gpustack.report.page import Report, write
+        from gpustack.report.topologies import Topologies
         from gpustack.spec.load import load_spec
-        from gpustack.topology.build import topology
         from gpustack.topology.check import check
 
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         flavors = None
         at = datetime.now(UTC).replace(tzinfo=None)
-        fleet = self.read(parsed_args, Detail.HOLDERS)
-        of_hosts = [finding for host in self._given.hosts for finding in check(topology(host), spec)]
+        fleet = noted(self.read(parsed_args, Detail.HOLDERS))
+        topologies = Topologies(self._given.hosts)
+        of_hosts = [finding for built in topologies.all() for finding in check(built, spec)]
         self._fleet = replace(fleet, findings=(*fleet.findings, *of_hosts))
         if spec is not None and spec.nova is not None and spec.flavors:
             flavors = self._flavors(parsed_args, spec)
-        report = Report(fleet=self._fleet, at=at, cloud=self._cloud, facts=self._given.hosts, flavors=flavors)
+        report = Report(fleet=self._fleet, at=at, cloud=self._cloud, topologies=topologies, flavors=flavors)
         path = write(report, parsed_args.out)
         hosts = len({count.host for count in self._fleet.counts})
         self.show(f"{path}: {len(self._fleet.gpus)} GPUs on {hosts} hosts")
@@ -89,7 +91,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         try:
             cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
             with counting(self, "asking Placement") as progress:
-                known = state(cloud, spec, facts=self._given.hosts, databases=databases_of(parsed_args))
+                databases = databases_of(parsed_args)
+                known = state(cloud, spec, fleet=self._fleet, facts=self._given.hosts, databases=databases)
                 demands = [demand_of(spec, flavor) for flavor in desired.flavors]
                 counted = [assess(cloud, known.hosts, demand, progress) for demand in demands]
         except (CloudError, DatabaseError) as error:

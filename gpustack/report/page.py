@@ -10,13 +10,12 @@ import base64
 import functools
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack import __version__
-from gpustack.facts.model import Host
 from gpustack.files import share_dir, write_atomic
 from gpustack.fleet.model import Fleet, Source, State
 from gpustack.fleet.summary import grouped
@@ -49,14 +48,14 @@ class Report:
 
     :ivar at: when the sources were read, in UTC.
     :ivar cloud: the name of the cloud; empty if it has none.
-    :ivar facts: the facts of hosts, for their topology.
+    :ivar topologies: those of hosts whose facts are known.
     :ivar flavors: how many more instances fit; None if that was not counted.
     """
 
     fleet: Fleet
     at: datetime
     cloud: str = ""
-    facts: tuple[Host, ...] = ()
+    topologies: Topologies = field(default_factory=Topologies)
     flavors: Sequence[tables.FlavorRow] | None = None
 
 
@@ -77,7 +76,7 @@ def parts(report: Report) -> Iterator[str]:
     models = grouped(fleet, "model")
     free, unknown = tables.free_rows(fleet)
     number = len({count.host for count in fleet.counts})
-    topologies = Topologies(report.facts)
+    topologies = report.topologies
     css, policy = _style()
     stream = (
         _environment()

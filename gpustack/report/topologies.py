@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.facts.model import Host
@@ -63,10 +63,21 @@ class Shape:
 
 
 class Topologies:
-    """The topologies of the hosts of a snapshot."""
+    """The topologies of the hosts of a snapshot, each built once."""
 
-    def __init__(self, hosts: tuple[Host, ...]) -> None:
+    def __init__(self, hosts: tuple[Host, ...] = ()) -> None:
+        self._hosts = hosts
         self._index = Index(Answers(hosts=hosts))
+        self._built: dict[int, Topology] = {}
+
+    def all(self) -> Iterator[Topology]:
+        """The topology of each host."""
+        return map(self._of, self._hosts)
+
+    def _of(self, host: Host) -> Topology:
+        if (built := self._built.get(id(host))) is None:
+            built = self._built[id(host)] = topology(host)
+        return built
 
     def drawing(self, host: HostView) -> Drawing | None:
         """The topology of a host, with the holders of its GPUs; None without its facts."""
@@ -74,7 +85,7 @@ class Topologies:
         if facts is None:
             return None
         owners = {gpu.address: _owner(gpu) for gpu in host.gpus if gpu.uses}
-        return _drawing(topology(facts, owners).pruned(), {gpu.address: gpu.state for gpu in host.gpus})
+        return _drawing(self._of(facts).owned(owners).pruned(), {gpu.address: gpu.state for gpu in host.gpus})
 
     def shapes(self, groups: Iterable[HostGroup]) -> list[Shape]:
         """The topologies that occur, most frequent first; the last one stands for all that are not drawn."""
@@ -84,7 +95,7 @@ class Topologies:
             facts = self._index.facts(host.node)
             if facts is None:
                 continue
-            built = topology(facts).pruned()
+            built = self._of(facts).pruned()
             key = _key(built)
             if key not in shapes and len(shapes) < _MOST_SHAPES:
                 shapes[key] = Shape(drawing=_drawing(built, {}))

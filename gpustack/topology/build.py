@@ -12,23 +12,18 @@ from collections.abc import Mapping
 from gpustack.facts.gpus import Gpu, is_nvswitch, main_functions
 from gpustack.facts.model import Function, Host
 from gpustack.pci import classes
-from gpustack.text import listed
 from gpustack.topology.links import link
 from gpustack.topology.model import PORTS, Kind, Node, NumaBox, RootBus, Topology
 from gpustack.topology.names import name
 
 _PCI_BRIDGE = "0604"
-_SHOWN_OWNERS = 4
 MOST_LEVELS = 64
 """Maximum number of bridges above a function. A switch takes two; a domain has 256 buses."""
 
 
-def topology(host: Host, owners: Mapping[str, str] | None = None) -> Topology:
-    """The topology of a host.
-
-    :param owners: who uses a device, by its address; the drawings show it.
-    """
-    return _Builder(host, owners or {}).build()
+def topology(host: Host) -> Topology:
+    """The topology of a host."""
+    return _Builder(host).build()
 
 
 def bus_of(function: Function) -> str:
@@ -37,9 +32,8 @@ def bus_of(function: Function) -> str:
 
 
 class _Builder:
-    def __init__(self, host: Host, owners: Mapping[str, str]) -> None:
+    def __init__(self, host: Host) -> None:
         self.host = host
-        self.owners = owners
         self.gpus = {main.address: Gpu(main=main) for main in main_functions(host)}
         # A virtual function is counted at its physical function.
         physical = {f.address for f in host.pci if f.physical_function is None}
@@ -116,20 +110,10 @@ class _Builder:
             numa_node=numa_node,
             strays=numa_node != top,
             virtual_functions=tuple(self.virtual.get(function.address, ())),
-            owner=self._owner(function),
             children=tuple(
                 self.node(child, below, kind, (top, numa_node)) for child in self.children.get(function.address, ())
             ),
         )
-
-    def _owner(self, function: Function) -> str | None:
-        virtual = [
-            f"{self.owners[f.address]} ({f.address})"
-            for f in self.virtual.get(function.address, ())
-            if f.address in self.owners
-        ]
-        own = [self.owners[function.address]] if function.address in self.owners else []
-        return listed([*own, *virtual], _SHOWN_OWNERS) or None
 
     def _kind(self, function: Function, above: Kind | None) -> Kind:
         if function.address in self.gpus:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpustack.facts.model import Function, Host
+from gpustack.text import listed
 from gpustack.topology.links import Link
 
 
@@ -23,6 +24,7 @@ class Kind(enum.StrEnum):
     OTHER = "other"
 
 
+_SHOWN_OWNERS = 4
 DEVICES = (Kind.GPU, Kind.NIC, Kind.NVSWITCH)
 """The kinds that the tree is about; the others lead to them."""
 PORTS = (Kind.ROOT_PORT, Kind.DOWNSTREAM)
@@ -111,13 +113,35 @@ class Topology:
         """The nodes of these kinds, by address."""
         return tuple(sorted((n for n in self.nodes() if n.kind in kinds), key=lambda n: n.function.bdf))
 
+    def owned(self, owners: Mapping[str, str]) -> Topology:
+        """The same with the owners of devices, by address; the drawings show them."""
+        return self._with(lambda nodes: _owned(nodes, owners))
+
+    def _with(self, change: Callable[[tuple[Node, ...]], tuple[Node, ...]]) -> Topology:
+        return replace(
+            self,
+            boxes=tuple(
+                replace(box, buses=tuple(replace(bus, children=change(bus.children)) for bus in box.buses))
+                for box in self.boxes
+            ),
+        )
+
     def pruned(self) -> Topology:
         """Only the branches that lead to GPUs, NICs and NVSwitches."""
-        boxes = []
-        for box in self.boxes:
-            buses = (replace(bus, children=_pruned(bus.children)) for bus in box.buses)
-            boxes.append(replace(box, buses=tuple(bus for bus in buses if bus.children)))
+        boxes = [
+            replace(box, buses=tuple(bus for bus in box.buses if bus.children)) for box in self._with(_pruned).boxes
+        ]
         return replace(self, boxes=tuple(box for box in boxes if box.buses or box.number is not None))
+
+
+def _owned(nodes: tuple[Node, ...], owners: Mapping[str, str]) -> tuple[Node, ...]:
+    return tuple(replace(node, owner=_owner(node, owners), children=_owned(node.children, owners)) for node in nodes)
+
+
+def _owner(node: Node, owners: Mapping[str, str]) -> str | None:
+    own = [owners[node.address]] if node.address in owners else []
+    virtual = [f"{owners[f.address]} ({f.address})" for f in node.virtual_functions if f.address in owners]
+    return listed([*own, *virtual], _SHOWN_OWNERS) or None
 
 
 def _pruned(nodes: tuple[Node, ...]) -> tuple[Node, ...]:

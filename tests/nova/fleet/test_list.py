@@ -86,6 +86,48 @@ def test_states_and_holders_with_few_requests(world: World, tmp_path: Path) -> N
     names = [line for line in complete if "/projects" in line or "/users" in line]
     assert len(complete) - len(names) == 5, complete  # and one for each instance with GPUs
 
+    servers.force_down(world.api, host)
+    found, messages = listed(world)
+    assert {gpu["service"] for gpu in found} == {"down"}
+    assert f"nova-compute is down, which no new instance gets: 1 on {host}" in messages
+
+
+@PLACED
+def test_a_gpu_that_placement_lacks_is_not_free(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    (used,) = world.nova.control.hostdevs(server.id)[host]
+    spare = FIRST if used == SECOND else SECOND
+    (provider,) = world.api.placement.resource_providers(name=f"{host}_{spare}")
+    world.api.placement.delete_resource_provider(provider)
+    found, messages = listed(world, "--config-file", str(world.nova.nova_conf))
+    assert states(found) == {(host, used): "allocated", (host, spare): "inconsistent"}
+    assert f"GPU710 {host} {spare}" in messages
+    assert world.boot(host).status == "ERROR"  # Nova does not offer it
+    # nova-compute keeps the provider in its cache, and creates it again after a start.
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    found, messages = listed(world, "--config-file", str(world.nova.nova_conf))
+    assert (states(found)[host, spare], "GPU710" in messages) == ("free", False)
+
+
+@PLACED
+def test_an_evacuated_instance_holds_gpus_of_both_hosts(world: World) -> None:
+    source, target = world.hosts(2)
+    server = world.boot(source)
+    world.die(source)
+    world.evacuate(server, target)
+    found, messages = listed(world)
+    held = sorted((gpu["host"], gpu["state"]) for gpu in found if gpu["server"] == server.id)
+    assert {host for host, _state in held} == {source, target}
+    assert ("GPU702 " + source in messages, {state for host, state in held if host == source}) == (
+        True,
+        {"inconsistent"},
+    )
+    assert f"nova-compute is down, which no new instance gets: 1 on {source}" in messages
+    world.back(source)
+    assert {gpu["state"] for gpu in listed(world, "--host", source)[0] if gpu["host"] == source} == {"free"}
+
 
 @PLACED
 def test_page_has_each_gpu_with_its_instance_and_what_still_fits(world: World, tmp_path: Path) -> None:
@@ -94,8 +136,11 @@ def test_page_has_each_gpu_with_its_instance_and_what_still_fits(world: World, t
     (address,) = world.nova.control.hostdevs(server.id)[host]
     spec = tmp_path / "gpustack.yaml"
     spec.write_text(SPEC.replace("RELEASE", NEWEST).replace("gpu1", host), encoding="utf-8")
-    ran = execute(world.nova.clouds_yaml, "report", "--out", str(tmp_path), "--spec", str(spec))
+    with counted(world, tmp_path / "clouds.yaml") as (clouds, traffic):
+        ran = execute(clouds, "report", "--out", str(tmp_path), "--spec", str(spec))
     assert ran.code == 0, ran
+    for request in ("/resource_providers?required", "/servers/detail", "/os-services"):
+        assert [request in line for line in questions(traffic)].count(True) == 1, request
     page = Page((tmp_path / "index.html").read_text(encoding="utf-8"))
     assert page.problems() == []
     rows = [["".join(cell.itertext()) for cell in row] for row in page.find(".//details/table/tbody/tr")]
@@ -259,6 +304,9 @@ def test_without_placement_hosts_and_with_the_databases_gpus(world: World) -> No
     (gpu,) = (gpu for gpu in found if gpu["server"])
     assert (gpu["server"], gpu["project"], gpu["flavor"]) == (server.id, server.project_id, "gpu1")
     assert gpu["since"] == f"{str(server.launched_at)[:19]}Z"
+    servers.force_down(world.api, empty)
+    messages = listed(world, "--config-file", str(world.nova.nova_conf))[1]
+    assert f"nova-compute is down, which no new instance gets: 2 on {empty}" in messages
     # A live migration claims, and a pulled card makes its row unavailable.
     world.sql("UPDATE pci_devices SET status = 'claimed' WHERE instance_uuid = :vm", vm=server.id)
     found = listed(world, "--config-file", str(world.nova.nova_conf), "--instance", server.name)[0]

@@ -68,7 +68,10 @@ def test_traits_distinguish_models_of_one_resource_class() -> None:
 version: 1
 models:
   plain: {match: {vendor: "10de", product: "11b4"}, resource_class: gpu}
-  fast: {match: {vendor: "10de", product: "11b4", subsystem_vendor: "10de", subsystem_product: "1096"}, resource_class: gpu, traits: [fast]}
+  fast:
+    match: {vendor: "10de", product: "11b4", subsystem_vendor: "10de", subsystem_product: "1096"}
+    resource_class: gpu
+    traits: [fast]
 hosts: {gpu1: [plain, fast]}
 nova: {release: "2025.2", placement: schedule}
 """,

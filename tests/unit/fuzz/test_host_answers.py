@@ -54,7 +54,7 @@ def every_reader(spec: str, facts: dict[str, Any]) -> None:
 
 def drawn(facts: dict[str, Any]) -> list[str]:
     """Everything that is drawn of a host's topology."""
-    built = topology(store.parse_host(facts, "gpu01"), {"0000:84:00.0": "vm1"})
+    built = topology(store.parse_host(facts, "gpu01")).owned({"0000:84:00.0": "vm1"})
     texts = [json.dumps(document(built, check(built))), diagram.mermaid([built]), diagram.dot([built])]
     return [*texts, text(built), text(built.pruned(), ASCII)]
 

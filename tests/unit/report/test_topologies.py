@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
+
 from gpustack.facts.model import Host
 from gpustack.fleet.model import Fleet
+from gpustack.report import topologies
 from gpustack.report.hosts import GROUP, host_groups
 from gpustack.report.page import Report, parts
 from gpustack.report.topologies import Topologies
+from gpustack.topology.build import topology
 from support.fleets import HOSTILE, fleet_of, fleet_on
 from support.page import Page, words
 from support.pci_layouts import bridge, dgx1, gpu, machine, nic
@@ -22,7 +26,7 @@ def named(host: Host, name: str) -> Host:
 
 
 def page_of(fleet: Fleet, *hosts: Host) -> Page:
-    page = Page("".join(parts(Report(fleet=fleet, at=AT, facts=hosts))))
+    page = Page("".join(parts(Report(fleet=fleet, at=AT, topologies=Topologies(hosts)))))
     assert page.problems() == []
     return page
 
@@ -76,6 +80,17 @@ def test_drawings_of_a_large_fleet_are_limited() -> None:
     assert [shape.hosts for shape in shapes] == [*[1] * 12, 38]
     assert (shapes[-1].drawing, shapes[0].drawing is None) == (None, False)
     assert "Not drawn" in page_of(fleet_on(*hosts), *hosts).section("topology")
+
+
+def test_each_topology_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = []
+    monkeypatch.setattr(topologies, "topology", lambda host: built.append(host.hostname) or topology(host))
+    hosts = (named(machine(*dgx1()), "gpu1"), named(machine(*dgx1()), "gpu2"))
+    known = Topologies(hosts)
+    assert [entry.host for entry in known.all()] == list(hosts)
+    fleet = fleet_on(*hosts)
+    "".join(parts(Report(fleet=fleet, at=AT, topologies=known)))
+    assert built == ["gpu1", "gpu2"]
 
 
 def test_names_on_the_drawing_are_text() -> None:

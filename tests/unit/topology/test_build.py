@@ -219,7 +219,7 @@ def test_pruning_leaves_the_way_to_the_devices() -> None:
 
 def test_owners_are_those_of_the_caller() -> None:
     facts: Host = machine(gpu("0000:05:00.0"), gpu("0000:06:00.0"))
-    owners = {node.address: node.owner for node in topology(facts, {"0000:06:00.0": "vm1 (acme)"}).nodes()}
+    owners = {node.address: node.owner for node in topology(facts).owned({"0000:06:00.0": "vm1 (acme)"}).nodes()}
     assert owners == {"0000:05:00.0": None, "0000:06:00.0": "vm1 (acme)"}
 
 
@@ -240,7 +240,7 @@ def test_owners_of_virtual_functions_are_at_the_physical_function() -> None:
     virtual = [function(f"0000:04:00.{n}", physical_function="0000:04:00.0") for n in range(1, 7)]
     facts = facts.with_pci((*facts.pci, *host(*virtual).pci))
     owners = {f"0000:04:00.{n}": f"vm{n}" for n in range(2, 7)}
-    (device,) = topology(facts, owners).devices(Kind.GPU)
+    (device,) = topology(facts).owned(owners).devices(Kind.GPU)
     assert device.owner == "vm2 (0000:04:00.2), vm3 (0000:04:00.3), vm4 (0000:04:00.4), vm5 (0000:04:00.5) and 1 more"
 
 

@@ -67,20 +67,20 @@ def test_braces_and_frames_are_closed(draw: Draw) -> None:
 @pytest.mark.parametrize(("draw", "grammar"), [(mermaid, MERMAID), (dot, DOT)])
 def test_no_name_breaks_out_of_its_label(draw: Draw, grammar: re.Pattern[str]) -> None:
     device = gpu("0000:05:00.0", uses={"net": [{"name": HOSTILE.replace("\n", "")}]}, slot='"];')
-    drawn = draw([topology(machine(bridge("0000:00:02.0", device)), {"0000:05:00.0": HOSTILE})])
+    drawn = draw([topology(machine(bridge("0000:00:02.0", device))).owned({"0000:05:00.0": HOSTILE})])
     assert [line for line in drawn.splitlines() if not grammar.fullmatch(line)] == []
     assert "\u202e" not in drawn
 
 
 def test_mermaid_gets_no_markup() -> None:
-    drawn = mermaid([topology(machine(gpu("0000:05:00.0")), {"0000:05:00.0": HOSTILE})])
+    drawn = mermaid([topology(machine(gpu("0000:05:00.0"))).owned({"0000:05:00.0": HOSTILE})])
     labels = re.findall(r'"([^"]*)"', drawn)
     assert not re.search(r"[<>`*\\{}|]", "".join(labels).replace("<br/>", ""))
     assert "#60;script#62;" in drawn
 
 
 def test_dot_keeps_quotes_and_backslashes_as_text() -> None:
-    drawn = dot([topology(machine(gpu("0000:05:00.0")), {"0000:05:00.0": 'a"b\\'})])
+    drawn = dot([topology(machine(gpu("0000:05:00.0"))).owned({"0000:05:00.0": 'a"b\\'})])
     assert 'used by a\\"b\\\\"' in drawn
 
 

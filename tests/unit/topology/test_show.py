@@ -23,8 +23,7 @@ def test_a_switch_with_a_nic_and_an_owner() -> None:
     )
     built = topology(
         machine(bridge("0000:00:02.0", bridge("0000:03:00.0", *devices), numa_node=1), machine={"product": "DL380"}),
-        {"0000:05:00.0": "vm1"},
-    )
+    ).owned({"0000:05:00.0": "vm1"})
     assert text(built).splitlines() == [
         "gpu01 (DL380): 1 GPU, 1 NIC",
         "├─ NUMA node 0: CPUs 0-7, 64 GiB",
