@@ -12,10 +12,15 @@ import pytest
 from gpustack_demo.embedded.releases import cache_dir
 
 
-def program(name: str) -> str:
-    """The path of ``prometheus`` or ``promtool``; the test is skipped if there is none."""
+def find(name: str) -> str | None:
+    """The path of ``prometheus`` or ``promtool``."""
     unpacked = cache_dir() / "unpacked" / "prometheus" / "usr" / "bin"
-    path = shutil.which(name, path=f"{unpacked}:{os.environ['PATH']}")
+    return shutil.which(name, path=f"{unpacked}:{os.environ['PATH']}")
+
+
+def program(name: str) -> str:
+    """The path of ``prometheus`` or ``promtool``; the test is skipped if there is none; another one fails."""
+    path = find(name)
     if path is None:
         pytest.skip(f"{name} is missing: tools/setup --unpack prometheus")
     return path

@@ -34,7 +34,7 @@ from gpustack.prometheus import Page
 from gpustack_demo.embedded.process import free_port
 from support.cellfile import CellFile
 from support.fleet_answers import device, server
-from support.prometheus_programs import program, promtool
+from support.prometheus_programs import find, program, promtool
 
 ALERTS = data_dir("monitoring") / "alerts.yml"
 DASHBOARD = json.loads((data_dir("monitoring") / "dashboard.json").read_text(encoding="utf-8"))
@@ -65,6 +65,11 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> list[Metric]:
         *of_flavors,
         *text_string_to_metric_families((place / "cleanup.prom").read_text(encoding="utf-8")),
     ]
+
+
+@pytest.mark.parametrize("name", ["prometheus", "promtool"])
+def test_the_programs_are_installed(name: str) -> None:
+    assert find(name), f"{name} is missing, and its tests are skipped: tools/setup --unpack prometheus"
 
 
 def test_every_alert_fires_when_it_should(tmp_path: Path) -> None:
