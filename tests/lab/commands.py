@@ -33,20 +33,20 @@ def gpustack_host(host: Machine, command: str, *arguments: str, addresses: Seque
 
 
 def gpustack(
-    host: Machine, *arguments: str, spec_text: str, variables: Mapping[str, str] = MappingProxyType({})
+    host: Machine,
+    *arguments: str,
+    spec_text: str,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    others: Sequence[Machine] = (),
 ) -> Run:
-    """Runs a command of gpustack in a directory with spec, inventory and SSH configuration.
+    """Runs a command of gpustack in a directory with spec, inventory and SSH configuration of a host, and of others.
 
-    Its output is kept beside the serial log.
+    Its output is kept beside the serial log of the first.
     """
     directory = host.directory
     (directory / SPEC).write_text(spec_text)
-    (directory / "inventory.yml").write_text(inventory(host))
-    (directory / "ssh_config").write_text(
-        f"Host {recipe.HOST_NAME}\n HostName 127.0.0.1\n Port {host.port}\n User {recipe.OPERATOR}\n"
-        f" IdentityFile {host.image.login_key}\n IdentitiesOnly yes\n UserKnownHostsFile {host.known_hosts}\n"
-        " GlobalKnownHostsFile none\n"
-    )
+    (directory / "inventory.yml").write_text(inventory(host, *others))
+    (directory / "ssh_config").write_text("".join(map(_ssh_entry, (host, *others))))
     argv = [str(Path(sys.executable).with_name("gpustack")), *arguments]
     process = subprocess.run(
         argv,
@@ -62,3 +62,11 @@ def gpustack(
     with (directory / "commands.log").open("a") as log:
         log.write(f"$ {shlex.join(argv)}\n{process.stdout}[{process.returncode}]\n")
     return Run(code=process.returncode, output=process.stdout)
+
+
+def _ssh_entry(host: Machine) -> str:
+    return (
+        f"Host {host.name}\n HostName 127.0.0.1\n Port {host.port}\n User {recipe.OPERATOR}\n"
+        f" IdentityFile {host.image.login_key}\n IdentitiesOnly yes\n UserKnownHostsFile {host.known_hosts}\n"
+        " GlobalKnownHostsFile none\n"
+    )

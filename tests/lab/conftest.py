@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from . import states
+from . import playbooks, states
 from .accelerator import choose_accelerator
 from .errors import LabError
 from .finish import first_boot
@@ -38,7 +38,7 @@ class Lab:
 
         With `moment` it is a host as another one was at that moment (see `Machine.keep`).
         """
-        with self._machine(name, shape, extra_mebibytes, moment=moment) as machine:
+        with self.machine(name, shape, extra_mebibytes, moment=moment) as machine:
             self.report(f"{name}: power on; logs in {machine.directory}")
             machine.wait_ssh()
             yield machine
@@ -47,27 +47,64 @@ class Lab:
     @contextmanager
     def booted(self, name: str, shape: Shape, *, extra_mebibytes: int = 0) -> Iterator[Machine]:
         """The same host after its first boot, from the cache if it has one: for tests of what comes after the boot."""
-        state = states.state_directory(self.image, self.accelerator, shape, extra_mebibytes)
-        if states.used(state):
-            with self._machine(name, shape, extra_mebibytes, state=state) as machine:
-                self.report(f"{name}: goes on from {state.name}; logs in {machine.directory}")
-                try:
-                    machine.resume()
-                except LabError as error:
-                    self.report(f"{name}: {str(error).splitlines()[0]}; the state is removed")
-                    shutil.rmtree(state)
-                else:
-                    yield machine
-                    self.report(f"{name}: done")
-                    return
-            shutil.rmtree(machine.directory)
-        with self.host(name, shape, extra_mebibytes=extra_mebibytes) as machine:
-            states.save(machine, state)
+        state = self._booted_state(shape, extra_mebibytes)
+        with ExitStack() as stack:
+            machine = self._resumed(stack, name, shape, extra_mebibytes, state)
+            if machine is None:
+                machine = stack.enter_context(self.host(name, shape, extra_mebibytes=extra_mebibytes))
+                states.save(machine, state)
             yield machine
+            self.report(f"{name}: done")
 
-    def _machine(
-        self, name: str, shape: Shape, extra_mebibytes: int, *, moment: Path | None = None, state: Path | None = None
+    def prepared_directory(self, shape: Shape) -> Path:
+        """Where the state of a host after prepare.yml and its reboot is kept."""
+        files = (*states.PRODUCT, Path(playbooks.__file__))
+        return states.derived_directory(self._booted_state(shape, 0), "prepared", files)
+
+    def prepared_state(self, shape: Shape) -> Path:
+        """The same, made if the cache has none."""
+        state = self.prepared_directory(shape)
+        if not states.used(state, self.report):
+            with self.booted("prepared", shape) as machine:
+                self.report("prepare.yml with a reboot")
+                run = playbooks.play(machine, "prepare.yml", "-e", "gpustack_reboot=true")
+                if run.code:
+                    raise machine.error(f"prepare.yml ended with code {run.code}:\n{run.output}")
+                machine.wait_ssh()
+                states.save(machine, state)
+        return state
+
+    def _booted_state(self, shape: Shape, extra_mebibytes: int) -> Path:
+        return states.state_directory(self.image, self.accelerator, shape, extra_mebibytes)
+
+    def _resumed(self, stack: ExitStack, name: str, shape: Shape, extra_mebibytes: int, state: Path) -> Machine | None:
+        """A machine that goes on from the state until `stack` ends; None if the cache has none that works."""
+        if not states.used(state, self.report):
+            return None
+        with ExitStack() as attempt:
+            machine = attempt.enter_context(self.machine(name, shape, extra_mebibytes, state=state))
+            self.report(f"{name}: goes on from {state.name}; logs in {machine.directory}")
+            try:
+                machine.resume()
+            except LabError as error:
+                self.report(f"{name}: {str(error).splitlines()[0]}; the state is removed")
+                shutil.rmtree(state)
+            else:
+                stack.push(attempt.pop_all())
+                return machine
+        shutil.rmtree(machine.directory)
+        return None
+
+    def machine(
+        self,
+        name: str,
+        shape: Shape,
+        extra_mebibytes: int = 0,
+        *,
+        moment: Path | None = None,
+        state: Path | None = None,
     ) -> Machine:
+        """A machine of this image, which runs from its `__enter__`; `name` is that of its directory."""
         return Machine(
             image=self.image,
             directory=self.directory / name,

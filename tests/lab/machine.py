@@ -7,9 +7,10 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ from typing import Self
 
 from gpustack_demo.embedded.process import free_port
 
-from . import monitor, topology
+from . import monitor, recipe, topology
 from .errors import LabError, tail
 from .image import Image
 
@@ -26,6 +27,7 @@ FIRMWARE_VARIABLES = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
 BOOT_TIMEOUT = 600.0
 RESUME_TIMEOUT = 120.0
 MEMORY = "memory.zst"
+RELAY = Path(__file__).with_name("relay.py")
 POLL_INTERVAL = 1.0
 
 
@@ -45,12 +47,14 @@ class Machine:
     What it writes goes to overlays in `directory`, which end with it, and to logs, which stay. `panics` is how often
     its kernel may panic in all: one more is the end of waiting for it. `extra_mebibytes` is the size of one more disk,
     empty at first: the host's /dev/vdc. `moment` is what another machine had on its disks (see `keep`);
-    `state` is also what it had in its memory (see `save` and `resume`).
+    `state` is also what it had in its memory (see `save` and `resume`). `forwards` are addresses and ports of the
+    host's own network that lead to ports of this machine's loopback. A state does not depend on these ports.
     """
 
     image: Image
     directory: Path
     accelerator: str
+    name: str = recipe.HOST_NAME
     shape: topology.Shape = field(default_factory=topology.Shape)
     direct_boot: DirectBoot | None = None
     port: int = 0
@@ -58,6 +62,7 @@ class Machine:
     extra_mebibytes: int = 0
     moment: Path | None = None
     state: Path | None = None
+    forwards: Mapping[str, int] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _sockets: Path | None = None
 
@@ -89,7 +94,7 @@ class Machine:
             _run("qemu-img", "create", "-q", "-f", "qcow2", str(self._extra()), f"{self.extra_mebibytes}M")
         if self.moment is None and self.state is None:
             shutil.copyfile(FIRMWARE_VARIABLES, self._variables())
-        self.port = free_port()
+        self.port = self.port or free_port()
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.image.host_key_public}\n")
         self._start(*(("-incoming", f"exec:zstd -dcq {shlex.quote(str(self.state / MEMORY))}") if self.state else ()))
         return self
@@ -102,7 +107,7 @@ class Machine:
         argv = [
             # The kernel ends QEMU when this process dies, however it dies.
             *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
-            *topology.arguments(self.shape, self.accelerator, self.port),
+            *topology.arguments(self.shape, self.accelerator, self.port, self._relays()),
             *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={FIRMWARE_CODE}"),
             *("-drive", f"if=pflash,format=raw,unit=1,file={self._variables()}"),
             *self._disks(),
@@ -127,6 +132,11 @@ class Machine:
     def _scratch(self) -> list[Path]:
         """What a machine writes and that ends with it: disks, and the firmware's variables."""
         return [*self.directory.glob("*.qcow2"), *self.directory.glob("*.fd")]
+
+    def _relays(self) -> dict[str, str]:
+        """The command that QEMU starts for each connection of the host to an address of `forwards`."""
+        program = [sys.executable, "-IS", str(RELAY)]
+        return {address: shlex.join([*program, str(port)]) for address, port in self.forwards.items()}
 
     def _sources(self) -> tuple[Path, ...]:
         return self.image.esp, self.image.disk

@@ -19,8 +19,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 PLAYBOOK_TIMEOUT = 2400.0
 
 
-def spec(addresses: Sequence[str] = (), sections: str = "") -> str:
-    """A gpustack.yaml that passes the host's GPUs through: all of them, or those at `addresses`; and more sections."""
+def spec(addresses: Sequence[str] = (), sections: str = "", hosts: Sequence[str] = (recipe.HOST_NAME,)) -> str:
+    """A gpustack.yaml that passes the hosts' GPUs through: all of them, or those at `addresses`; and more sections."""
+    groups = "".join(f"  {name}: [labgpu]\n" for name in hosts)
     vendor, product = topology.GPU_ID.split(":")
     chosen = f", addresses: {json.dumps(list(addresses))}" if addresses else ""
     return f"""\
@@ -30,8 +31,7 @@ models:
     match: {{vendor: "{vendor}", product: "{product}"{chosen}}}
     driver: vfio-pci
 hosts:
-  {recipe.HOST_NAME}: [labgpu]
-{sections}"""
+{groups}{sections}"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +48,18 @@ class Run:
         return int(match[1])
 
 
-def inventory(host: Machine) -> str:
-    """An inventory of the one host: an operator with sudo, host keys checked."""
+def inventory(*hosts: Machine) -> str:
+    """An inventory of the hosts: an operator with sudo, host keys checked."""
+    return "all:\n  hosts:\n" + "".join(map(_inventory_entry, hosts))
+
+
+def _inventory_entry(host: Machine) -> str:
     options = [
         *("-F", "none", "-o", f"UserKnownHostsFile={host.known_hosts}", "-o", "GlobalKnownHostsFile=none"),
         *("-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes"),
     ]
     return f"""\
-all:
-  hosts:
-    {recipe.HOST_NAME}:
+    {host.name}:
       ansible_host: 127.0.0.1
       ansible_port: {host.port}
       ansible_user: {recipe.OPERATOR}
@@ -68,11 +70,19 @@ all:
 """
 
 
-def play(host: Machine, playbook: str, *arguments: str, addresses: Sequence[str] = (), sections: str = "") -> Run:
-    """Runs playbooks/`playbook` with the lab's spec; the output is kept beside the serial log."""
+def play(
+    host: Machine,
+    playbook: str,
+    *arguments: str,
+    addresses: Sequence[str] = (),
+    sections: str = "",
+    others: Sequence[Machine] = (),
+) -> Run:
+    """Runs playbooks/`playbook` with the lab's spec on a host and others; the output is kept beside its serial log."""
     directory = host.directory
-    (directory / "inventory.yml").write_text(inventory(host))
-    (directory / "gpustack.yaml").write_text(spec(addresses, sections))
+    hosts = (host, *others)
+    (directory / "inventory.yml").write_text(inventory(*hosts))
+    (directory / "gpustack.yaml").write_text(spec(addresses, sections, [each.name for each in hosts]))
     argv = [
         str(Path(sys.executable).with_name("ansible-playbook")),
         *("-i", str(directory / "inventory.yml"), str(PROJECT / "playbooks" / playbook)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from . import recipe
-from .cloud import instances, listeners, prerequisites
+from .cloud import images, instances, listeners, prerequisites
 from .cloud.compute import DROP_INS, UNIT, Compute
 from .cloud.control_plane import RELEASE, ControlPlane
 from .commands import SPEC, SSH_OPTIONS, gpustack, gpustack_host
@@ -127,7 +127,7 @@ def serve_instances(compute: Compute, lab: Lab) -> None:
     with compute.cloud.connection() as api:
         lab.report("flavors, image")
         _gpustack(compute, "flavor", "apply", SPEC, "--snapshot", "hosts.json", "--yes")
-        image = instances.upload(api, lab.image, lab.directory)
+        image = images.upload(api, lab.image, lab.directory)
         use_every_gpu(compute, api, image, lab.report)
 
     lab.report("host verify, cleanup plan")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 GPU_COUNT = 2
@@ -29,10 +31,13 @@ class Shape:
     processors: int = 2
 
 
-def arguments(shape: Shape, accelerator: str, ssh_port: int) -> list[str]:
+def arguments(
+    shape: Shape, accelerator: str, ssh_port: int, relays: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
     """QEMU's arguments for everything but disks, firmware and serial port.
 
-    SSH of the host is reachable on 127.0.0.1:`ssh_port`.
+    SSH of the host is reachable on 127.0.0.1:`ssh_port`. For each connection of the host to an address and port in
+    `relays`, QEMU starts the command beside it.
     """
     result = [
         *("-machine", f"q35,accel={accelerator},kernel-irqchip=split"),
@@ -53,7 +58,8 @@ def arguments(shape: Shape, accelerator: str, ssh_port: int) -> list[str]:
         if index == shared:
             result += ["-device", f"pcie-pci-bridge,id=shared,bus={port}"]
         result += _gpu("shared" if index == shared else port, slot=1 if index == shared else 0)
-    result += ["-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"]
+    forwarded = "".join(f",guestfwd=tcp:{address}-cmd:{command}" for address, command in relays.items())
+    result += ["-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{ssh_port}-:22{forwarded}"]
     if shape.shared_group:
         result += ["-device", "virtio-net-pci,netdev=net0,bus=shared,addr=2.0"]
     else:

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -45,14 +46,18 @@ def find(kind: str) -> bool:
 
 
 class DatabaseServer:
-    """One server, as a context manager; :attr:`url` is its SQLAlchemy URL."""
+    """One server, as a context manager; :attr:`url` is its SQLAlchemy URL.
+
+    :param data: start with a copy of this directory, which :meth:`keep` wrote (MariaDB only).
+    """
 
     url: str
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, data: Path | None = None) -> None:
         if kind not in KINDS:
             raise UsageError(f"no database server of kind {kind}", remedy=f"name one of: {', '.join(KINDS)}")
         self._kind = kind
+        self._data = data
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -84,6 +89,16 @@ class DatabaseServer:
         """Stop the server; its data are removed."""
         self._exit.close()
 
+    @property
+    def pid(self) -> int:
+        """The process id of the server."""
+        return self._service.pid
+
+    def keep(self, directory: Path) -> None:
+        """Stop the server and copy its data directory."""
+        self._service.stop(seconds=_SECONDS)
+        shutil.copytree(self._data_directory, directory)
+
     def _hand_over(self, *paths: Path) -> None:
         if self._account:
             for path in paths:
@@ -95,14 +110,19 @@ class DatabaseServer:
 
     def _mariadb(self, directory: Path, port: int) -> None:
         password = secrets.token_urlsafe(12)
-        data = directory / "data"
-        # --force: it does not need to resolve this machine's name.
-        self._run(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db", "--force"])
+        data = self._data_directory = directory / "data"
+        if self._data is None:
+            # --force: it does not need to resolve this machine's name.
+            self._run(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db", "--force"])
+        else:
+            shutil.copytree(self._data, data)
+            self._hand_over(data, *data.rglob("*"))
         init = directory / "init.sql"
         account = f"'{_USER}'@'127.0.0.1'"
         self._secret(
             init,
-            f"CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT ALL ON *.* TO {account} WITH GRANT OPTION;\n",
+            f"CREATE OR REPLACE USER {account} IDENTIFIED BY '{password}';\n"
+            f"GRANT ALL ON *.* TO {account} WITH GRANT OPTION;\n",
         )
         server = [
             *("mariadbd", "--no-defaults", f"--datadir={data}", "--socket=socket", "--bind-address=127.0.0.1"),
@@ -132,16 +152,19 @@ class DatabaseServer:
 
     def _serve(self, command: Sequence[str], directory: Path) -> None:
         log, environment = directory / "log", self._environment()
-        service = ServiceProcess(self._kind, self._as_account(command), log=log, environment=environment, cwd=Path("/"))
-        self._exit.callback(service.stop)
-        service.wait_for_text(_READY[self._kind], seconds=_SECONDS)
+        # In the main thread: the kernel ends the server when the thread that started it ends.
+        bound = threading.current_thread() is threading.main_thread()
+        full = self._as_account(command, *(("--pdeathsig", "KILL") if bound else ()))
+        self._service = ServiceProcess(self._kind, full, log=log, environment=environment, cwd=Path("/"))
+        self._exit.callback(self._service.stop)
+        self._service.wait_for_text(_READY[self._kind], seconds=_SECONDS)
 
-    def _as_account(self, command: Sequence[str]) -> list[str]:
+    def _as_account(self, command: Sequence[str], *options: str) -> list[str]:
         full = [shutil.which(command[0], path=_programs()) or command[0], *command[1:]]
-        if self._account is None:
-            return full
-        uid, gid = self._account
-        return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", *full]
+        if self._account:
+            uid, gid = self._account
+            options = (f"--reuid={uid}", f"--regid={gid}", "--clear-groups", *options)
+        return ["setpriv", *options, *full] if options else full
 
     def _environment(self) -> dict[str, str]:
         """This process's environment, with a directory for temporary files that the account can write."""

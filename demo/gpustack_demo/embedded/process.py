@@ -130,8 +130,8 @@ class ServiceProcess:
                 )
             time.sleep(_PAUSE)
 
-    def stop(self) -> None:
-        """End the process group: with SIGTERM first, then with SIGKILL."""
+    def stop(self, *, seconds: float = _STOP_SECONDS) -> None:
+        """End the process group: with SIGTERM first, after ``seconds`` with SIGKILL."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -139,7 +139,7 @@ class ServiceProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_STOP_SECONDS)
+                self._process.wait(seconds)
                 break
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .. import recipe
 from ..errors import LabError
 from ..machine import Machine
+from ..topology import GPU_COUNT
 from . import settings
 from .control_plane import ControlPlane
 
@@ -22,19 +22,21 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class Compute:
-    """The host and the control plane that it belongs to."""
+    """The host, the control plane that it belongs to, and how it reaches it: if it is not named, by slirp's gateway."""
 
     host: Machine
     cloud: ControlPlane
+    access: settings.Access | None = None
 
     def configure(self) -> None:
         """Write everything that nova-compute needs to join the cloud; it does not run yet."""
         self.host.ssh(["mkdir", "-p", DROP_INS, "/var/lib/nova/instances", "/var/lib/nova/lock"])
+        access = self.access or settings.Access(ports=self.cloud.ports)
         text = settings.compute(
-            name=recipe.HOST_NAME,
-            transport=self.cloud.rabbitmq.url(settings.SLIRP),
+            name=self.host.name,
+            access=access,
+            transport=self.cloud.rabbitmq.url(access.address, access.ports["messages"]),
             password=self.cloud.password,
-            ports=self.cloud.ports,
         )
         self.host.ssh(["sh", "-c", "umask 077; cat >/etc/nova/nova.conf"], stdin=text)
 
@@ -55,9 +57,26 @@ class Compute:
 
     def devices(self) -> dict[str, str]:
         """Nova's rows of the host's functions: address to status."""
-        rows = self.cloud.sql("SELECT address, status FROM nova_cell1.pci_devices WHERE deleted = 0 ORDER BY address")
+        rows = self.cloud.sql(
+            "SELECT address, status FROM nova_cell1.pci_devices AS devices JOIN nova_cell1.compute_nodes AS nodes"
+            f" ON nodes.id = compute_node_id AND nodes.host = '{self.host.name}'"
+            " WHERE devices.deleted = 0 ORDER BY address"
+        )
         return {str(address): str(status) for address, status in rows}
+
+    def free(self) -> bool | None:
+        """True when Nova offers all GPUs of the host."""
+        return list(self.devices().values()) == ["available"] * GPU_COUNT or None
+
+    def up(self) -> bool | None:
+        """True when the service has reported itself to this control plane, and not only to the one that was kept."""
+        rows = self.cloud.sql(
+            "SELECT host FROM nova_cell1.services WHERE deleted = 0 AND services.binary = 'nova-compute'"
+            f" AND host = '{self.host.name}' AND last_seen_up > '{self.cloud.started:%Y-%m-%d %H:%M:%S}'"
+        )
+        return bool(rows) or None
 
     def registered(self) -> bool | None:
         """True when the scheduler may use the host: it maps new ones to their cell every now and then."""
-        return bool(self.cloud.sql("SELECT host FROM nova_api.host_mappings")) or None
+        rows = self.cloud.sql(f"SELECT host FROM nova_api.host_mappings WHERE host = '{self.host.name}'")
+        return bool(rows) or None

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.files import write_atomic
@@ -26,6 +28,11 @@ RELEASE = "2025.2"
 _DATABASES = ("glance", "keystone", "nova_api", "nova_cell0", "nova_cell1", "placement")
 _INSIDE = Path(__file__).with_name("inside")
 _PATHS = {"identity": "/v3", "compute": "/v2.1", "placement": "", "image": "", "network": ""}
+_MESSAGES = "messages"
+_DATA = "mariadb"
+_IMAGES = "images"
+_DROP_INS = "nova.conf.d"
+_PASSWORD = "password"
 _SECONDS = 300.0
 _SQL = "import pymysql, sys; from sqlalchemy.engine import make_url as url; u = url(sys.argv[1]); "
 _SQL += "c = pymysql.connect(host=u.host, port=u.port, user=u.username, password=u.password, autocommit=True); "
@@ -33,12 +40,18 @@ _SQL += "k = c.cursor(); k.execute(sys.argv[2]); print(__import__('json').dumps(
 
 
 class ControlPlane(RunningCloud):
-    """The services, as a context manager. Those of Nova start with :meth:`start_nova`: they read aliases at start."""
+    """The services, as a context manager. Those of Nova start with :meth:`start_nova`: they read aliases at start.
 
-    def __init__(self, *, directory: Path, report: Report) -> None:
+    With `kept`, a directory of :meth:`keep`, the cloud continues with that one's databases, images and password, on
+    other ports.
+    """
+
+    def __init__(self, *, directory: Path, report: Report, kept: Path | None = None) -> None:
         super().__init__(RELEASE, directory=directory, report=report)
-        self.password = secrets.token_urlsafe(16)
-        self.ports = {kind: free_port() for kind in _PATHS}
+        self.password = (kept / _PASSWORD).read_text() if kept else secrets.token_urlsafe(16)
+        self.ports = {kind: free_port() for kind in (*_PATHS, _MESSAGES)}
+        self._kept = kept
+        self.started = datetime.now(UTC)
         self._services: list[ServiceProcess] = []
 
     @property
@@ -47,13 +60,19 @@ class ControlPlane(RunningCloud):
         return self.directory / "nova" / "nova.conf"
 
     def _start(self) -> None:
-        server = self._exit.enter_context(DatabaseServer("mariadb"))
-        self._database = server.url
+        data = self._kept / _DATA if self._kept else None
+        self._server = self._exit.enter_context(DatabaseServer("mariadb", data=data))
+        self._database = self._server.url
         self._glance_packages = packages.glance(self.environment, self._report)
-        self.rabbitmq = self._exit.enter_context(RabbitMQ(self.directory / "rabbitmq"))
-        for name in _DATABASES:
-            self.sql(f"CREATE DATABASE {name} CHARACTER SET utf8")
-        catalog = {kind: f"http://127.0.0.1:{port}{_PATHS[kind]}" for kind, port in self.ports.items()}
+        self.rabbitmq = self._exit.enter_context(
+            RabbitMQ(self.directory / "rabbitmq", port=self.ports[_MESSAGES], password=self.password)
+        )
+        if self._kept:
+            self._readdress()
+        else:
+            for name in _DATABASES:
+                self.sql(f"CREATE DATABASE {name} CHARACTER SET utf8")
+        catalog = {kind: f"http://127.0.0.1:{self.ports[kind]}{path}" for kind, path in _PATHS.items()}
         services = {
             "identity": start_keystone(
                 self.environment,
@@ -87,7 +106,7 @@ class ControlPlane(RunningCloud):
 
     def start_nova(self, drop_ins: Mapping[str, str]) -> None:
         """Start API, scheduler and conductor with drop-ins of nova.conf, by name; wait for the API."""
-        directory = self.nova_conf.parent / "nova.conf.d"
+        directory = self.nova_conf.parent / _DROP_INS
         directory.mkdir()
         for name, text in drop_ins.items():
             write_atomic(directory / name, text, mode=0o600)
@@ -101,6 +120,33 @@ class ControlPlane(RunningCloud):
         service = self._serve("compute", "nova.wsgi.osapi_compute", self.nova_conf.parent, variables, files)
         service.wait_for_port(self.ports["compute"], seconds=_SECONDS)
 
+    def keep(self, directory: Path) -> None:
+        """Stop everything, and copy what a cloud continues from: databases, images, Nova's drop-ins, password."""
+        for service in self._services:
+            service.stop()
+        self._server.keep(directory / _DATA)
+        shutil.copytree(self.directory / "glance" / _IMAGES, directory / _IMAGES)
+        shutil.copytree(self.nova_conf.parent / _DROP_INS, directory / _DROP_INS)
+        write_atomic(directory / _PASSWORD, self.password, mode=0o600)
+
+    def continue_nova(self) -> None:
+        """Start Nova with the drop-ins that were kept."""
+        assert self._kept is not None
+        self.start_nova({path.name: path.read_text() for path in (self._kept / _DROP_INS).iterdir()})
+
+    def _readdress(self) -> None:
+        """Replace ports and directories of the cloud that was kept; Keystone creates its catalog when it starts."""
+        images = f"file://{self.directory}/glance/{_IMAGES}/"
+        cells = "UPDATE nova_api.cell_mappings SET database_connection"
+        for statement in (
+            "DELETE FROM keystone.endpoint",
+            "DELETE FROM keystone.service",
+            f"UPDATE glance.image_locations SET value = CONCAT('{images}', image_id)",
+            f"{cells} = '{self._database}nova_cell0' WHERE name = 'cell0'",
+            f"{cells} = '{self._database}nova_cell1', transport_url = '{self.rabbitmq.url()}' WHERE name = 'cell1'",
+        ):
+            self.sql(statement)
+
     def _nova_databases(self) -> None:
         directory = self.nova_conf.parent
         directory.mkdir(mode=0o700)
@@ -108,6 +154,8 @@ class ControlPlane(RunningCloud):
             directory=directory, database=self._database, transport=self.rabbitmq.url()
         ) + self._auth("keystone_authtoken", "neutron", "placement")
         write_atomic(self.nova_conf, text, mode=0o600)
+        if self._kept:
+            return
         manage = [str(self.environment.program("nova-manage")), "--config-file", str(self.nova_conf)]
         for command in (
             ["api_db", "sync"],
@@ -128,15 +176,18 @@ class ControlPlane(RunningCloud):
     def _glance(self) -> ServiceProcess:
         directory = self.directory / "glance"
         directory.mkdir(mode=0o700)
-        for name in ("images", "staging", "tasks"):
+        for name in (_IMAGES, "staging", "tasks"):
             (directory / name).mkdir()
+        if self._kept:
+            shutil.copytree(self._kept / _IMAGES, directory / _IMAGES, dirs_exist_ok=True)
         paste = self._glance_packages / "etc" / "glance" / "glance-api-paste.ini"
         text = settings.GLANCE.format(directory=directory, database=self._database, paste=paste)
         config = directory / "glance-api.conf"
         write_atomic(config, text + self._auth("keystone_authtoken"), mode=0o600)
         path = {"PYTHONPATH": str(self._glance_packages)}
         python = str(self.environment.program("python"))
-        self._output([python, "-m", "glance.cmd.manage", "--config-file", str(config), "db_sync"], path)
+        if not self._kept:
+            self._output([python, "-m", "glance.cmd.manage", "--config-file", str(config), "db_sync"], path)
         return self._serve("image", "glance.wsgi.api", directory, {"OS_GLANCE_CONFIG_DIR": str(directory)}, path=path)
 
     def _neutron(self) -> ServiceProcess:

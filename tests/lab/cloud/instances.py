@@ -1,15 +1,11 @@
-"""Images and instances of the cloud lab, through its API."""
+"""Instances of the cloud lab, through its API."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import recipe
-from ..guest import GUEST_ARGUMENTS
-from ..image import Image
 from .compute import Compute
-from .kernel import unpack
 
 if TYPE_CHECKING:
     from openstack.compute.v2.server import Server
@@ -22,39 +18,11 @@ CONSOLE_PAUSE = 15.0
 """Seconds between two reads of a console: each costs the emulated host some."""
 
 
-def upload(api: Connection, image: Image, directory: Path) -> str:
-    """The id of a bootable image in Glance: the lab's kernel and guest initramfs, and a small empty disk."""
-    unpacked = directory / "vmlinux"
-    unpack(image.kernel, unpacked)
-    kernel = _create(api, "kernel", unpacked, "aki", "aki", {})
-    initramfs = _create(api, "initramfs", image.guest_initramfs, "ari", "ari", {})
-    disk = directory / "empty.raw"
-    with disk.open("wb") as file:
-        file.truncate(1 << 20)
-    properties = {
-        "kernel_id": kernel,
-        "ramdisk_id": initramfs,
-        "hw_machine_type": "pc",
-        # The emulated display would have the ids of the lab's GPUs.
-        "hw_video_model": "none",
-        "os_command_line": f"{GUEST_ARGUMENTS} {recipe.GUEST_STAYS}",
-    }
-    return _create(api, "guest", disk, "raw", "bare", properties)
-
-
-def _create(
-    api: Connection, name: str, path: Path, disk_format: str, container_format: str, properties: dict[str, str]
-) -> str:
-    options: dict[str, Any] = {**properties, "disk_format": disk_format, "container_format": container_format}
-    # openstacksdk does not close the file that it opens by name.
-    with path.open("rb") as file:
-        return str(api.image.create_image(name=name, data=file, wait=True, **options).id)
-
-
-def create(api: Connection, compute: Compute, name: str, *, flavor: str, image: str) -> Server:
-    """A server as it is after its build: ACTIVE or ERROR."""
+def create(api: Connection, compute: Compute, name: str, *, flavor: str, image: str, host: str | None = None) -> Server:
+    """A server as it is after its build, on this host if one is named: ACTIVE or ERROR."""
     flavor_id = api.compute.find_flavor(flavor, ignore_missing=False).id
-    server = api.compute.create_server(name=name, flavor_id=flavor_id, image_id=image, networks="none")
+    chosen = {"host": host} if host else {}
+    server = api.compute.create_server(name=name, flavor_id=flavor_id, image_id=image, networks="none", **chosen)
 
     def built() -> Server | None:
         current = api.compute.get_server(server.id)

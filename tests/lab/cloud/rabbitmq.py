@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 from pathlib import Path
 from types import TracebackType
@@ -24,15 +23,15 @@ _ERLANG = "+S 1:1 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}"
 class RabbitMQ:
     """One server, as a context manager; `ready` waits for it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, port: int, password: str) -> None:
         self._directory = directory
-        self._port = free_port()
-        self._password = secrets.token_urlsafe(12)
+        self._port = port
+        self._password = password
         self._exit = contextlib.ExitStack()
 
-    def url(self, address: str = "127.0.0.1") -> str:
-        """The `transport_url` of services that reach this machine's loopback by `address`."""
-        return f"rabbit://{_USER}:{self._password}@{address}:{self._port}/"
+    def url(self, address: str = "127.0.0.1", port: int | None = None) -> str:
+        """The `transport_url` of services that reach the server by this address and port."""
+        return f"rabbit://{_USER}:{self._password}@{address}:{port or self._port}/"
 
     def __enter__(self) -> Self:
         with self._exit:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from gpustack_demo.embedded.identity import AUTH
 
 SLIRP = "10.0.2.2"
@@ -71,7 +74,7 @@ _COMPUTE = (
 [DEFAULT]
 compute_driver = libvirt.LibvirtDriver
 host = {name}
-my_ip = 10.0.2.15
+my_ip = {my_ip}
 reserved_host_memory_mb = 512
 state_path = /var/lib/nova"""
     + _MESSAGES
@@ -86,16 +89,29 @@ enabled = false
 )
 
 
-def auth(group: str, port: int, password: str, *, override: str = "") -> str:
-    """How a service signs in at Keystone's `port`; with `override`, from the lab's host, and to that URL."""
-    text = AUTH.format(group=group, port=port, password=password)
-    return f"{text.replace('127.0.0.1', SLIRP)}endpoint_override = {override}\n" if override else text
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """How a host of the lab reaches the control plane, and other hosts reach it."""
+
+    ports: Mapping[str, int]
+    address: str = SLIRP
+    my_ip: str = "10.0.2.15"
 
 
-def compute(*, name: str, transport: str, password: str, ports: dict[str, int]) -> str:
+def auth(group: str, port: int, password: str) -> str:
+    """How a service signs in at Keystone's `port`."""
+    return AUTH.format(group=group, port=port, password=password)
+
+
+def compute(*, name: str, access: Access, transport: str, password: str) -> str:
     """nova.conf of nova-compute on the lab's host `name`: everything but the GPUs."""
-    text = _COMPUTE.format(name=name, transport=transport)
+    text = _COMPUTE.format(name=name, my_ip=access.my_ip, transport=transport)
     for group, kind in (("placement", "placement"), ("neutron", "network")):
-        text += auth(group, ports["identity"], password, override=f"http://{SLIRP}:{ports[kind]}")
-    text += f"[glance]\nendpoint_override = http://{SLIRP}:{ports['image']}\n"
+        signed_in = auth(group, access.ports["identity"], password).replace("127.0.0.1", access.address)
+        text += f"{signed_in}endpoint_override = {_url(access, kind)}\n"
+    text += f"[glance]\nendpoint_override = {_url(access, 'image')}\n"
     return text + "".join(_PRIVSEP.format(group=group) for group in _PRIVILEGED)
+
+
+def _url(access: Access, kind: str) -> str:
+    return f"http://{access.address}:{access.ports[kind]}"
