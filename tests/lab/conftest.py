@@ -59,7 +59,7 @@ class Lab:
     def prepared_directory(self, shape: Shape) -> Path:
         """Where the state of a host after prepare.yml and its reboot is kept."""
         files = (*states.PRODUCT, Path(playbooks.__file__))
-        return states.derived_directory(self._booted_state(shape, 0), "prepared", files)
+        return states.derived_directory(self.image, self._booted_state(shape, 0), "prepared", files)
 
     def prepared_state(self, shape: Shape) -> Path:
         """The same, made if the cache has none."""

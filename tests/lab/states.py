@@ -38,13 +38,12 @@ def state_directory(image: Image, accelerator: str, shape: topology.Shape, extra
     return image.directory.with_name(f"{image.directory.name}-state-{digest.hexdigest()[:16]}")
 
 
-def derived_directory(state: Path, kind: str, paths: Iterable[Path], text: str = "") -> Path:
+def derived_directory(image: Image, state: Path, kind: str, paths: Iterable[Path]) -> Path:
     """Where a state is kept that is made from another one by the files in `paths`, and below them."""
-    digest = hashlib.sha256(f"{state.name} {text}".encode())
+    digest = hashlib.sha256(f"{state.name} ".encode())
     for file in sorted(file for path in paths for file in _sources(path)):
         digest.update(str(file.relative_to(PROJECT)).encode() + b"\0" + file.read_bytes())
-    name = state.name.partition("-state-")[0]
-    return state.with_name(f"{name}-{kind}-{digest.hexdigest()[:16]}")
+    return state.with_name(f"{image.directory.name}-{kind}-{digest.hexdigest()[:16]}")
 
 
 def _sources(path: Path) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from ..errors import LabError
@@ -68,11 +69,11 @@ class Compute:
         """True when Nova offers all GPUs of the host."""
         return list(self.devices().values()) == ["available"] * GPU_COUNT or None
 
-    def up(self) -> bool | None:
-        """True when the service has reported itself to this control plane, and not only to the one that was kept."""
+    def up(self, since: datetime | None = None) -> bool | None:
+        """True when the service has reported itself since then; without it, since this control plane started."""
         rows = self.cloud.sql(
             "SELECT host FROM nova_cell1.services WHERE deleted = 0 AND services.binary = 'nova-compute'"
-            f" AND host = '{self.host.name}' AND last_seen_up > '{self.cloud.started:%Y-%m-%d %H:%M:%S}'"
+            f" AND host = '{self.host.name}' AND last_seen_up > '{since or self.cloud.started:%Y-%m-%d %H:%M:%S}'"
         )
         return bool(rows) or None
 

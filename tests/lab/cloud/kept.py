@@ -86,7 +86,7 @@ def _state(lab: Lab, prepared: Path) -> Path:
     modules = ("compute", "control_plane", "images", "kernel", "kept", "rabbitmq", "settings")
     files = [here.with_name(f"{name}.py") for name in modules]
     files += [here.with_name("glance.txt"), here.with_name("inside"), Path(playbooks.__file__), *states.PRODUCT]
-    return states.derived_directory(prepared, "cloud", files)
+    return states.derived_directory(lab.image, prepared, "cloud", files)
 
 
 def _build(lab: Lab, prepared: Path, state: Path) -> None:
@@ -127,8 +127,9 @@ def _continued(lab: Lab, stack: ExitStack) -> Cloud | None:
             directory = lab.directory / "control-plane"
             kept = state / "control-plane"
             plane = attempt.enter_context(ControlPlane(directory=directory, report=lab.report, kept=kept))
-            cloud = _resume(lab, attempt, plane, {name: state / name for name in HOSTS}, "")
+            # First the conductor: the call of a host that nobody answers would block its service for minutes.
             plane.continue_nova()
+            cloud = _resume(lab, attempt, plane, {name: state / name for name in HOSTS}, "")
             _wait(cloud)
         except (LabError, GpustackError) as error:
             lab.report(f"{str(error).splitlines()[0]}; the state is removed")

@@ -1,0 +1,50 @@
+"""Failures at exact moments: triggers in Nova's database, and hosts that lose their power."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from .compute import Compute
+from .control_plane import ControlPlane
+from .kept import SERVICE_SECONDS
+
+HANG_SECONDS = 60
+
+
+@contextlib.contextmanager
+def writes_fail(plane: ControlPlane, table: str, condition: str) -> Iterator[None]:
+    """Let updates of a table of the cell fail whose row (NEW, OLD) meets the condition."""
+    body = f"IF {condition} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'fault of the lab'; END IF"
+    with _trigger(plane, "UPDATE", table, body):
+        yield
+
+
+@contextlib.contextmanager
+def inserts_hang(plane: ControlPlane, table: str, condition: str) -> Iterator[None]:
+    """Let inserts of a table of the cell wait a minute whose row (NEW) meets the condition."""
+    with _trigger(plane, "INSERT", table, f"IF {condition} THEN DO SLEEP({HANG_SECONDS}); END IF"):
+        yield
+
+
+@contextlib.contextmanager
+def _trigger(plane: ControlPlane, event: str, table: str, body: str) -> Iterator[None]:
+    plane.sql(f"CREATE TRIGGER nova_cell1.lab BEFORE {event} ON nova_cell1.{table} FOR EACH ROW {body}")
+    try:
+        yield
+    finally:
+        plane.sql("DROP TRIGGER nova_cell1.lab")
+
+
+def hangs(plane: ControlPlane) -> bool | None:
+    """True when a statement waits in a trigger."""
+    return bool(plane.sql("SELECT id FROM information_schema.processlist WHERE state = 'User sleep'")) or None
+
+
+def restore_power(compute: Compute) -> None:
+    """A host that lost its power boots from its disk; wait until its nova-compute reports."""
+    since = datetime.now(UTC)
+    compute.host.power_on()
+    compute.host.wait_ssh()
+    compute.wait(f"nova-compute of {compute.host.name}", lambda: compute.up(since), seconds=SERVICE_SECONDS)
