@@ -47,7 +47,7 @@ class Lab:
     @contextmanager
     def booted(self, name: str, shape: Shape, *, extra_mebibytes: int = 0) -> Iterator[Machine]:
         """The same host after its first boot, from the cache if it has one: for tests of what comes after the boot."""
-        state = self._booted_state(shape, extra_mebibytes)
+        state = self.booted_directory(shape, extra_mebibytes)
         with ExitStack() as stack:
             machine = self._resumed(stack, name, shape, extra_mebibytes, state)
             if machine is None:
@@ -59,7 +59,7 @@ class Lab:
     def prepared_directory(self, shape: Shape) -> Path:
         """Where the state of a host after prepare.yml and its reboot is kept."""
         files = (*states.PRODUCT, Path(playbooks.__file__))
-        return states.derived_directory(self.image, self._booted_state(shape, 0), "prepared", files)
+        return states.derived_directory(self.image, self.booted_directory(shape), "prepared", files)
 
     def prepared_state(self, shape: Shape) -> Path:
         """The same, made if the cache has none."""
@@ -74,7 +74,8 @@ class Lab:
                 states.save(machine, state)
         return state
 
-    def _booted_state(self, shape: Shape, extra_mebibytes: int) -> Path:
+    def booted_directory(self, shape: Shape, extra_mebibytes: int = 0) -> Path:
+        """Where the state of a host after its first boot is kept."""
         return states.state_directory(self.image, self.accelerator, shape, extra_mebibytes)
 
     def _resumed(self, stack: ExitStack, name: str, shape: Shape, extra_mebibytes: int, state: Path) -> Machine | None:

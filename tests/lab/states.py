@@ -59,7 +59,7 @@ def publish(state: Path, write: Callable[[Path], None]) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix="saving-", dir=state.parent))
     try:
         write(unfinished / "state")
-        (unfinished / "state" / SUMS).write_text("\n".join(_sums(unfinished / "state")))
+        write_sums(unfinished / "state")
         with contextlib.suppress(OSError):  # the state exists
             (unfinished / "state").rename(state)
     finally:
@@ -69,6 +69,11 @@ def publish(state: Path, write: Callable[[Path], None]) -> None:
 def save(host: Machine, state: Path) -> None:
     """Keep the host as it is."""
     publish(state, host.save)
+
+
+def write_sums(state: Path) -> None:
+    """Write the checksums of all its files."""
+    (state / SUMS).write_text("\n".join(_sums(state)))
 
 
 def used(state: Path, report: Callable[[str], None]) -> bool:

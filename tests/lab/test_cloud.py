@@ -13,7 +13,8 @@ import pytest
 from . import recipe
 from .cloud import images, instances, listeners, prerequisites
 from .cloud.compute import DROP_INS, UNIT, Compute
-from .cloud.control_plane import RELEASE, ControlPlane
+from .cloud.control_plane import ControlPlane
+from .cloud.kept import FLAVOR, SECTIONS, SHAPE
 from .commands import SPEC, SSH_OPTIONS, gpustack, gpustack_host
 from .conftest import Lab
 from .errors import LabError
@@ -21,7 +22,7 @@ from .machine import Machine
 from .playbooks import Run, play, spec
 from .test_addresses import configuration
 from .test_prepare import assert_prepared, assert_untouched, gpu_functions
-from .topology import GPU_COUNT, GPU_ID, Shape
+from .topology import GPU_COUNT, GPU_ID
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -32,12 +33,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::openstack.warnings.RemovedInSDK60Warning"),
 ]
 
-FLAVOR = "g1.labgpu"
-SECTIONS = f"""\
-nova: {{release: "{RELEASE}"}}
-flavors:
-  {FLAVOR}: {{model: labgpu, vcpus: 1, ram: 256MiB, disk: 0}}
-"""
 SERVICE_SECONDS = 600.0
 # The services of the host write here; gpustack's part of Nova's configuration stays after the undo of the host.
 OTHERS = ("/etc/libvirt", "/etc/nova")
@@ -52,7 +47,7 @@ def machine_is_fit() -> None:
 @pytest.fixture
 def host(compute_lab: Lab) -> Iterator[Machine]:
     """A host with libvirt and nova-compute, which is not prepared."""
-    with compute_lab.booted("cloud", Shape(memory_mib=3072)) as machine:
+    with compute_lab.booted("cloud", SHAPE) as machine:
         yield machine
 
 
