@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,7 @@ from .cloud import images, instances, listeners, prerequisites
 from .cloud.compute import DROP_INS, UNIT, Compute
 from .cloud.control_plane import ControlPlane
 from .cloud.kept import FLAVOR, SECTIONS, SHAPE
+from .cloud.moves import listed
 from .commands import SPEC, SSH_OPTIONS, gpustack, gpustack_host
 from .conftest import Lab
 from .errors import LabError
@@ -168,7 +168,7 @@ def use_every_gpu(compute: Compute, api: Connection, image: str, report: Callabl
     for server in servers:
         instances.wait_for_console(api, compute, server)
         output = compute.cloud.openstack("console", "log", "show", server.id).stdout
-        assert _listed(output).count(GPU_ID) == 1, output
+        assert listed(output).count(GPU_ID) == 1, output
 
     report("delete")
     for server in (refused, *servers):
@@ -187,12 +187,6 @@ def _drop_ins(host: Machine, name: str) -> dict[str, str]:
     """What `nova render` wrote for one kind of host."""
     directory = host.directory / "rendered" / name / DROP_INS.lstrip("/")
     return {path.name: path.read_text() for path in directory.iterdir()}
-
-
-def _listed(console: str) -> list[str]:
-    """The ids of the functions that the guest has listed."""
-    text = console.partition(recipe.GUEST_SPEAKS)[2].partition(recipe.GUEST_IS_DONE)[0]
-    return re.findall(r"^\S+ [0-9a-f]{4}: ([0-9a-f]{4}:[0-9a-f]{4})", text, flags=re.MULTILINE)
 
 
 def _of_the_host(host: Machine) -> frozenset[str]:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from ..machine import Machine
 from .compute import Compute
 from .control_plane import ControlPlane
 from .kept import SERVICE_SECONDS
@@ -35,6 +36,17 @@ def _trigger(plane: ControlPlane, event: str, table: str, body: str) -> Iterator
         yield
     finally:
         plane.sql("DROP TRIGGER nova_cell1.lab")
+
+
+@contextlib.contextmanager
+def no_ssh_from(host: Machine) -> Iterator[None]:
+    """Let each connection from this host to another one fail."""
+    options = "/root/.ssh/config"
+    host.ssh(["sh", "-c", f"cp -p {options} {options}.sound; echo ' ProxyCommand false' >>{options}"])
+    try:
+        yield
+    finally:
+        host.ssh(["mv", f"{options}.sound", options])
 
 
 def hangs(plane: ControlPlane) -> bool | None:

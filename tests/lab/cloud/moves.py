@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .. import recipe
 from ..errors import LabError
 from ..machine import Machine
+from ..topology import GPU_ID
 from . import images, instances
 from .compute import Compute
 from .kept import FLAVOR, Cloud
@@ -74,6 +76,14 @@ class Mover:
             return current if current.status == status and current.task_state is None else None
 
         return self._any().wait(f"{server.name} {status}", reached, seconds=seconds)
+
+    def wait_for_migration(self, server: Server, status: str) -> None:
+        """Wait until the instance's last migration has this status."""
+        self._any().wait(
+            f"migration of {server.name} {status}",
+            lambda: (self.migrations(server)[-1:] == [status]) or None,
+            seconds=MOVE_SECONDS,
+        )
 
     def wait_for_task(self, server: Server, task: str) -> None:
         """Wait until the instance's row has this task."""
@@ -143,6 +153,20 @@ class Mover:
 
     def _any(self) -> Compute:
         return self.cloud.computes[0]
+
+
+def assert_gpu_on_console(mover: Mover, host: str, *servers: Server) -> None:
+    """Each instance has started, and its guest has listed exactly one GPU."""
+    for server in servers:
+        instances.wait_for_console(mover.api, mover.compute(host), server)
+        output = str(mover.api.compute.get_server_console_output(server.id)["output"])
+        assert listed(output).count(GPU_ID) == 1, output
+
+
+def listed(console: str) -> list[str]:
+    """The ids of the functions that the guest has listed when it started last."""
+    text = console.rpartition(recipe.GUEST_SPEAKS)[2].partition(recipe.GUEST_IS_DONE)[0]
+    return re.findall(r"^\S+ [0-9a-f]{4}: ([0-9a-f]{4}:[0-9a-f]{4})", text, flags=re.MULTILINE)
 
 
 def domains(host: Machine) -> list[str]:
