@@ -150,8 +150,11 @@ class CellFile:
             }
 
 
-def nova_conf(directory: Path, cells: dict[str, str]) -> Path:
-    """Create an API database whose mappings name cells by URL, and a nova.conf for it."""
+def nova_conf(directory: Path, cells: dict[str, str], *, service_down_time: int | None = None) -> Path:
+    """Create an API database whose mappings name cells by URL, and a nova.conf for it.
+
+    :param service_down_time: seconds; more than Nova's 60 leave a slow test time before its hosts are down.
+    """
     engine = sa.create_engine(f"sqlite:///{directory}/api.sqlite", poolclass=sa.NullPool)
     with engine.begin() as connection:
         for statement in (
@@ -171,7 +174,8 @@ def nova_conf(directory: Path, cells: dict[str, str]) -> Path:
                 {"id": number, "uuid": uuid, "name": name, "url": url},
             )
     path = directory / "nova.conf"
-    path.write_text(f"[api_database]\nconnection = sqlite:///{directory}/api.sqlite\n")
+    options = "" if service_down_time is None else f"[DEFAULT]\nservice_down_time = {service_down_time}\n"
+    path.write_text(f"{options}[api_database]\nconnection = sqlite:///{directory}/api.sqlite\n")
     return path
 
 

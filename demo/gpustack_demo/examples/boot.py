@@ -78,7 +78,9 @@ def _builtin(release: InstalledKernel, name: str) -> bool:
 
 
 def _next_second() -> int:
-    time.sleep(1 - time.time() % 1)
+    now = int(time.time())
+    while int(time.time()) == now:
+        time.sleep(1 - time.time() % 1)
     return int(time.time())
 
 

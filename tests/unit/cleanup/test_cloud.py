@@ -92,7 +92,7 @@ CLOUDS = {
 def cell(tmp_path: Path) -> CellFile:
     cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     fill(cell_file)
-    nova_conf(tmp_path, {"cell1": cell_file.url})
+    nova_conf(tmp_path, {"cell1": cell_file.url}, service_down_time=3600)
     return cell_file
 
 

@@ -86,7 +86,7 @@ def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_h
             cell.device(node, "0000:81:00.0", "unavailable")
             cell.device(node, "0000:82:00.0")  # it is free by its row
             cell.instance("vm", name)
-    conf = nova_conf(tmp_path, {"cell1": cell.url})
+    conf = nova_conf(tmp_path, {"cell1": cell.url}, service_down_time=3600)
 
     blocked = play(tmp_path, conf, ["blocked"], tmp_path / "stopped", "--class", "F")["blocked"]  # nothing was asked
     assert blocked.returncode == 0, blocked

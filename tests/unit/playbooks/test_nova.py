@@ -259,7 +259,9 @@ def test_nova_compute_is_not_restarted_beside_a_gpu_that_nova_calls_free(cloud: 
     cell = CellFile(f"sqlite:///{cloud.place.path}/cell.sqlite")
     cell.device(cell.host("talk", seen=5), "0000:84:00.0")
     cell.instance("vm", "talk")
-    databases = {"gpustack_cleanup_config": str(nova_conf(cloud.place.path, {"cell1": cell.url}))}
+    databases = {
+        "gpustack_cleanup_config": str(nova_conf(cloud.place.path, {"cell1": cell.url}, service_down_time=3600))
+    }
     refused = cloud.place.play("nova", **databases)
     assert "GPU386" in refused.fatal("talk"), refused.output
     assert "lacks a device" in refused.fatal("talk")

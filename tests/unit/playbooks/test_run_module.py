@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def test_it_waits_for_a_lock(place: Place) -> None:
     root = place.add("talk")
     with hold("flock", root / "boot", seconds=6) as holder:
         run = place.play("prepare", gpustack_reboot=True, gpustack_lock_timeout=120)
-        assert holder.poll() == 0
+        assert holder.wait(60) == 0
     assert run.code == 0, run.output
 
 
@@ -85,7 +86,10 @@ def test_the_command_keeps_the_lock_when_the_module_is_gone(tmp_path: Path) -> N
     argv += ["-e", f"ansible_python_interpreter={interpreter()}", "-M", str(share_dir("playbooks") / "library")]
     argv += ["-m", "gpustack_run", "-a", f'{{"argv": ["{sys.executable}", "-c", "{script}"], "root": "{tmp_path}"}}']
     subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
-    assert on.exists()
+    deadline = time.monotonic() + 120
+    while not on.exists():  # the command is no child of Ansible any more
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     boot_lock = os.open(tmp_path / "boot", os.O_RDONLY)
     with pytest.raises(BlockingIOError):
         fcntl.flock(boot_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

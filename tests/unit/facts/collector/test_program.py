@@ -54,7 +54,7 @@ def test_the_program_is_one_file_of_ascii() -> None:
 def run(*arguments: str, python: str = sys.executable, **options: object) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
     command = [python, "-I", "-S", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, **options)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=180, **options)
 
 
 def test_from_a_file_with_another_root(collect_py: Path, tmp_path: Path) -> None:
