@@ -36,7 +36,7 @@ from gpustack_demo.embedded.templates import copy_template
 IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 """An image that every embedded Nova has."""
 
-_START_SECONDS = 120.0
+_START_SECONDS = 300.0
 _BASE = """
 [DEFAULT]
 state_path = {directory}/state

@@ -28,7 +28,7 @@ from oslo_utils.fixture import uuidsentinel
 from nova import config, context, exception, objects
 
 from . import hypervisor, marks
-from .databases import ApiDatabase, CellDatabases
+from .databases import ApiDatabase, CellDatabases, keep_connections
 from .descriptions import HostDescription, NovaDescription
 from .devices import devices_of
 from .faults import clear, migrate_domain
@@ -65,6 +65,7 @@ class _Nothing(fixtures.Fixture):
 def _replace_fixtures(description: NovaDescription) -> None:
     global CONF_DEBUG
     CONF_DEBUG = description["debug"]
+    keep_connections()
     nova_fixtures.StandardLogging = _Logging
     nova_fixtures.Database = ApiDatabase
     nova_fixtures.DefaultFlavorsFixture = _Nothing  # a cloud starts without flavors
