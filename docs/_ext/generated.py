@@ -185,7 +185,7 @@ def tested_page() -> str:
         "",
         "For each class: the tests that make its leak with a real Nova, and those that make what only looks like it",
         "and must be left alone. A test of the project sees that all are there. They lie in `tests/nova/cleanup`, and",
-        "`make test` runs them; `cases/…` are facts without a Nova, in `tests/unit/cleanup`.",
+        "`make test-all` runs them; `cases/…` are facts without a Nova, in `tests/unit/cleanup`.",
         "",
         "Each repair of each class is also",
         "",
@@ -203,8 +203,9 @@ def tested_page() -> str:
         lines.append(f"| `{file}.py`{f': `{test}`' if test else ''} | {'; '.join(told)} |")
     lines += [
         "",
-        "How often `make test` makes the leak of a class on each database (a test that runs in two worlds counts",
-        "twice). `make cleanup-servers` makes every one of them on both servers with both releases, in",
+        "`make test` makes the leak of each class on both releases. The table shows how often `make test-all` makes",
+        "it on each database (a test that runs in two worlds counts twice). `make cleanup-servers` makes every one of",
+        "them on both servers with both releases, in",
         f"{', '.join(f'`test_{name}.py`' for name in tested['on_servers'])};",
         "resizes into another cell on MariaDB alone, since Nova itself fails at them with PostgreSQL.",
         "",

@@ -173,6 +173,7 @@ def test_nova_refuses_after_the_predicted_number(
         pytest.param("three", 0, ["NUMA nodes", "fragments"], id="numa-required-three-GPUs"),
     ],
 )
+@pytest.mark.every_release
 def test_nova_refuses_after_the_predicted_number_for_further_reasons(
     world: World, flavor: str, number: int, reasons: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,6 +212,7 @@ def test_a_host_that_is_forced_down_gets_none(world: World, capsys: pytest.Captu
         force_down(world.cloud, "gpu2", down=False)
 
 
+@pytest.mark.every_release
 def test_a_reserved_gpu_is_not_counted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     if not world.placement:
         pytest.skip("GPUs are reserved in Placement")
@@ -241,6 +243,7 @@ def reserved(cloud: Connection, name: str) -> Iterator[None]:
         reserve(0)
 
 
+@pytest.mark.every_release
 def test_without_the_databases_a_number_is_not_shown_as_certain(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

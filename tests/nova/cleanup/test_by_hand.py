@@ -11,6 +11,7 @@ from support.cloudworld import World
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 
 
+@pytest.mark.every_release
 def test_a_claim_that_a_restart_made_a_surplus_device(world: World) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
@@ -98,6 +99,7 @@ def test_a_taken_gpu_without_an_owner(world: World) -> None:
     world.agrees(host)
 
 
+@pytest.mark.every_release
 def test_a_gpu_that_was_half_removed(world: World) -> None:
     (host,) = world.hosts(1)
     world.sql(f"UPDATE pci_devices SET status = 'removed' WHERE id = {FREE}", host=host)
@@ -129,6 +131,7 @@ def test_a_row_that_was_freed_under_a_guest_is_report_only(world: World) -> None
     assert world.sql(back, vm=server.id, address=address, host=host) == 1
 
 
+@pytest.mark.every_release
 def test_a_status_that_nova_does_not_have(world: World) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
@@ -149,6 +152,7 @@ def test_a_status_that_nova_does_not_have(world: World) -> None:
     world.agrees_beside(host, server)
 
 
+@pytest.mark.every_release
 def test_pools_that_were_emptied_by_hand(world: World) -> None:
     (host,) = world.hosts(1)
     world.sql("UPDATE compute_nodes SET pci_stats = NULL WHERE host = :host", host=host)

@@ -187,6 +187,7 @@ def test_a_pinned_device_of_a_host_that_died_since(world: World) -> None:
     world.agrees(old, server)
 
 
+@pytest.mark.every_release
 def test_an_instance_that_was_deleted_while_its_host_was_down(world: World) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host, 2)

@@ -28,6 +28,7 @@ ON_SERVERS = [
     )
     if name in NAMED
 ]
+pytestmark = pytest.mark.every_release
 on_servers = pytest.mark.parametrize("cloud", ON_SERVERS, indirect=True)
 # With PCI in Placement Nova offers either a card or its functions.
 with_functions = pytest.mark.parametrize(

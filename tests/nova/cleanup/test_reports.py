@@ -58,6 +58,7 @@ def hold(world: World, server: Server) -> list[int]:
         return list(connection.execute(query, {"vm": server.id}).scalars())
 
 
+@pytest.mark.every_release
 def test_a_gpu_that_died_and_one_at_a_new_address(world: World, tmp_path: Path) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
@@ -220,6 +221,7 @@ def test_a_periodic_that_fails(world: World) -> None:
     world.nova.control.clear_faults(old)
 
 
+@pytest.mark.every_release
 def test_a_node_of_another_name(world: World) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
@@ -254,6 +256,7 @@ def test_a_resize_that_hangs_at_every_step(world: World) -> None:
         assert server.status == "VERIFY_RESIZE"
 
 
+@pytest.mark.every_release
 def test_a_domain_that_nova_lost(world: World) -> None:
     """As after a database error at the end of a spawn: the domain runs, and Nova offers its GPU."""
     host, second = world.hosts(2)
@@ -330,6 +333,7 @@ def test_confirmations_whose_source_died_are_stuck(world: World) -> None:
     world.leave()
 
 
+@pytest.mark.every_release
 def test_a_power_cut_in_the_middle_of_a_copy(world: World) -> None:
     """Nova fails to revert the move, clears the task, and the server can't be started; then both GPUs are of use."""
     old, new = world.hosts(2)

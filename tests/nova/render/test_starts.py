@@ -139,11 +139,13 @@ def test_more_gpus_than_any_host_has_find_no_host_although_that_many_are_free(cl
         delete(cloud, server)
 
 
+@pytest.mark.every_release
 def test_nova_tracks_nothing_but_the_cards(nova, placement):
     for name, expected in (("gpu01", 2), ("gpu-nic01", 2), ("gpu-nv01", 2), ("cpu01", 0)):
         assert sum(pool["count"] for pool in nova.control.tracker(name)["pools"]) == expected, (name, placement)
 
 
+@pytest.mark.every_release
 def test_the_linter_finds_nothing_against_it(files, release_name, tmp_path):
     arguments = []
     for target, text in files.items():
@@ -158,6 +160,7 @@ def test_the_linter_finds_nothing_against_it(files, release_name, tmp_path):
     assert errors(report.findings) == []
 
 
+@pytest.mark.every_release
 def test_the_scheduler_reads_the_rendered_multiplier(nova):
     assert nova.control.option("scheduler", "filter_scheduler", "pci_weight_multiplier") == 10.0
 
@@ -218,6 +221,7 @@ def for_placement(files) -> str:
     return files["placement"]
 
 
+@pytest.mark.every_release
 def test_placement_reads_the_rendered_drop_in(nova, for_placement, tmp_path):
     """With and without OS_PLACEMENT_CONFIG_DIR; ``~/.placement`` stands for ``/etc/placement``."""
     drop_in = tmp_path / ".placement/placement.conf.d/300-gpustack.conf"
@@ -244,6 +248,7 @@ def limited(nova, for_placement):
     nova.control.configure_placement(dict.fromkeys(options))
 
 
+@pytest.mark.every_release
 @pytest.mark.usefixtures("for_placement")
 def test_the_rendered_options_limit_the_candidates_of_placement(nova, cloud, request):
     assert len(candidates(cloud, 4)) == 8 * 7 * 6 * 5
