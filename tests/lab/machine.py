@@ -25,7 +25,9 @@ from .image import Image
 FIRMWARE_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 FIRMWARE_VARIABLES = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
 BOOT_TIMEOUT = 600.0
-RESUME_TIMEOUT = 120.0
+RESUME_TIMEOUT = 300.0
+CONNECT_TIMEOUT, POLL_CONNECT_TIMEOUT = 60, 10
+"""Seconds until SSH gives up a connection: to a host that is up, and to one that boots and is asked again."""
 MEMORY = "memory.zst"
 RELAY = Path(__file__).with_name("relay.py")
 POLL_INTERVAL = 1.0
@@ -252,13 +254,13 @@ class Machine:
             return 0
         return len(re.findall(rb"\] Kernel panic - not syncing", self.serial_log.read_bytes()))
 
-    def ssh_options(self) -> list[str]:
+    def ssh_options(self, *, connect_timeout: int = CONNECT_TIMEOUT) -> list[str]:
         """OpenSSH options that reach this machine and no other: its key is checked, nothing is asked."""
         return [
             *("-F", "none", "-p", str(self.port), "-i", str(self.image.login_key)),
             *("-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"),
             *("-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "GlobalKnownHostsFile=none"),
-            *("-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
+            *("-o", f"ConnectTimeout={connect_timeout}", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
             *("-o", "LogLevel=ERROR"),
         ]
 
@@ -275,9 +277,10 @@ class Machine:
         return process.stdout
 
     def _try_ssh(
-        self, argv: Sequence[str], *, stdin: str = "", timeout: float
+        self, argv: Sequence[str], *, stdin: str = "", timeout: float, connect_timeout: int = CONNECT_TIMEOUT
     ) -> subprocess.CompletedProcess[str] | None:
-        command = ["ssh", *self.ssh_options(), "root@127.0.0.1", shlex.join(argv)]
+        options = self.ssh_options(connect_timeout=connect_timeout)
+        command = ["ssh", *options, "root@127.0.0.1", shlex.join(argv)]
         with contextlib.suppress(subprocess.TimeoutExpired):
             return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
         return None
@@ -290,7 +293,8 @@ class Machine:
                 raise self.error("QEMU has ended")
             if self.panicked() > self.panics:
                 raise self.error("the host's kernel has panicked")
-            process = self._try_ssh(["cat", "/proc/sys/kernel/random/boot_id"], timeout=30)
+            boot_id = ["cat", "/proc/sys/kernel/random/boot_id"]
+            process = self._try_ssh(boot_id, timeout=30, connect_timeout=POLL_CONNECT_TIMEOUT)
             if process is not None and process.returncode == 0 and process.stdout.strip() != other_than_boot:
                 return process.stdout.strip()
             time.sleep(POLL_INTERVAL)
@@ -299,12 +303,12 @@ class Machine:
     def reboot(self) -> str:
         """Reboots the host, waits for it, and returns the new boot id."""
         before = self.wait_ssh()
-        self._try_ssh(["systemctl", "reboot"], timeout=30)
+        self._try_ssh(["systemctl", "reboot"], timeout=90)
         return self.wait_ssh(other_than_boot=before)
 
-    def power_off(self, timeout: float = 120.0) -> None:
+    def power_off(self, timeout: float = 300.0) -> None:
         """Shuts the host down and waits until QEMU has ended."""
-        self._try_ssh(["systemctl", "poweroff"], timeout=30)
+        self._try_ssh(["systemctl", "poweroff"], timeout=90)
         try:
             if self._process is not None:
                 self._process.wait(timeout=timeout)

@@ -13,7 +13,7 @@ from .errors import LabError
 def command(path: Path, name: str, /, **arguments: Any) -> Any:
     """One command of QEMU's machine protocol; answers what it returns."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
+        connection.settimeout(300)
         connection.connect(str(path))
         stream = connection.makefile("rwb")
         json.loads(stream.readline())  # the greeting
