@@ -3,32 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
+from gpustack.capacity.aggregates import Refusal, refusals
 from gpustack.capacity.model import Capacity, Demand, Host, HostCapacity, Limit, Reason
 from gpustack.capacity.room import Room, Taken
+from gpustack.nova_options.scheduler import Scheduler
 
 UNKNOWN_GPUS = "the GPUs of {hosts} are not known"
 UNKNOWN_NODES = "the NUMA nodes of {hosts} are not known"
 
 
-def capacity(hosts: Sequence[Host], demand: Demand, accepted: Collection[str] | None = None) -> Capacity:
+_UNKNOWN = Scheduler()
+
+
+def capacity(
+    hosts: Sequence[Host], demand: Demand, accepted: Collection[str] | None = None, scheduler: Scheduler = _UNKNOWN
+) -> Capacity:
     """Count the instances of one flavor, as if no other were booted.
 
     :param accepted: the uuids of the hosts on which Placement accepts one instance; None for all.
+    :param scheduler: the options of nova-scheduler that are known.
     """
+    reasons = [list(refusals(host, demand, scheduler)) for host in hosts]
+    hosts = [_closed(host, of_host) for host, of_host in zip(hosts, reasons, strict=True)]
     counted = [_on(host, demand, accepted) for host in hosts]
     number = sum(entry.fits for entry in counted)
     more, fewer = _doubts(hosts, demand, {entry.host for entry in counted if entry.fits})
+    doubtful = [(entry, of_host) for entry, of_host in zip(counted, reasons, strict=True) if entry.fits and of_host]
+    refused = sum(entry.fits for entry, _of_host in doubtful)
+    perhaps = dict.fromkeys(refusal.because for _entry, of_host in doubtful for refusal in of_host)
     return Capacity(
         demand=demand,
-        least=0 if fewer else number,
+        least=0 if fewer else number - refused,
         most=None if more else number,
         free=sum(host.count(demand.aliases) for host in hosts),
         free_is_limit=any(host.doubt and host.count(demand.aliases) for host in hosts),
         hosts=tuple(entry for entry in counted if entry.fits or entry.left),
         limits=tuple(_limits(hosts, demand, counted)),
-        doubts=(*more, *fewer),
+        doubts=(*more, *fewer, *perhaps),
     )
+
+
+def _closed(host: Host, reasons: Sequence[Refusal]) -> Host:
+    certain = any(refusal.certain for refusal in reasons)
+    return replace(host, closed=Reason.AGGREGATE) if certain and host.closed is None else host
 
 
 def _on(host: Host, demand: Demand, accepted: Collection[str] | None) -> HostCapacity:
@@ -41,7 +60,7 @@ def _on(host: Host, demand: Demand, accepted: Collection[str] | None) -> HostCap
             break
         fits += 1
     left = room.count(demand.aliases)
-    return HostCapacity(host=host.name, fits=fits, left=left, reason=result if left else None)
+    return HostCapacity(host=host.name, zone=host.zone, fits=fits, left=left, reason=result if left else None)
 
 
 def _doubts(hosts: Sequence[Host], demand: Demand, fitting: Collection[str]) -> tuple[list[str], list[str]]:

@@ -8,23 +8,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from gpustack.capacity.aggregates import FILTER
 from gpustack.capacity.model import Demand
 from gpustack.flavor.flavors import WantedFlavor
+from gpustack.nova_options.scheduler import Scheduler
 from gpustack.spec.extra_specs import AFFINITY, CPU_POLICY, MAXPHYSADDR, NUMA_NODES, OLD_HIDE, has_numa_nodes
 from gpustack.spec.model import Spec
 
+_AGGREGATE = "aggregate_instance_extra_specs:"
 _EMULATOR = "hw:emulator_threads_policy"
 _PASSTHROUGH = "COMPUTE_ADDRESS_SPACE_PASSTHROUGH"
 _UNMODELLED = re.compile(
-    r"(resources|trait)[^:]+:|aggregate_instance_extra_specs:|capabilities:"
+    r"(resources|trait)[^:]+:|capabilities:"
     r"|hw:(mem_page_size|cpu_thread_policy|cpu_dedicated_mask|pmem|mem_encryption|locked_memory|numa_cpus|numa_mem"
     r"|tpm_version)|os:secure_boot|[^:]+\Z"
 )
 """Extra specs that restrict hosts in ways that are not counted here. Names without namespace match aggregates."""
 
 
-def demand_of(spec: Spec, flavor: WantedFlavor) -> Demand:
-    """The needs of one instance of a flavor."""
+def demand_of(spec: Spec, flavor: WantedFlavor, scheduler: Scheduler | None = None) -> Demand:
+    """The needs of one instance of a flavor.
+
+    :param scheduler: the options of nova-scheduler, if they are known.
+    """
     specs = flavor.extra_specs
     policies = [spec.models[model].numa_policy for model in spec.models if spec.alias_of(model) in flavor.gpus]
     of_alias = "required" if "required" in policies else next(filter(None, policies), None)
@@ -47,8 +53,21 @@ def demand_of(spec: Spec, flavor: WantedFlavor) -> Demand:
         nodes=_nodes(specs),
         policy=specs.get(AFFINITY) or of_alias or "legacy",
         dedicated=dedicated,
+        aggregate=_aggregate(specs, every=bool(scheduler and scheduler.enables(FILTER))),
         unmodelled=tuple(sorted(unmodelled)),
     )
+
+
+def _aggregate(specs: Mapping[str, str], *, every: bool) -> dict[str, str]:
+    """The metadata that Nova's filter requires.
+
+    :param every: whether the filter is enabled: it also requires the keys without namespace.
+    """
+    return {
+        name.removeprefix(_AGGREGATE): value
+        for name, value in specs.items()
+        if name.startswith(_AGGREGATE) or (every and ":" not in name)
+    }
 
 
 def _nodes(specs: Mapping[str, str]) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpustack.capacity.aggregates import Aggregate, metadata_of, zone_of
 from gpustack.capacity.aliases import Aliases
 from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.capacity.read import Hypervisor, Rooms
@@ -37,6 +38,7 @@ class Sources:
 
     :ivar computes: the compute nodes of the databases; empty if they were not read.
     :ivar facts: the hosts of a snapshot.
+    :ivar zone: the availability zone of the instances; empty for any.
     """
 
     fleet: Fleet
@@ -44,6 +46,8 @@ class Sources:
     rooms: Rooms
     computes: Mapping[str, ComputeNode] = field(default_factory=dict)
     facts: Sequence[Facts] = ()
+    aggregates: Sequence[Aggregate] = ()
+    zone: str = ""
 
 
 def hosts(spec: Spec, sources: Sources, *, empty: bool = False) -> tuple[Host, ...]:
@@ -93,19 +97,25 @@ class _View:
             return None
         rooms = self.sources.rooms
         amounts = (rooms.capacities if self.empty else rooms.amounts).get(hypervisor.uuid, {})
+        metadata = metadata_of(hypervisor.host, self.sources.aggregates)
         return Host(
             uuid=hypervisor.uuid,
             name=hypervisor.host,
             cards=None if cards is None else tuple(_merged(cards)),
             amounts=amounts,
             nodes=compute.nodes if compute is not None else None,
-            closed=_closed(hypervisor),
+            closed=_closed(hypervisor) or self._elsewhere(metadata),
+            zone=zone_of(metadata),
+            metadata=metadata,
             withheld=withheld,
             free=self._free(hypervisor, amounts),
             others=max(others, 0),
             shares_disk=hypervisor.uuid in rooms.shared,
             doubt=doubt,
         )
+
+    def _elsewhere(self, metadata: Mapping[str, frozenset[str]]) -> Reason | None:
+        return Reason.ZONE if self.sources.zone and zone_of(metadata) != self.sources.zone else None
 
     def _count(self, gpu: Gpu) -> int:
         return gpu.units if self.empty and gpu.state in _IN_SERVICE else gpu.free

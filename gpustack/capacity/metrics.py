@@ -15,6 +15,7 @@ from gpustack.facts.model import Host as Facts
 from gpustack.flavor.desired import wanted
 from gpustack.fleet.model import Fleet
 from gpustack.nova_options.releases import Release
+from gpustack.nova_options.scheduler import Scheduler
 from gpustack.prometheus import gauge
 from gpustack.spec.model import Spec
 
@@ -31,18 +32,20 @@ def capacities(
     facts: Sequence[Facts],
     databases: Databases | None,
     fleet: Fleet | None = None,
+    scheduler: Scheduler | None = None,
 ) -> list[Capacity]:
     """Count how many more instances of each flavor of a spec fit.
 
     :param fleet: the GPUs in service, if they were read before.
+    :param scheduler: the options of nova-scheduler, if they are known.
     :raises CloudError: if Nova or Placement does not answer.
     :raises PartialError: if something could not be read, so that the numbers are too small.
     """
-    known = state(cloud, spec, fleet=fleet, facts=facts, databases=databases)
+    known = state(cloud, spec, fleet=fleet, facts=facts, databases=databases, scheduler=scheduler)
     if known.gaps:
         raise PartialError(f"free instances of flavors can't be counted: {'; '.join(known.gaps)}")
     flavors = wanted(spec, release=release, hosts=facts).flavors
-    return [assess(cloud, known.hosts, demand_of(spec, flavor)) for flavor in flavors]
+    return [assess(cloud, known, demand_of(spec, flavor, scheduler)) for flavor in flavors]
 
 
 def families(counted: Iterable[Capacity]) -> Iterator[Metric]:

@@ -23,6 +23,9 @@ class Reason(enum.StrEnum):
     """No NUMA node, or set of nodes, has the GPUs, the processors and the memory together."""
     PLACEMENT = "Placement"
     """Placement refuses: a trait, or more than one instance may have of a host."""
+    AGGREGATE = "aggregate"
+    """The host's aggregates lack metadata that the flavor requires, or keep it out."""
+    ZONE = "availability zone"
     DISABLED = "disabled"
     DOWN = "down"
     RESERVED = "reserved"
@@ -90,6 +93,8 @@ class Host:
     :ivar amounts: free amounts by resource class, with overcommitment.
     :ivar nodes: its NUMA nodes; None if they are not known.
     :ivar closed: why it gets no instance.
+    :ivar zone: its availability zone; empty for Nova's default zone.
+    :ivar metadata: all values of each key of its aggregates.
     :ivar withheld: GPUs that no instance gets: the number by alias and reason.
     :ivar others: free PCI devices that are no GPU of the spec.
     :ivar shares_disk: whether disk comes from a pool of several hosts.
@@ -102,6 +107,8 @@ class Host:
     amounts: Mapping[str, int] = field(default_factory=dict)
     nodes: Mapping[int, Node] | None = None
     closed: Reason | None = None
+    zone: str = ""
+    metadata: Mapping[str, frozenset[str]] = field(default_factory=dict)
     withheld: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
     free: Free = Free()
     others: int = 0
@@ -121,6 +128,7 @@ class Demand:
     :ivar amounts: by resource class.
     :ivar nodes: the number of NUMA nodes of the instance; None if it has none.
     :ivar policy: the PCI NUMA affinity policy.
+    :ivar aggregate: the metadata that an aggregate of the host must have.
     :ivar unmodelled: extra specs that may exclude further hosts.
     """
 
@@ -135,6 +143,7 @@ class Demand:
     nodes: int | None = None
     policy: str = "legacy"
     dedicated: bool = False
+    aggregate: Mapping[str, str] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
 
     @property
@@ -152,11 +161,13 @@ class Demand:
 class HostCapacity:
     """How many instances fit on a host.
 
+    :ivar zone: its availability zone; empty for Nova's default zone.
     :ivar left: the GPUs that are free afterwards.
     :ivar reason: why they stay free; None if none does.
     """
 
     host: str
+    zone: str = ""
     fits: int
     left: int = 0
     reason: Reason | None = None

@@ -9,7 +9,7 @@ from gpustack.capacity.model import Capacity, Demand, Limit, Reason
 
 COLUMNS = ("Flavor", "GPUs", "Fits", "Free GPUs", "Limits")
 FIELDS = ("flavor", "gpus", "least", "most", "free_gpus", "free_gpus_exact", "hosts", "limits", "doubts")
-HOST_COLUMNS = ("Flavor", "Host", "Fits", "GPUs left", "Limit")
+HOST_COLUMNS = ("Flavor", "Host", "Zone", "Fits", "GPUs left", "Limit")
 _TEXTS = {
     Reason.VCPUS: "too few vCPUs",
     Reason.RAM: "too little RAM",
@@ -17,6 +17,8 @@ _TEXTS = {
     Reason.RESOURCE: "too little of another resource",
     Reason.NUMA: "no NUMA nodes with room",
     Reason.PLACEMENT: "refused by Placement",
+    Reason.AGGREGATE: "refused by an aggregate",
+    Reason.ZONE: "in another availability zone",
     Reason.DISABLED: "service disabled",
     Reason.DOWN: "service down",
     Reason.RESERVED: "reserved",
@@ -72,7 +74,13 @@ def data_row(capacity: Capacity) -> tuple[object, ...]:
         capacity.free,
         capacity.most is not None and not capacity.free_is_limit,
         [
-            {"host": host.host, "fits": host.fits, "gpus_left": host.left, "reason": host.reason and host.reason.value}
+            {
+                "host": host.host,
+                "zone": host.zone or None,
+                "fits": host.fits,
+                "gpus_left": host.left,
+                "reason": host.reason and host.reason.value,
+            }
             for host in capacity.hosts
         ],
         [
@@ -91,7 +99,10 @@ def data_row(capacity: Capacity) -> tuple[object, ...]:
 def host_rows(capacities: Sequence[Capacity]) -> list[tuple[object, ...]]:
     """The cells of :data:`HOST_COLUMNS`, for each flavor and host."""
     return [
-        (entry.demand.flavor, host.host, host.fits, host.left, host_text(host.reason, entry.demand) or "-")
+        (
+            *(entry.demand.flavor, host.host, host.zone or "-", host.fits, host.left),
+            host_text(host.reason, entry.demand) or "-",
+        )
         for entry in capacities
         for host in entry.hosts
     ]

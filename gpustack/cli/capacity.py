@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines, release_of
-from gpustack.cli.gpu import CLOUD_TIMEOUT, databases_of
+from gpustack.cli.gpu import CLOUD_TIMEOUT, databases_of, scheduler_of
 from gpustack.cli.progress import counting
 from gpustack.errors import PartialError, UsageError
 from gpustack.text import printable
@@ -49,6 +49,12 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         )
         parser.add_argument("--hosts", action="store_true", help="list each host of each flavor")
         parser.add_argument(
+            "--availability-zone",
+            default="",
+            metavar="ZONE",
+            help="count only hosts of this zone (default: default_schedule_zone of --config-file, else all)",
+        )
+        parser.add_argument(
             "--release", metavar="NAME", help="the flavors of this release of Nova (default: that of the spec)"
         )
         group = parser.add_argument_group("other sources")
@@ -63,8 +69,8 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
             action="append",
             type=Path,
             metavar="FILE",
-            help="nova.conf of nova-api, or its directory: its cell databases have the free devices and NUMA nodes; "
-            "can be repeated",
+            help="nova.conf of nova-api and nova-scheduler, or its directory: its cell databases have the free devices "
+            "and NUMA nodes, and it shows the filters; can be repeated",
         )
         simulation.add_options(parser)
         return parser
@@ -89,7 +95,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
 
         cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
         with counting(self, "asking Placement") as progress:
-            counted = [assess(cloud, state.hosts, demand, progress) for demand in demands]
+            counted = [assess(cloud, state, demand, progress) for demand in demands]
         self._findings = [*self._findings, *findings(counted)]
         return counted
 
@@ -113,17 +119,20 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
                     f"the spec has no flavor {name!r}", remedy=f"its flavors: {', '.join(by_name) or 'none'}"
                 )
         cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        scheduler = scheduler_of(parsed_args)
         with counting(self, "reading instances") as progress:
             known = state(
                 cloud,
                 spec,
                 facts=hosts,
                 databases=databases_of(parsed_args),
+                scheduler=scheduler,
+                zone=parsed_args.availability_zone,
                 empty=parsed_args.empty,
                 progress=progress,
             )
         self._gaps = known.gaps
-        return known, [demand_of(spec, by_name[name]) for name in dict.fromkeys(names)]
+        return known, [demand_of(spec, by_name[name], scheduler) for name in dict.fromkeys(names)]
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""

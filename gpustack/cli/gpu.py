@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpustack.fleet.model import Fleet
     from gpustack.fleet.read import Detail, Given
     from gpustack.fleet.select import Criteria
+    from gpustack.nova_options.scheduler import Scheduler
 
 CLOUD_TIMEOUT = 60.0
 """Seconds that an API may take to answer, unless clouds.yaml has ``api_timeout``."""
@@ -117,18 +118,25 @@ def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | Non
     return lambda: Sources.from_nova_conf(parsed_args.config_file)
 
 
+def scheduler_of(parsed_args: argparse.Namespace) -> Scheduler | None:
+    """The options of nova-scheduler in the files of --config-file; None without it."""
+    from gpustack.nova_options.scheduler import scheduler
+
+    return scheduler(parsed_args.config_file) if parsed_args.config_file else None
+
+
 def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
     """Read the snapshot, the spec, and how Nova schedules, from the files that are named."""
     from gpustack.facts.store import load_snapshot
     from gpustack.fleet.cards import Models, models_of
     from gpustack.fleet.read import Given
-    from gpustack.nova_options.scheduler import scheduler
     from gpustack.spec.load import load_spec
 
     spec = load_spec(parsed_args.spec) if parsed_args.spec else None
     models = models_of(spec) if spec else Models()
-    if parsed_args.config_file and (by_devices := scheduler(parsed_args.config_file).by_devices) is not None:
-        models = replace(models, scheduled=by_devices)
+    known = scheduler_of(parsed_args)
+    if known is not None and known.by_devices is not None:
+        models = replace(models, scheduled=known.by_devices)
     return Given(
         only=only,
         hosts=load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else (),

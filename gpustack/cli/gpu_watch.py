@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.cli.common import release_of
-from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of
+from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of, scheduler_of
 from gpustack.errors import CloudError, DatabaseError, GpustackError, PartialError, UsageError
 
 if TYPE_CHECKING:
@@ -163,7 +163,9 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         try:
             cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
-            counted = capacities(cloud, spec, release_of(None, spec), hosts, databases_of(parsed_args), fleet)
+            counted = capacities(
+                cloud, spec, release_of(None, spec), hosts, databases_of(parsed_args), fleet, scheduler_of(parsed_args)
+            )
         except (CloudError, DatabaseError, PartialError) as error:
             return [], error
         return list(families(counted)), None

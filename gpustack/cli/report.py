@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.cli.common import release_of
-from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of
+from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of, scheduler_of
 from gpustack.cli.progress import counting
 from gpustack.errors import CloudError, DatabaseError
 
@@ -92,9 +92,12 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
             cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
             with counting(self, "asking Placement") as progress:
                 databases = databases_of(parsed_args)
-                known = state(cloud, spec, fleet=self._fleet, facts=self._given.hosts, databases=databases)
-                demands = [demand_of(spec, flavor) for flavor in desired.flavors]
-                counted = [assess(cloud, known.hosts, demand, progress) for demand in demands]
+                scheduler = scheduler_of(parsed_args)
+                known = state(
+                    cloud, spec, fleet=self._fleet, facts=self._given.hosts, databases=databases, scheduler=scheduler
+                )
+                demands = [demand_of(spec, flavor, scheduler) for flavor in desired.flavors]
+                counted = [assess(cloud, known, demand, progress) for demand in demands]
         except (CloudError, DatabaseError) as error:
             gaps = (Gap(source=Source.NOVA, reason=f"{error.what}; capacity is unknown"),)
         else:

@@ -8,27 +8,41 @@ from functools import partial
 from pathlib import Path
 
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import files_of, read_files
+from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
 from gpustack.nova_options.releases import Option
 
 _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
 _FILTERS = releases.option("filter_scheduler/enabled_filters")
-_ZONE = partial(Option, services=("api",), since=15)(
-    group="DEFAULT", name="default_schedule_zone", kind="text", source="nova/conf/availability_zone.py"
+_of_scheduler = partial(
+    Option, services=("scheduler",), kind="bool", group="scheduler", source="nova/conf/scheduler.py"
+)
+_ISOLATED = _of_scheduler(name="enable_isolated_aggregate_filtering", since=20)
+_BY_PROJECT = _of_scheduler(name="limit_tenants_to_placement_aggregate", since=18)
+_ZONE = Option(
+    group="DEFAULT",
+    name="default_schedule_zone",
+    kind="text",
+    services=("api",),
+    since=15,
+    source="nova/conf/availability_zone.py",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduler:
-    """Options of nova-scheduler, and of nova-api for it.
+    """Options of nova-scheduler, and of nova-api for it; None for those that the files do not show.
 
-    :ivar by_devices: whether it schedules by Placement's devices; None if the files do not set it.
-    :ivar filters: the enabled filters; None if the files do not set them.
+    :ivar by_devices: whether it schedules by Placement's devices.
+    :ivar filters: the enabled filters.
+    :ivar isolated: whether the traits of aggregates keep out instances that do not require them.
+    :ivar by_project: whether the metadata of aggregates restricts projects to their hosts.
     :ivar zone: the availability zone of instances that request none; empty for any.
     """
 
     by_devices: bool | None = None
     filters: frozenset[str] | None = None
+    isolated: bool | None = None
+    by_project: bool | None = None
     zone: str = ""
 
     def enables(self, name: str) -> bool | None:
@@ -43,8 +57,16 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
     """
     configuration = read_files([file for path in paths for file in files_of(path)])
     filters = configuration.value(_FILTERS)
+    # The files that set the filters are those of nova-scheduler: what they do not set is off.
+    default = None if filters is None else False
     return Scheduler(
-        by_devices=configuration.enabled(_IN_PLACEMENT) if configuration.value(_IN_PLACEMENT) is not None else None,
+        by_devices=_enabled(configuration, _IN_PLACEMENT, None),
         filters=None if filters is None else frozenset(name.strip() for name in filters.split(",")),
+        isolated=_enabled(configuration, _ISOLATED, default),
+        by_project=_enabled(configuration, _BY_PROJECT, default),
         zone=configuration.value(_ZONE) or "",
     )
+
+
+def _enabled(configuration: NovaConfiguration, option: Option, default: bool | None) -> bool | None:
+    return default if configuration.value(option) is None else configuration.enabled(option)

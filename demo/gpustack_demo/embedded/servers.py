@@ -29,12 +29,21 @@ def gpu_flavor(
     return flavor
 
 
-def boot(cloud: Connection, name: str, flavor: Flavor, *, host: str | None = None, seconds: float = SECONDS) -> Server:
+def boot(
+    cloud: Connection,
+    name: str,
+    flavor: Flavor,
+    *,
+    host: str | None = None,
+    availability_zone: str | None = None,
+    seconds: float = SECONDS,
+) -> Server:
     """Boot a server without network and wait until its ``status`` is ACTIVE or ERROR.
 
     :param host: the only permitted host.
     """
-    placement = {"host": host} if host else {}
+    wanted = {"host": host, "availability_zone": availability_zone}
+    placement = {name: value for name, value in wanted.items() if value}
     server = cloud.compute.create_server(name=name, flavor_id=flavor.id, image_id=IMAGE, networks="none", **placement)
     return settled(cloud, server, seconds=seconds)
 

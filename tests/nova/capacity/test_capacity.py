@@ -30,6 +30,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::openstack.warnings.OpenStackDeprecationWarning"),
 ]
 
+FILTERS = (
+    *("ComputeFilter", "ComputeCapabilitiesFilter", "ImagePropertiesFilter", "NUMATopologyFilter"),
+    *("PciPassthroughFilter", "AggregateInstanceExtraSpecsFilter"),
+)
 CONFIG = """
 [DEFAULT]
 initial_cpu_allocation_ratio = 2.0
@@ -44,8 +48,8 @@ cpu_shared_set = 4-7,12-15
 alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
 device_spec = {"vendor_id": "10de", "product_id": "11b4"}
 [filter_scheduler]
-enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,NUMATopologyFilter,PciPassthroughFilter
-"""
+enabled_filters = FILTERS
+""".replace("FILTERS", ",".join(FILTERS))
 PLACEMENT = """
 [pci]
 report_in_placement = true
@@ -67,6 +71,8 @@ flavors:
   required: {model: k4200, vcpus: 3, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: required}}
   preferred: {model: k4200, vcpus: 3, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: preferred}}
   three: {model: k4200, count: 3, vcpus: 1, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: required}}
+  rack: {model: k4200, vcpus: 1, ram: 512, disk: 1, extra_specs: {"aggregate_instance_extra_specs:rack": <or> a <or> b}}
+  trait: {model: k4200, vcpus: 1, ram: 512, disk: 1, extra_specs: {"trait:CUSTOM_FAST": required}}
   node-memory: {model: k4200, vcpus: 1, ram: 70GiB, disk: 1, numa: {nodes: 1, policy: required}}
 """
 HOSTS = [
@@ -87,9 +93,11 @@ class World:
         self.nova, self.cloud, self.spec, self.placement = nova, cloud, spec, placement
         self.flavors: dict[str, Flavor] = {}
 
-    def predicted(self, flavor: str, capsys: pytest.CaptureFixture[str], *, databases: bool = True) -> dict[str, Any]:
+    def predicted(
+        self, flavor: str, capsys: pytest.CaptureFixture[str], *options: str, databases: bool = True
+    ) -> dict[str, Any]:
         """The row of a flavor in the output of the command."""
-        more = ["--config-file", str(self.nova.nova_conf)] if databases else []
+        more = [*options, *(["--config-file", str(self.nova.nova_conf)] if databases else [])]
         capsys.readouterr()
         code = main(["capacity", str(self.spec), "--flavor", flavor, "-f", "json", *more])
         output = capsys.readouterr()
@@ -97,12 +105,12 @@ class World:
         (row,) = json.loads(output.out)
         return dict(row)
 
-    def booted(self, flavor: str) -> int:
+    def booted(self, flavor: str, **placement: str) -> int:
         """Boot instances until Nova finds no valid host, and delete them."""
         servers: list[Server] = []
         try:
             while len(servers) < 20:
-                server = boot(self.cloud, f"{flavor}-{len(servers)}", self.flavors[flavor])
+                server = boot(self.cloud, f"{flavor}-{len(servers)}", self.flavors[flavor], **placement)
                 servers.append(server)
                 if server.status == "ERROR":
                     assert server.fault["message"].startswith("No valid host was found."), server.fault
@@ -222,6 +230,44 @@ def test_a_reserved_gpu_is_not_counted(world: World, capsys: pytest.CaptureFixtu
             assert (row["least"], row["most"]) == (1, 1)
             assert [(limit["reason"], limit["gpus"]) for limit in row["limits"]] == [("fragments", 2), ("reserved", 1)]
         assert world.booted("g2") == 1
+
+
+def test_aggregates_and_zones_limit_the_hosts(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    compute = world.cloud.compute
+    aggregate = compute.create_aggregate(name="racks", availability_zone="az2")
+    try:
+        compute.add_host_to_aggregate(aggregate, "gpu2")
+        compute.set_aggregate_metadata(aggregate, {"rack": "b, c"})
+        row = world.predicted("rack", capsys)
+        assert (row["least"], row["most"], world.booted("rack")) == (2, 2, 2)
+        assert [(limit["reason"], limit["gpus"]) for limit in row["limits"]] == [("aggregate", 3)]
+        row = world.predicted("g1", capsys, "--availability-zone", "az2")
+        assert (row["least"], row["most"], world.booted("g1", availability_zone="az2")) == (2, 2, 2)
+        assert [(limit["reason"], limit["gpus"]) for limit in row["limits"]] == [("availability zone", 3)]
+        assert {entry["zone"] for entry in row["hosts"]} == {None, "az2"}
+        if world.placement:  # without the configuration, the filter is not known
+            row = world.predicted("rack", capsys, databases=False)
+            assert (row["least"], row["most"], len(row["doubts"])) == (2, 5, 1)
+    finally:
+        compute.remove_host_from_aggregate(aggregate, "gpu2")
+        compute.delete_aggregate(aggregate)
+    row = world.predicted("rack", capsys)
+    assert (row["least"], row["most"]) == (0, 0)
+
+
+def test_a_trait_limits_the_hosts(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    if not world.placement:
+        pytest.skip("one release is enough: traits do not depend on PCI in Placement")
+    assert world.predicted("trait", capsys)["most"] == 0  # nobody has it
+    placement = world.cloud.placement
+    assert placement.put("/traits/CUSTOM_FAST", microversion="1.6").ok
+    (root,) = placement.get("/resource_providers?name=gpu2").json()["resource_providers"]
+    path = f"/resource_providers/{root['uuid']}/traits"
+    content = placement.get(path, microversion="1.6").json()
+    assert placement.put(path, json={**content, "traits": [*content["traits"], "CUSTOM_FAST"]}, microversion="1.6").ok
+    row = world.predicted("trait", capsys)
+    assert (row["least"], row["most"], world.booted("trait")) == (2, 2, 2)
+    assert [(limit["reason"], limit["gpus"]) for limit in row["limits"]] == [("Placement", 3)]
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from gpustack.capacity.demand import demand_of
 from gpustack.capacity.model import Demand
 from gpustack.flavor.desired import wanted
 from gpustack.nova_options.releases import release
+from gpustack.nova_options.scheduler import Scheduler
 from gpustack.spec.load import parse_spec
 
 SPEC = """
@@ -66,9 +67,20 @@ def test_amounts_are_those_of_novas_request(text: str, amounts: dict[str, int]) 
         ),
         ('model: p100, extra_specs: {"resources1:VCPU": "2"}', {"unmodelled": ("resources1:VCPU",)}),
         ('model: p100, extra_specs: {"rack": "a"}', {"unmodelled": ("rack",)}),
-        ("model: p100, hide_hypervisor: true", {"unmodelled": ()}),
+        ("model: p100, hide_hypervisor: true", {"unmodelled": (), "aggregate": {}}),
+        (
+            'model: p100, extra_specs: {"aggregate_instance_extra_specs:rack": a}',
+            {"unmodelled": (), "aggregate": {"rack": "a"}},
+        ),
     ],
 )
 def test_topology_traits_and_what_is_not_counted(text: str, expected: dict[str, Any]) -> None:
     found = demand(text)
     assert {name: getattr(found, name) for name in expected} == expected
+
+
+def test_an_enabled_filter_also_requires_keys_without_namespace() -> None:
+    spec = parse_spec(SPEC.replace("FLAVOR", 'model: p100, extra_specs: {"rack": a}'), "spec")
+    (flavor,) = wanted(spec, release=release("2025.2")).flavors
+    for filters, expected in (({"AggregateInstanceExtraSpecsFilter"}, {"rack": "a"}), ({"ComputeFilter"}, {})):
+        assert demand_of(spec, flavor, Scheduler(filters=frozenset(filters))).aggregate == expected

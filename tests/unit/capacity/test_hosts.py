@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from gpustack.capacity.aggregates import Aggregate
 from gpustack.capacity.compute_nodes import ComputeNode, Pool
 from gpustack.capacity.hosts import Sources, hosts
 from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Node, Reason
@@ -160,6 +161,15 @@ def test_services_close_hosts() -> None:
     closed = [hypervisor("gpu1", enabled=False, up=False), hypervisor("gpu2", up=False)]
     found = by_name(hosts(SCHEDULE, sources("gpu1", "gpu2", fleet=fleet, hypervisors=closed)))
     assert (found["gpu1"].closed, found["gpu2"].closed) == (Reason.DISABLED, Reason.DOWN)
+
+
+def test_a_zone_closes_the_hosts_of_others() -> None:
+    aggregates = [Aggregate(name="az1", hosts=frozenset({"gpu1"}), metadata={"availability_zone": "az1"})]
+    fleet = Fleet(gpus=(gpu("gpu1", 0x81), gpu("gpu2", 0x81)))
+    found = by_name(hosts(OFF, sources("gpu1", "gpu2", fleet=fleet, aggregates=aggregates)))
+    assert [(entry.zone, entry.closed) for entry in found.values()] == [("az1", None), ("", None)]
+    found = by_name(hosts(OFF, sources("gpu1", "gpu2", fleet=fleet, aggregates=aggregates, zone="az1")))
+    assert (found["gpu1"].closed, found["gpu2"].closed) == (None, Reason.ZONE)
 
 
 def test_gpus_of_a_host_that_reports_none_to_placement_are_not_offered() -> None:

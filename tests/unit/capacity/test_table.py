@@ -13,7 +13,10 @@ DEMAND = Demand(flavor="g8", gpus={"k4200": 8}, amounts={}, vcpus=8, ram=1)
 
 
 def capacity(least: int, most: int | None, *limits: Limit) -> Capacity:
-    hosts = (HostCapacity(host="gpu1", fits=1, left=4, reason=Reason.FRAGMENTS), HostCapacity(host="gpu2", fits=2))
+    hosts = (
+        HostCapacity(host="gpu1", fits=1, left=4, reason=Reason.FRAGMENTS),
+        HostCapacity(host="gpu2", zone="az1", fits=2),
+    )
     return Capacity(demand=DEMAND, least=least, most=most, free=32, hosts=hosts, limits=limits, doubts=("unsure",))
 
 
@@ -49,8 +52,8 @@ def test_every_reason_has_words(reason: Reason) -> None:
 
 def test_rows_of_hosts_have_the_reason_of_each() -> None:
     assert host_rows([capacity(3, 3)]) == [
-        ("g8", "gpu1", 1, 4, "fewer than 8 GPUs left"),
-        ("g8", "gpu2", 2, 0, "-"),
+        ("g8", "gpu1", "-", 1, 4, "fewer than 8 GPUs left"),
+        ("g8", "gpu2", "az1", 2, 0, "-"),
     ]
 
 

@@ -84,9 +84,9 @@ def test_yaml_has_the_same_data_as_json(cloud: Cloud, spec: str, capsys: pytest.
 def test_hosts_are_listed_on_request(cloud: Cloud, spec: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["capacity", spec, "--hosts", "--flavor", "g4", "-f", "csv"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
-        '"Flavor","Host","Fits","GPUs left","Limit"',
-        '"g4","gpu1",0,3,"fewer than 4 GPUs left"',
-        '"g4","gpu2",1,0,"-"',
+        '"Flavor","Host","Zone","Fits","GPUs left","Limit"',
+        '"g4","gpu1","-",0,3,"fewer than 4 GPUs left"',
+        '"g4","gpu2","-",1,0,"-"',
     ]
 
 

@@ -23,4 +23,6 @@ def test_options_of_a_directory(tmp_path: Path) -> None:
     (tmp_path / "nova.conf.d" / "50.conf").write_text(text)
     found = scheduler([tmp_path])
     assert (found.by_devices, found.zone) == (True, "az1")
+    # The files that have the filters are those of nova-scheduler.
+    assert (found.isolated, found.by_project) == (False, False)
     assert (found.enables("PciPassthroughFilter"), found.enables("NUMATopologyFilter")) == (True, False)
