@@ -78,9 +78,9 @@ def _set_up(stage: Stage) -> NotInstalledError | None:
 def _next(directory: Path) -> tuple[str, ...]:
     return (
         f"cd {quote(str(directory))}; PATH={quote(str(Path(sys.executable).parent))}:$PATH",
-        "gpustack host plan gpustack.yaml --snapshot before.json   # each file with its content, each reason",
         "gpustack host undo gpu01 -i inventory.yaml --reboot       # restore the host",
         "gpustack scan HOST --sudo                                 # one of your own hosts; changes nothing",
+        "gpustack report --out report --os-cloud CLOUD             # your own GPUs in service as a page with a map",
     )
 
 
