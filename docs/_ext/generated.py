@@ -109,6 +109,7 @@ JOBS = {
     "Create flavors": ("flavor",),
     "See GPUs in service": ("gpu", "topology", "capacity", "report", "monitoring"),
     "Recover lost GPUs": ("cleanup",),
+    "Free idle GPUs": ("reclaim",),
     "Check and look up": ("doctor", "explain", "complete"),
     "Try it without hardware": ("example",),
 }

@@ -6,23 +6,19 @@ database shows whether the change was committed. So a journal is usable wherever
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from gpustack.cleanup.repair import Change
 from gpustack.cleanup.verdict import HeldDevice
 from gpustack.errors import JournalError
-from gpustack.files import file_remedy, read_text
+from gpustack.journal_file import JournalFile, read_lines
 
 FORMAT = "gpustack_cleanup_journal"
 VERSION = 1
-_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,26 +52,11 @@ class Journal:
     """
 
     path: Path
-    _stream: TextIO = field(init=False)
+    _file: JournalFile = field(init=False)
     _count: int = 0
 
     def __post_init__(self) -> None:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise JournalError(
-                f"the journal can't be made: {error.strerror}; nothing was changed",
-                where=str(self.path),
-                remedy=f"{file_remedy(error)}; or name another file with --journal",
-            ) from error
-        os.fsync(directory)
-        os.close(directory)
-        self._stream = os.fdopen(descriptor, "w", encoding="utf-8")
-        self._write(
-            {FORMAT: VERSION, "at": datetime.now().astimezone().isoformat(timespec="seconds")}, "nothing was changed"
-        )
+        self._file = JournalFile(self.path, {FORMAT: VERSION}, _plain)
 
     def begin(
         self,
@@ -98,7 +79,7 @@ class Journal:
         :raises JournalError: if the line cannot be written.
         """
         self._count += 1
-        self._write(
+        self._file.write(
             {
                 "begin": self._count,
                 "cell": cell,
@@ -120,31 +101,13 @@ class Journal:
         :raises JournalError: if the line cannot be written.
         """
         happened = "was carried out" if outcome == "done" else "wrote nothing"
-        self._write(
+        self._file.write(
             {"end": number, "outcome": outcome, "detail": detail},
             f"repair {number} {happened}, and its outcome is not recorded; no further repair was begun",
         )
 
     def close(self) -> None:
-        with suppress(OSError):  # a line that can't be written is reported by _write
-            self._stream.close()
-
-    def _write(self, entry: Mapping[str, Any], state: str) -> None:
-        """Write a line and sync it to disk.
-
-        :param state: the state of the repair, for the error if the line cannot be written.
-        """
-        try:
-            self._stream.write(json.dumps(entry, default=_plain) + "\n")
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
-        except OSError as error:
-            error.filename = str(self.path)  # an error of a write names no file
-            raise JournalError(
-                f"the journal can't be written: {error.strerror}; {state}",
-                where=str(self.path),
-                remedy=file_remedy(error),
-            ) from error
+        self._file.close()
 
 
 def _plain(value: object) -> object:
@@ -160,22 +123,7 @@ def read(path: Path) -> tuple[JournalEntry, ...]:
 
     :raises JournalError: if the file cannot be read, or is not a journal of this version.
     """
-    try:
-        lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)
-    except OSError as error:
-        raise JournalError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
-    except UnicodeDecodeError as error:
-        raise JournalError(
-            f"not a journal: {error}", where=str(path), remedy="name the file that apply printed"
-        ) from error
-    entries: list[Any] = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            entries.append(json.loads(line, object_hook=_rich))
-        except (ValueError, TypeError, RecursionError) as error:
-            if number == len(lines) and not line.endswith("\n"):
-                break
-            raise JournalError(f"line {number} is damaged", where=str(path)) from error
+    entries = read_lines(path, _rich)
     try:
         if not entries or entries[0].get(FORMAT) != VERSION:
             raise JournalError("this is no journal of gpustack cleanup, or of another version", where=str(path))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -122,12 +120,13 @@ gpustack cleanup apply --sql"""
         from gpustack.cleanup.apply import carry_out
         from gpustack.cleanup.journal import Journal
         from gpustack.cleanup.show import explanation
+        from gpustack.journal_file import default_path
 
         for planned in wanted:
             self.report(explanation(planned))
         if not parsed_args.yes:
             confirm(self, f"Carry out {len(wanted)} repair{'s'[: len(wanted) > 1]}?")
-        path = parsed_args.journal or default_journal()
+        path = parsed_args.journal or default_path("cleanup")
         with closing(Journal(path=path)) as journal:
             self.report(f"journal: {path}")
             outcomes = carry_out(
@@ -277,10 +276,3 @@ class CleanupUndoCommand(Command):
         if Undone.RESTORED not in results:
             self.report(f"nothing to restore: {len(results)} repairs checked")
         return 0
-
-
-def default_journal() -> Path:
-    """The path of a new journal, below the user's state directory (XDG Base Directory Specification)."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    return state / "gpustack" / f"cleanup-{stamp}.jsonl"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.cloudapi import Refused, compute_of, numbers
 from gpustack.errors import CloudError
-from gpustack.fleet.model import Gap, Server, Source
+from gpustack.fleet.model import Disks, Gap, Server, Source
 from gpustack.fleet.requests import get, pages, well_formed
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
@@ -107,7 +107,17 @@ def _server(entry: Mapping[str, Any]) -> Server:
         since=moment(entry.get("OS-SRV-USG:launched_at")),
         placed=bool(entry.get("OS-EXT-SRV-ATTR:host") or entry.get("hostId")),
         moving=bool(task) or status in _MOVING,
+        task=str(task or ""),
+        locked=bool(entry.get("locked")),
+        metadata={str(key): str(value) for key, value in (entry.get("metadata") or {}).items()},
+        disks=_disks(entry, flavor),
     )
+
+
+def _disks(entry: Mapping[str, Any], flavor: Mapping[str, Any]) -> Disks:
+    sizes = (("ephemeral", "GiB"), ("swap", "MiB"))
+    lost = [f"{kind} disk of {flavor[kind]} {unit}" for kind, unit in sizes if flavor.get(kind)]
+    return Disks(image=bool(entry.get("image")), root=int(flavor.get("disk") or 0), lost=tuple(lost))
 
 
 def moment(text: object) -> datetime | None:

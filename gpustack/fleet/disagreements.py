@@ -44,7 +44,7 @@ def disagreements(index: Index) -> Iterator[Disagreement]:
     # With rows, clean-up itself judges the allocations (classes Q and S).
     if answers.rows is None and answers.consumers is not None and answers.servers is not None:
         for server in answers.servers:
-            yield from _of_server(index, server)
+            yield from of_server(index, server)
         if answers.everything:
             yield from _strangers(index)
     yield from _facts(index)
@@ -62,8 +62,8 @@ def _verdicts(index: Index) -> Iterator[Disagreement]:
         yield Disagreement(node=verdict.host, address=verdict.address, finding=text, breaks=not verdict.doubt)
 
 
-def _of_server(index: Index, server: Server) -> Iterator[Disagreement]:
-    """Compare what an instance requests with what it has allocated. A move holds both places until it ends."""
+def of_server(index: Index, server: Server) -> Iterator[Disagreement]:
+    """Yield how the allocations of an instance differ from its request. A move holds both places until it ends."""
     consumer = (index.answers.consumers or {}).get(server.id)
     if consumer is None or server.moving:
         return

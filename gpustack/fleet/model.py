@@ -36,6 +36,20 @@ class Source(enum.StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Disks:
+    """The disks of an instance.
+
+    :ivar image: whether the root disk was made from an image; otherwise the instance boots from a volume.
+    :ivar root: the size of the root disk in GiB; 0 for that of the image.
+    :ivar lost: the disks of the flavor that no snapshot contains, such as ``swap disk of 512 MiB``.
+    """
+
+    image: bool = True
+    root: int = 0
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Server:
     """An instance whose flavor requests devices.
 
@@ -46,6 +60,8 @@ class Server:
     :ivar since: the time since which it has its present devices, naive UTC; None if unknown.
     :ivar placed: whether it is on a host, also if the user may not see which.
     :ivar moving: whether it has a task, or waits for the confirmation of a move: its allocations may be in two places.
+    :ivar task: Nova's task state; empty without a task. This and the following are known from Nova's API only.
+    :ivar metadata: the metadata, which its users can write.
     """
 
     id: str
@@ -60,6 +76,10 @@ class Server:
     since: datetime | None = None
     placed: bool = True
     moving: bool = False
+    task: str = ""
+    locked: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    disks: Disks = field(default_factory=Disks)
 
     @property
     def count(self) -> int:

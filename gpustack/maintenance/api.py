@@ -67,4 +67,8 @@ class ServiceApi(Protocol):
         """Remove a metadata key of an instance; a missing key is not an error."""
 
     def act(self, server_id: str, action: str) -> None:
-        """Request ``stop``, ``start``, ``live_migrate``, ``cold_migrate`` or ``confirm``."""
+        """Request an action.
+
+        :param action: ``stop``, ``start``, ``live_migrate``, ``cold_migrate``, ``confirm``, ``shelve``,
+            ``shelve_offload`` or ``unshelve``.
+        """

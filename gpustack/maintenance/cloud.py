@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cloudapi import Unanswered, compute_of, numbers, refusal, translated_errors
 from gpustack.errors import CloudError
 from gpustack.maintenance.capacity import Amounts, Room
-from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration
+from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration, is_unfinished
 from gpustack.maintenance.placement import needs_of, room_of
 from gpustack.maintenance.ports import ports_of
 from gpustack.spec.extra_specs import ALIAS, alias_names
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _OLDEST, _NEWEST = "2.69", "2.84"
 _FORBIDDEN = "services and others' guests are for administrators: use a cloud of clouds.yaml with the role admin"
-_OVER = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done", "error", "finished"})
-"""Statuses without work under way; a ``finished`` migration waits for confirmation."""
 _LATELY = timedelta(days=7)
 _DEVICE_CLASS = re.compile(r"resources[\w-]*:(VGPU|CUSTOM_[A-Z0-9_]+)")
 _READ_RETRIES = 3
@@ -87,7 +85,7 @@ class ServiceCloud:
         known = self._unfinished.get(host)
         changed = self._migrations(host, since=None if known is None else _lately())
         entries = {**(known or {}), **{str(entry["uuid"]): entry for entry in changed}}
-        moves = {uuid: entry for uuid, entry in entries.items() if _unfinished(entry)}
+        moves = {uuid: entry for uuid, entry in entries.items() if is_unfinished(str(entry.get("status")))}
         self._unfinished[host] = moves
         pairs = [(entry, self.server(entry["instance_uuid"])) for entry in moves.values()]
         return tuple(self._migration(entry, server) for entry, server in pairs if server is not None)
@@ -164,6 +162,12 @@ class ServiceCloud:
                     servers.migrate(server_id)
                 case "confirm":
                     servers.confirm_resize(server_id)
+                case "shelve":
+                    servers.shelve(server_id)
+                case "shelve_offload":
+                    servers.shelve_offload(server_id)
+                case "unshelve":
+                    servers.unshelve(server_id)
                 case _:
                     raise AssertionError(action)
 
@@ -224,10 +228,6 @@ def _missing_ok() -> Iterator[None]:
 
 def _lately() -> str:
     return (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _unfinished(entry: Mapping[str, Any]) -> bool:
-    return str(entry.get("status")).lower() not in _OVER
 
 
 def _service(entry: Mapping[str, Any]) -> ComputeService:

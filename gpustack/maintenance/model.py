@@ -117,6 +117,15 @@ class ServerMigration:
     idle: bool = False
 
 
+_OVER = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done", "error", "finished"})
+"""Statuses without work under way; a ``finished`` migration waits for confirmation."""
+
+
+def is_unfinished(status: str) -> bool:
+    """Whether Nova still works on a migration with this status."""
+    return status.lower() not in _OVER
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ports:
     """The ports on devices of a host's instances.

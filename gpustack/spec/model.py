@@ -25,6 +25,7 @@ from gpustack.pci.address import Address
 from gpustack.spec.fields import Name, NumaPolicy, SpecSection, described
 from gpustack.spec.flavors import Flavor, FlavorName
 from gpustack.spec.patterns import MAX_LENGTH, HostPattern
+from gpustack.spec.reclaim import Reclaim
 
 HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
 TRAIT_PATTERN = r"^[A-Za-z0-9_]{1,248}$"
@@ -259,6 +260,8 @@ class Spec(SpecSection):
     """The Nova deployment of the hosts; needed for its configuration and for flavors."""
     flavors: Mapping[FlavorName, Flavor] = {}
     """GPU flavors, by name; `{count}` in a name is replaced by the number of GPUs."""
+    reclaim: Reclaim | None = None
+    """When GPUs of idle instances are freed (`gpustack reclaim`)."""
 
     out_of_service: tuple[OutOfService, ...] = ()
     """GPUs that Nova does not offer: their host's `device_spec` lists the addresses of its other GPUs."""

@@ -20,6 +20,7 @@ class Response:
 
     status_code: int
     content: Any
+    headers: Mapping[str, str] = field(default_factory=dict)
     reason: str = "as the test wants"
 
     def json(self) -> Any:
@@ -42,7 +43,7 @@ class _Proxy:
         answer = self.cloud.answer(self.service, path)
         if isinstance(answer, Exception):
             raise answer
-        return Response(*answer)
+        return Response(*answer, self.cloud.headers)
 
     def put(self, path: str, json: Any, microversion: str | None = None) -> Response:
         self.cloud.requests.append(f"{self.service} PUT {path}")
@@ -67,6 +68,7 @@ class StandIn:
     answers: dict[str, Answer | Callable[[str], Answer]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     written: list[Any] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
 
     def answer(self, service: str, path: str) -> Answer:
         line = f"{service} {path}"

@@ -1,0 +1,294 @@
+"""``gpustack reclaim …``, and ``openstack gpu reclaim …``: free the GPUs of idle instances."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.cloud import OpenStackCommand
+from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, positive
+from gpustack.cli.gpu import CLOUD_TIMEOUT
+from gpustack.cli.progress import counting
+from gpustack.errors import CHANGES, ApplyError, GpustackError, PartialError
+from gpustack.findings import Severity
+from gpustack.text import printable
+
+if TYPE_CHECKING:
+    from gpustack.maintenance.api import ServiceApi
+    from gpustack.reclaim.model import Choices, Decision, ReclaimPlan, Rules, Step
+    from gpustack.reclaim.read import Reader
+    from gpustack.reclaim.run import Outcome, Runner
+
+
+class ReclaimCommand(OpenStackCommand):
+    """Base class: read the idle instances, and report what blocks them."""
+
+    _plan: ReclaimPlan
+    _api: ServiceApi
+    _reader: Reader
+    _rules: Rules
+    _failed: GpustackError | None = None
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        parser.add_argument("--instance", action="append", metavar="ID", help="only this instance; can be repeated")
+        parser.add_argument(
+            "--accept-loss",
+            action="store_true",
+            help="also shelve instances with ephemeral or swap disks, which a snapshot does not contain",
+        )
+        parser.add_argument(
+            "--snapshot-space",
+            type=positive,
+            metavar="GIB",
+            help="the free space of Glance's store: also shelve instances that were booted from an image, as long as"
+            " their snapshots fit",
+        )
+        return parser
+
+    def read(self, parsed_args: argparse.Namespace) -> None:
+        """Read the instances, and decide."""
+        from datetime import UTC, datetime
+
+        from gpustack.flavor.cloud import FlavorCloud
+        from gpustack.maintenance.cloud import ServiceCloud
+        from gpustack.reclaim.decide import decide
+        from gpustack.reclaim.model import ReclaimPlan
+        from gpustack.reclaim.read import Reader
+        from gpustack.reclaim.rules import rules_of
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec)
+        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        self._rules = rules_of(spec, FlavorCloud(cloud).project)
+        self._api = ServiceCloud(cloud)
+        self._reader = Reader(cloud, self._api, self._rules)
+        with counting(self, "reading instances") as progress:
+            known = self._reader.candidates(progress)
+        decisions = decide(known.entries, self._rules, _choices(parsed_args), datetime.now(UTC).replace(tzinfo=None))
+        only = parsed_args.instance
+        self._plan = ReclaimPlan(
+            decisions=tuple(entry for entry in decisions if not only or entry.server.id in only),
+            projects=known.projects,
+            users=known.users,
+            gaps=known.gaps,
+        )
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings, and what is missing."""
+        findings = [finding for decision in self._plan.decisions for finding in decision.findings]
+        self.report_findings(f for f in findings if self.verbosity > 1 or f.severity is not Severity.INFO)
+        for gap in self._plan.gaps:
+            self.report(f"partial: {gap}")
+        if self._failed:
+            raise self._failed
+        if self._plan.gaps:
+            raise PartialError("the list is partial", remedy="see the reasons above")
+        return 0
+
+
+def _choices(parsed_args: argparse.Namespace) -> Choices:
+    from gpustack.reclaim.model import Choices
+
+    return Choices(accept_loss=parsed_args.accept_loss, space=parsed_args.snapshot_space)
+
+
+class ReclaimPlanCommand(ReclaimCommand, Lister):
+    """List instances that hold GPUs and are idle: stopped for long, or expired. Changes nothing.
+
+    The rules are in the section `reclaim` of the spec. The next step of an instance is a notice to its users, then
+    shelving, which frees the GPUs and keeps the instance. If it is `nothing`, a finding has the reason.
+    """
+
+    epilog = """\
+gpustack reclaim plan gpustack.yaml; gpustack reclaim plan gpustack.yaml -f csv;
+gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        add_exit_code(parser, "a notice is to be written or withdrawn, or an instance is to be shelved")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        from gpustack.reclaim import table
+
+        self.read(parsed_args)
+        plan = self._plan
+        rows = [(table.describe(entry, plan.projects, plan.users), entry) for entry in plan.decisions]
+        if is_for_machines(parsed_args):
+            return table.FIELDS, [tuple(fields.values()) for fields, _ in rows]
+        return tuple(table.COLUMNS.values()), [
+            [printable(cell) if isinstance(cell, str) else cell for cell in table.texts(fields, entry)]
+            for fields, entry in rows
+        ]
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the sum, the findings, and what is missing."""
+        from gpustack.reclaim.model import Step
+
+        idle = [decision for decision in self._plan.decisions if decision.reason]
+        if self.verbosity:
+            self.report(f"{sum(entry.gpus for entry in idle)} GPUs are held by {len(idle)} idle instances")
+        super().after(parsed_args)
+        pending = self._plan.of(Step.NOTIFY, Step.WITHDRAW, Step.SHELVE)
+        return CHANGES if parsed_args.exit_code and pending else 0
+
+
+class _Changing(ReclaimCommand):
+    """Base class of the commands that change instances."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
+        parser.add_argument("--max-count", type=positive, metavar="N", help="stop after N instances")
+        return parser
+
+    def chosen(self, parsed_args: argparse.Namespace, question: str, *steps: Step) -> tuple[Decision, ...]:
+        """Show the instances with one of these steps, and ask for confirmation."""
+        self.read(parsed_args)
+        chosen = self._plan.of(*steps)[: parsed_args.max_count]
+        for decision in chosen:
+            server = decision.server
+            project = self._plan.projects.get(server.project, server.project)
+            why = decision.reason or "not idle any more"
+            self.report(
+                f"{decision.step} {server.name} ({server.id}) of project {project} on {server.host}:"
+                f" {decision.gpus} GPUs, {why}"
+            )
+        if not chosen:
+            self.report("nothing to do")
+        elif not parsed_args.yes:
+            confirm(self, question.format(count=len(chosen)))
+        return chosen
+
+    def runner(self, parsed_args: argparse.Namespace, seconds: float) -> Runner:
+        """What carries the steps out."""
+        from gpustack.reclaim.run import Runner
+
+        return Runner(
+            api=self._api, reader=self._reader, rules=self._rules, choices=_choices(parsed_args), seconds=seconds
+        )
+
+
+class ReclaimNotifyCommand(_Changing):
+    """Write a notice to idle instances, and remove it from those that are in use again. Asks for confirmation.
+
+    The notice is the metadata key `gpustack:reclaim_at`, with the time from which the instance may be shelved. Every
+    later start or stop ends the notice. If a notice was not written, the exit code is 14.
+    """
+
+    epilog = """\
+gpustack reclaim notify gpustack.yaml; gpustack reclaim notify gpustack.yaml --yes --snapshot-space 500"""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.reclaim.model import Step
+
+        chosen = self.chosen(parsed_args, "Change the notices of {count} instances?", Step.NOTIFY, Step.WITHDRAW)
+        runner = self.runner(parsed_args, 0)
+        self._failed = _print(self, map(runner.notify, chosen))
+        return 0
+
+
+class ReclaimApplyCommand(_Changing):
+    """Shelve the idle instances whose notice is over, one after the other. Asks for confirmation.
+
+    Directly before, each instance is read again; one that was started or changed is left alone. Nova shuts the instance
+    down, saves its root disk and frees its GPUs; the instance, its volumes and its ports stay. If an instance was not
+    shelved, the exit code is 14.
+    """
+
+    epilog = """\
+gpustack reclaim apply gpustack.yaml; gpustack reclaim apply gpustack.yaml --snapshot-space 500 --max-count 5"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        add_wait(parser)
+        parser.add_argument(
+            "--journal",
+            type=Path,
+            metavar="FILE",
+            help="write the journal to FILE (default: a new file below ~/.local/state/gpustack)",
+        )
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.journal_file import default_path
+        from gpustack.reclaim.journal import ReclaimJournal
+        from gpustack.reclaim.model import Step
+
+        chosen = self.chosen(parsed_args, "Shelve {count} instances?", Step.SHELVE)
+        if not chosen:
+            return 0
+        runner = self.runner(parsed_args, parsed_args.wait)
+        path = parsed_args.journal or default_path("reclaim")
+        with closing(ReclaimJournal(path)) as journal:
+            self.report(f"journal: {path}")
+            self._failed = _print(self, (runner.shelve(decision, journal) for decision in chosen))
+        self.report(f"to unshelve them: gpustack reclaim undo {quote(str(path))}")
+        return 0
+
+
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """Add the time limit for each instance."""
+    parser.add_argument(
+        "--wait",
+        type=positive,
+        default=3600,
+        metavar="S",
+        help="wait S seconds for each instance (default: %(default)s)",
+    )
+
+
+class ReclaimUndoCommand(OpenStackCommand):
+    """Unshelve the instances of a journal, except those that were used since.
+
+    An unshelved instance runs, even if it was stopped before. It needs free GPUs and may get others; without free ones
+    it stays shelved. If an instance was not unshelved, the exit code is 14.
+    """
+
+    epilog = "gpustack reclaim undo journal.jsonl"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that apply wrote")
+        add_wait(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.maintenance.cloud import ServiceCloud
+        from gpustack.reclaim import journal
+        from gpustack.reclaim.undo import Undo
+
+        entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != "failed"]
+        if not entries:
+            self.report("nothing to unshelve")
+            return 0
+        undo = Undo(api=ServiceCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT)), seconds=parsed_args.wait)
+        if failed := _print(self, map(undo.unshelve, entries)):
+            raise failed
+        return 0
+
+
+def _print(command: OpenStackCommand, outcomes: Iterable[Outcome]) -> ApplyError | None:
+    """Print outcomes as they come; after one that is unfinished, no further one is begun."""
+    from gpustack.reclaim.run import Result
+
+    bad = {Result.SKIPPED, Result.FAILED, Result.UNFINISHED}
+    results = []
+    for outcome in outcomes:
+        results.append(outcome.result)
+        detail = f": {outcome.detail}" if outcome.detail else ""
+        command.show(printable(f"{outcome.result}: {outcome.name} ({outcome.server}){detail}"))
+        if outcome.result is Result.UNFINISHED:
+            break
+    count = sum(result in bad for result in results)
+    return (
+        ApplyError(f"{count} of {len(results)} steps failed or were skipped", remedy="see the reasons above")
+        if count
+        else None
+    )

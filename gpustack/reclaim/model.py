@@ -1,0 +1,122 @@
+"""The rules, an instance with everything that decides about it, and the decision. Plain data."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gpustack.findings import Finding
+from gpustack.fleet.history import Event
+from gpustack.fleet.model import Server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The section ``reclaim`` of the spec, with ids and times.
+
+    :ivar aliases: the aliases of the spec's models; devices of others do not count.
+    :ivar projects: the ids of the projects whose instances may be shelved.
+    :ivar idle_after: how long an instance may hold GPUs, by status.
+    :ivar metadata: whether the metadata of an instance can set when it expires.
+    :ivar expires: when instances expire, by id, naive UTC.
+    :ivar running: whether expired instances are shelved whose memory is in use.
+    """
+
+    aliases: frozenset[str]
+    projects: frozenset[str] = frozenset()
+    idle_after: Mapping[str, timedelta] = field(default_factory=dict)
+    grace: timedelta = timedelta(days=3)
+    metadata: bool = False
+    expires: Mapping[str, datetime] = field(default_factory=dict)
+    running: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """The operator's choices for one run.
+
+    :ivar accept_loss: whether ephemeral and swap disks may be lost.
+    :ivar space: the space for snapshots in GiB; None if nobody knows it.
+    """
+
+    accept_loss: bool = False
+    space: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """An instance with GPUs that may be idle.
+
+    :ivar actions: its actions, newest first.
+    :ivar migration: an unfinished migration with its status; empty if there is none.
+    :ivar surplus: the disagreements between its request and its allocations in Placement.
+    :ivar unknown: why its allocations in Placement are unknown; empty if they are known.
+    :ivar host_up: whether the nova-compute of its host reports.
+    """
+
+    server: Server
+    actions: tuple[Event, ...] = ()
+    migration: str = ""
+    surplus: tuple[Finding, ...] = ()
+    unknown: str = ""
+    host_up: bool = True
+
+    @property
+    def label(self) -> str:
+        """The place of findings: host, name and id."""
+        return f"{self.server.host} {self.server.name} ({self.server.id})".strip()
+
+
+class Step(enum.StrEnum):
+    """What to do with an instance."""
+
+    NOTIFY = "notify"
+    WAIT = "wait"
+    """The notice is written, and its time is not over."""
+    SHELVE = "shelve"
+    WITHDRAW = "withdraw"
+    """It has a notice and is no longer idle: remove the notice."""
+    NOTHING = "nothing"
+    """A finding has the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What to do with one instance, and why.
+
+    :ivar gpus: the number of GPUs that it holds.
+    :ivar reason: why it counts as idle; empty for others.
+    :ivar since: since when it is idle, naive UTC.
+    :ivar due: when it may be shelved, naive UTC; None without a notice.
+    :ivar snapshot: the most GiB that its snapshot takes; 0 without a snapshot, None if unknown.
+    """
+
+    server: Server
+    gpus: int
+    step: Step
+    reason: str = ""
+    since: datetime | None = None
+    due: datetime | None = None
+    snapshot: int | None = 0
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReclaimPlan:
+    """The decisions on all candidates, longest idle first.
+
+    :ivar projects: names of projects by id.
+    :ivar users: names of users by id.
+    :ivar gaps: what could not be read.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    projects: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
+    gaps: tuple[str, ...] = ()
+
+    def of(self, *steps: Step) -> tuple[Decision, ...]:
+        """The decisions with one of these steps."""
+        return tuple(decision for decision in self.decisions if decision.step in steps)

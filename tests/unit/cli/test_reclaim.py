@@ -1,0 +1,183 @@
+"""``gpustack reclaim``: what is read, output, exit codes. The cloud is a stand-in; tests/nova/fleet has a real one."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.cli.cloud import OpenStackCommand
+from gpustack.maintenance.model import ComputeService, Server
+from support.fleet_answers import device
+from support.fleet_cloud import StandIn, instance, servers, with_devices
+
+PROJECT = "0" * 32
+LISTING = "compute /servers/detail?all_tenants=1"
+SPEC = """
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu1: [k4200]}
+reclaim: {projects: [PROJECT], idle_after: {shutoff: 1h}, grace: 1h, expired: true}
+"""
+HOSTILE = "\x1b[2Jgone\n\u202e"
+
+
+def ago(hours: float) -> str:
+    return f"{datetime.now(UTC) - timedelta(hours=hours):%FT%T.000000}"
+
+
+def stopped(uuid: str, hours: float = 5, **more: Any) -> dict[str, Any]:
+    """A stopped instance of a volume."""
+    return instance(uuid, status="SHUTOFF", tenant_id=PROJECT, image="", **more)
+
+
+class Services:
+    """The part of :class:`ServiceCloud` that the commands use; novaclient has no stand-in of its own."""
+
+    def __init__(self, connection: object) -> None:
+        self.marks: dict[str, dict[str, str]] = {}
+
+    def services(self) -> tuple[ComputeService, ...]:
+        return (ComputeService(id="1", host="gpu1", enabled=True, up=True),)
+
+    def mark(self, server_id: str, metadata: dict[str, str]) -> None:
+        MARKS[server_id] = metadata
+
+    def act(self, server_id: str, action: str) -> None:
+        ACTS.append(f"{action} {server_id}")
+
+    def server(self, server_id: str) -> Server:
+        return Server(id=server_id, name="VM", host="", status="SHELVED_OFFLOADED")
+
+
+MARKS: dict[str, dict[str, str]] = {}
+ACTS: list[str] = []
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "gpustack.yaml"
+    path.write_text(SPEC.replace("PROJECT", f'"{PROJECT}"'), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    stand_in = with_devices([device("gpu1", 0x81, used=1)], {"vm1": {"gpu1-81": 1}})
+    give(stand_in, stopped("vm1", name=HOSTILE))
+    stand_in.answers["compute /servers?limit=1"] = (200, {})
+    action = {"action": "stop", "request_id": "req-1", "start_time": ago(5), "user_id": "u1"}
+    stand_in.answers["compute /servers/vm1/os-instance-actions"] = (200, {"instanceActions": [action]})
+    monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
+    monkeypatch.setattr("gpustack.maintenance.cloud.ServiceCloud", Services)
+    MARKS.clear()
+    ACTS.clear()
+    return stand_in
+
+
+def give(cloud: StandIn, *entries: dict[str, Any]) -> None:
+    """The instances of the cloud, listed and one by one."""
+    cloud.answers[LISTING] = servers(*entries)
+    for entry in entries:
+        cloud.answers[f"compute /servers/{entry['id']}"] = (200, {"server": entry})
+
+
+def noticed(uuid: str = "vm1", hours: float = 1) -> dict[str, Any]:
+    """The same instance with a notice that was over so many hours ago."""
+    due = f"{datetime.now(UTC) - timedelta(hours=hours):%FT%TZ}"
+    return stopped(uuid, metadata={"gpustack:reclaim_at": due, "gpustack:reclaim_after": "req-1"})
+
+
+def test_the_plan_lists_idle_instances(cloud: StandIn, spec: str, gpustack: Any) -> None:
+    ran = gpustack("reclaim", "plan", spec, "-f", "json", "--exit-code")
+    (row,) = json.loads(ran.out)
+    assert (ran.code, row["server"], row["server_name"], row["step"]) == (3, "vm1", HOSTILE, "notify")
+    assert (row["reason"], row["gpus"], row["user_name"]) == ("SHUTOFF for 5 h", 1, "ada")
+    assert "1 GPUs are held by 1 idle instances" in ran.err
+    for form in ("table", "csv", "yaml", "value"):
+        ran = gpustack("reclaim", "plan", spec, "-f", form)
+        assert (ran.code, "vm1" in ran.out, "\x1b" in ran.out) == (0, True, False)
+    give(cloud, stopped("vm1", **{"OS-EXT-STS:task_state": "powering-on"}))
+    ran = gpustack("reclaim", "plan", spec, "--exit-code")
+    assert (ran.code, "GPU792" in ran.out, "GPU792" in ran.err) == (0, True, True)
+
+
+def test_only_instances_that_may_be_idle_take_requests(cloud: StandIn, spec: str, gpustack: Any) -> None:
+    others = [instance(f"other{number}") for number in range(9)]
+    give(cloud, stopped("vm1"), *others)
+    gpustack("reclaim", "plan", spec)
+    assert [line for line in cloud.requests if "other" in line] == []
+    assert len([line for line in cloud.requests if "vm1" in line]) == 3  # actions, migrations, allocations
+
+
+def test_a_notice_is_written_then_the_instance_is_shelved(
+    cloud: StandIn, spec: str, gpustack: Any, tmp_path: Path
+) -> None:
+    assert gpustack("reclaim", "notify", spec).code == 2  # no terminal
+    assert MARKS == {}
+    ran = gpustack("reclaim", "notify", spec, "--yes")
+    assert (ran.code, MARKS["vm1"]["gpustack:reclaim_after"]) == (0, "req-1")
+    assert "notified: " in ran.out
+    journal = tmp_path / "journal.jsonl"
+    apply = ("reclaim", "apply", spec, "--yes", "--journal", str(journal))
+    ran = gpustack(*apply)
+    assert (ran.code, ACTS, journal.exists()) == (0, [], False)
+    give(cloud, noticed())
+    ran = gpustack(*apply)
+    assert (ran.code, ACTS) == (0, ["shelve vm1"]), ran
+    assert f"gpustack reclaim undo {journal}" in ran.err
+    # The journal is never overwritten.
+    assert gpustack(*apply).code == 15
+    assert len(ACTS) == 1
+
+
+def test_an_instance_that_is_started_meanwhile_is_skipped(cloud: StandIn, spec: str, gpustack: Any) -> None:
+    give(cloud, noticed())
+    cloud.answers["compute /servers/vm1"] = (200, {"server": instance("vm1", tenant_id=PROJECT)})
+    ran = gpustack("reclaim", "apply", spec, "--yes")
+    assert (ran.code, ACTS) == (14, [])
+    assert "skipped: " in ran.out
+
+
+def test_placement_that_does_not_answer_blocks(cloud: StandIn, spec: str, gpustack: Any) -> None:
+    cloud.answers["placement /resource_providers?"] = (503, {"error": {"message": "down"}})
+    ran = gpustack("reclaim", "plan", spec, "-f", "json")
+    (row,) = json.loads(ran.out)
+    assert [found["code"] for found in row["findings"]] == ["GPU794"]
+    cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": []})  # no PCI in Placement
+    (row,) = json.loads(gpustack("reclaim", "plan", spec, "-f", "json").out)
+    assert row["step"] == "notify"
+
+
+def test_an_allocation_too_many_blocks(cloud: StandIn, spec: str, gpustack: Any, monkeypatch: Any) -> None:
+    devices = [device("gpu1", 0x81, used=1), device("gpu1", 0x82, used=1)]
+    surplus = with_devices(devices, {"vm1": {"gpu1-81": 1, "gpu1-82": 1}})
+    surplus.answers = {**cloud.answers, **surplus.answers}
+    monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: surplus)
+    (row,) = json.loads(gpustack("reclaim", "plan", spec, "-f", "json").out)
+    assert {found["code"] for found in row["findings"]} == {"GPU794"}
+    assert "GPU701" in row["findings"][0]["message"]
+
+
+def test_a_partial_list_has_an_exit_code_of_its_own(cloud: StandIn, spec: str, gpustack: Any) -> None:
+    cloud.answers[LISTING] = (403, {"forbidden": {"message": "no"}})
+    cloud.answers["compute /servers/detail?&"] = servers(stopped("vm1"))
+    ran = gpustack("reclaim", "plan", spec, "-f", "json")
+    assert (ran.code, len(json.loads(ran.out))) == (23, 1)
+
+
+@pytest.mark.parametrize(("minutes", "code"), [(0, 0), (-4, 0), (6, 21), (-6, 21)])
+def test_a_wrong_clock_stops_everything(cloud: StandIn, spec: str, gpustack: Any, minutes: int, code: int) -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(minutes=minutes), usegmt=True)
+    cloud.headers["Date"] = date
+    assert gpustack("reclaim", "plan", spec).code == code
+
+
+def test_a_spec_without_the_section_is_an_error(cloud: StandIn, spec: str, gpustack: Any) -> None:
+    Path(spec).write_text(SPEC.partition("reclaim:")[0], encoding="utf-8")
+    assert gpustack("reclaim", "plan", spec).code == 10
+    assert cloud.requests == []
