@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
+from gpustack.maintenance.metadata import MOVED, STOPPED
 from gpustack.reclaim.idle import Idle
 from gpustack.reclaim.model import Candidate, Choices, Rules
 
@@ -25,6 +26,7 @@ def refusals(candidate: Candidate, idle: Idle, rules: Rules, choices: Choices) -
         *([f"task {server.task}"] if server.task else []),
         *([server.status] if server.status in _BUSY else []),
         *([f"migration {candidate.migration}"] if candidate.migration else []),
+        *(f"a reboot of {server.metadata[key]} by gpustack" for key in (STOPPED, MOVED) if key in server.metadata),
     ]
     if busy:
         yield finding(Code.RECLAIM_BUSY, place=place, work=", ".join(busy))

@@ -68,7 +68,9 @@ def test_history_is_complete_or_names_what_is_missing() -> None:
         }
     )
     events, missing = history(cloud.connection, "vm1")
-    assert ([event.what for event in events], missing) == (["migration: error", "migrate (failed)", "create"], "")
+    texts = [event.to_dict()["event"] for event in events]
+    assert (texts, missing) == (["migration: error", "migrate (failed)", "create"], "")
+    assert [(event.what, event.failed) for event in events][1:] == [("migrate", True), ("create", False)]
     cloud.answers["compute /os-migrations?instance_uuid=vm1"] = (403, {})
     events, missing = history(cloud.connection, "vm1")
     assert (len(events), "migrations" in missing) == (2, True)

@@ -145,6 +145,7 @@ REFUSED: Mapping[str, tuple[Candidate, str]] = {
     "locked": (candidate(vm(locked=True)), "GPU791"),
     "task": (candidate(vm(task="powering-off")), "GPU792"),
     "migration": (candidate(migration="migration: running"), "GPU792"),
+    "reboot of its host": (candidate(vm(metadata={**DUE, "gpustack_stopped_for": "gpu1"})), "GPU792"),
     "ephemeral": (candidate(vm(disks=Disks(image=False, lost=("ephemeral disk of 5 GiB",)))), "GPU793"),
     "surplus": (candidate(surplus=(DIFFERS,)), "GPU794"),
     "Placement silent": (candidate(unknown="can't read the allocations"), "GPU794"),
