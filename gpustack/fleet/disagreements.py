@@ -185,15 +185,25 @@ def _differing_rows(index: Index) -> Iterator[Disagreement]:
             continue
         holders = [_words(holder.server) if holder.server else holder.consumer for holder in index.holders(device)]
         owner = index.servers.get(row.owner)
+        letter = "S" if _is_phantom(index, row, device) else "Q"
         text = finding(
             Code.ROW_DIFFERS_FROM_ALLOCATION,
             place=f"{row.host} {row.address}",
             row=f"{row.status}{f' to {_words(owner) if owner else row.owner}' if row.owner else ''}",
             placement=f"an allocation of {' and '.join(holders)}" if holders else "no allocation",
-            klass=label("Q"),
+            klass=label(letter),
+            letter=letter,
             host=row.host,
         )
         yield Disagreement(node=row.node, address=row.address, finding=text)
+
+
+def _is_phantom(index: Index, row: Row, device: Device) -> bool:
+    """Whether Placement has allocated a free device to an instance that has all its devices on the host besides."""
+    holders = [holder.server for holder in index.holders(device) if holder.server]
+    if row.owner or len(holders) != 1:
+        return False
+    return index.owned[holders[0].id, key(row.node)] == holders[0].count
 
 
 def _contradicts(index: Index, row: Row, device: Device) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TypeVar
@@ -67,6 +68,11 @@ class Index:
     def rows(self) -> Mapping[Spot, Row]:
         """The rows."""
         return {(key(row.node), row.address): row for row in self.answers.rows or ()}
+
+    @cached_property
+    def owned(self) -> Counter[tuple[str, str]]:
+        """The number of rows by owner and node."""
+        return Counter((row.owner, key(row.node)) for row in self.answers.rows or () if row.owner)
 
     @cached_property
     def _hosts(self) -> Mapping[str, str]:

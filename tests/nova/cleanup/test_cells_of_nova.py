@@ -17,6 +17,7 @@ from openstack.compute.v2.server import Server
 from gpustack_demo.embedded import servers
 from support.clouds import WORLDS, running
 from support.cloudworld import GPUS, World
+from support.fleet_runs import listed
 
 # With PostgreSQL Nova itself can't: it writes a boolean to instances.cleaned, which is an integer (seen in 2026.2).
 TRIED = [
@@ -74,6 +75,19 @@ def untouched(world: World) -> list[str]:
     world.apply(nothing=True)
     assert (world.dump(), world.dump("cell2")) == before
     return world.plan(everything=True)
+
+
+def test_the_gpus_of_all_cells_are_listed(world: World) -> None:
+    placed = {host: world.boot(host) for host in two(world)}
+    for options in ((), ("--config-file", str(world.nova.nova_conf))):
+        found, _messages = listed(world, *options)
+        assert {(gpu["host"], gpu["server"]) for gpu in found if gpu["server"]} == {
+            (host, server.id) for host, server in placed.items()
+        }
+        if options:
+            assert sorted((gpu["cell"], gpu["state"]) for gpu in found) == [
+                (cell, state) for cell in ("cell1", "cell2") for state in ("allocated", "free")
+            ]
 
 
 def test_a_resize_that_waits_for_its_confirmation(world: World) -> None:

@@ -8,6 +8,7 @@ from openstack.compute.v2.server import Server
 from gpustack_demo.embedded import servers
 from support.clouds import LIVE_WORLDS
 from support.cloudworld import World
+from support.fleet_runs import listed
 
 pytestmark = pytest.mark.parametrize("cloud", LIVE_WORLDS, indirect=True)
 
@@ -88,6 +89,11 @@ def test_moves_that_are_under_way_and_queued(world: World) -> None:
     world.nova.control.fail(old, "migrate", action="hang")
     world.live(first, new, "running")
     world.nova.control.wait_for_fault(old, "migrate")
+    gpus = [gpu for gpu in listed(world)[0] if gpu["server"] == first.id]
+    if world.placement:  # the migration holds the GPU that the guest had
+        assert {(gpu["host"], gpu["holders"][0]["migration"]) for gpu in gpus} == {(old, True), (new, False)}
+    else:
+        assert [(gpu["host"], gpu["address"]) for gpu in gpus] == [(old, None)]
     world.live(second, new, "queued")  # Nova moves one guest at a time
     assert statuses(world, new) == ["claimed"] * 2
     still(world, second, new)

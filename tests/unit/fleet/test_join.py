@@ -154,6 +154,9 @@ def test_rows_and_placement_must_agree() -> None:
     fleet = join(answers(devices, [server("vm1", "gpu1")], {"vm1": ["gpu1-81", "gpu1-82"]}, rows=rows))
     assert list(states(fleet).values()) == ["inconsistent", "allocated", "reserved"]
     assert codes(fleet) == [("GPU709", "gpu1 0000:81:00.0")]
+    assert "class S (phantom-allocation)" in fleet.findings[0].message  # vm1 has another one
+    other = join(answers(devices, [server("vm1", "gpu1", count=2)], {"vm1": ["gpu1-81", "gpu1-82"]}, rows=rows))
+    assert "class Q (allocation-drift)" in other.findings[0].message
 
 
 def test_verdicts_of_clean_up_become_findings() -> None:
