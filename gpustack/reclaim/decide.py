@@ -51,13 +51,13 @@ def judge(candidate: Candidate, rules: Rules, choices: Choices, now: datetime) -
 
 
 def _writable(candidate: Candidate) -> bool:
-    """Whether Nova accepts metadata of the instance; an administrator is not kept by a lock."""
+    """Whether Nova accepts metadata of the instance, and it is not locked: Nova ignores locks for administrators."""
     server = candidate.server
     return server.status in ("ACTIVE", "SHUTOFF", "PAUSED", "SUSPENDED") and not (server.task or server.locked)
 
 
 def _noticed(decision: Decision, candidate: Candidate, reason: Idle, notice: Notice | None, now: datetime) -> Decision:
-    if notice is None or not counts(notice, candidate.actions, stopped=reason.stopped):
+    if notice is None or not counts(notice, candidate.actions, reason.since, stopped=reason.stopped):
         return replace(decision, step=Step.NOTIFY)
     if notice.due is None:
         unreadable = finding(Code.RECLAIM_TIME_UNREADABLE, place=candidate.label, key=DUE, text=notice.text)

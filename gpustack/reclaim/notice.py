@@ -50,12 +50,15 @@ def notice_of(metadata: Mapping[str, str]) -> Notice | None:
     return Notice(due=due, text=text, after=metadata.get(AFTER, ""))
 
 
-def counts(notice: Notice, actions: Sequence[Event], *, stopped: bool) -> bool:
+def counts(notice: Notice, actions: Sequence[Event], since: datetime, *, stopped: bool) -> bool:
     """Whether a notice still counts.
 
     :param actions: the actions of the instance, newest first.
+    :param since: since when the instance is idle; a notice for an earlier time does not count.
     :param stopped: whether the instance is idle because it is stopped: then every later request ends the notice.
     """
+    if notice.due is not None and notice.due < since:
+        return False
     later: list[Event] = []
     for action in actions:
         if action.request == notice.after:

@@ -237,7 +237,8 @@ def _suggestion(document: Document, path: Path, node: expected.Node | None) -> s
         return word and quoted(word)
     if path and path[-1] in ("vendor", "subsystem_vendor") and text.lower() in _VENDORS:
         return quoted(_VENDORS[text.lower()])
-    return _fitting(text, node.get("pattern"))
+    fitting = _fitting(text, node.get("pattern"))
+    return None if isinstance(value, str) and fitting == quoted(text) else fitting
 
 
 def _fitting(text: str, pattern: str | None) -> str | None:

@@ -108,7 +108,7 @@ EXPIRED = {"gpustack:expires": "2026-11-22T10:00:00Z", **DUE}
         (vm(status="ACTIVE", metadata=EXPIRED), {"running": True}, ("shelve", [])),
         (vm(status="PAUSED", metadata=EXPIRED), {"idle_after": {}}, ("nothing", ["GPU799"])),
         (vm(status="ERROR", metadata=EXPIRED), {"running": True}, ("nothing", ["GPU799"])),
-        (vm(status="ACTIVE"), {"expires": {"vm": NOW}, "running": True}, ("shelve", [])),
+        (vm(status="ACTIVE"), {"expires": {"vm": NOW - timedelta(hours=2)}, "running": True}, ("shelve", [])),
         (vm(status="ACTIVE", metadata={}), {"expires": {"vm": NOW + timedelta(seconds=1)}}, ("none", [])),
         # The spec's time replaces the one of the metadata.
         (vm(metadata=EXPIRED), {"expires": {"vm": NOW + timedelta(days=1)}, "idle_after": {}}, ("withdraw", [])),
@@ -129,6 +129,15 @@ def test_a_time_without_zone_is_reported_and_never_guessed(text: str) -> None:
     entry = candidate(vm(status="ACTIVE", metadata={"gpustack:expires": text}))
     assert outcome(entry, replace(RULES, running=True)) == ("nothing", ["GPU796"])
     assert outcome(candidate(vm(metadata={**DUE, "gpustack:reclaim_at": text}))) == ("notify", ["GPU796"])
+
+
+def test_a_notice_of_an_earlier_expiry_does_not_count() -> None:
+    """The users set a later time, and nobody removed the notice meanwhile."""
+    due = {**DUE, "gpustack:reclaim_at": "2026-11-20T10:00:00Z"}
+    again = candidate(vm(metadata={**due, "gpustack:expires": "2026-11-22T10:00:00Z"}))
+    assert outcome(again, replace(RULES, idle_after={}))[0] == "notify"
+    first = candidate(vm(metadata={**due, "gpustack:expires": "2026-11-19T10:00:00Z"}))
+    assert outcome(first, replace(RULES, idle_after={}))[0] == "shelve"
 
 
 def test_a_notice_to_an_expired_instance_ends_with_an_unshelve() -> None:
