@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -30,12 +31,19 @@ def one_writer(app: App) -> App:
     return wrapped
 
 
+def collect_garbage() -> None:
+    """Collect garbage from now on, except what the start has left, which stays."""
+    gc.freeze()
+    gc.enable()
+
+
 def run(app: App, port: int, *, threads: int = 8) -> None:
     """Serve ``app`` on ``port``; does not return."""
     import waitress
 
     # Warnings about the task queue depth are noise here; requests beyond `threads` simply wait.
     server = waitress.create_server(app, host="127.0.0.1", port=port, threads=threads, ident=None)
+    collect_garbage()
     server.run()
 
 

@@ -15,7 +15,7 @@ from . import images
 from .descriptions import NovaDescription
 from .guard import checked, equal
 from .harness import run
-from .http import App, run_in_thread
+from .http import App, collect_garbage, run_in_thread
 from .verbs import Verbs
 
 LOG = logging.getLogger("gpustack")
@@ -37,6 +37,7 @@ def serve(description: NovaDescription) -> None:
         for host in description["hosts"]:
             verbs.start(host)
         run_in_thread(_control(verbs, description["token"]), ports["control"])
+        collect_garbage()
         Path(description["ready"]).touch()
         threading.Event().wait()
 
