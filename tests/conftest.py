@@ -33,9 +33,9 @@ def _file(nodeid: str) -> str:
 def _group(nodeid: str) -> str:
     """The tests that share what is expensive to start: a module's Nova of one release, or database server."""
     name = _file(nodeid)
-    if name.startswith("nova/maintenance/"):
+    if name.startswith("nova/maintenance/") and name != "nova/maintenance/test_batches.py":
         return "nova/maintenance"  # one Nova for all
-    match = re.search(r"\[.*?\b(20\d\d\.\d|yoga|mariadb|postgresql)\b", nodeid)
+    match = re.search(r"\[.*?\b(20\d\d\.\d(?:-(?:off|schedule))?|yoga|mariadb|postgresql)\b", nodeid)
     return f"{name} {match[1]}" if match else name
 
 
