@@ -5,8 +5,12 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from gpustack.cleanup.model import Service
+
+if TYPE_CHECKING:
+    from gpustack.spec.model import OutOfService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,8 @@ class Clock:
     """The last report of any other service of the cell; None if there is no current one."""
     unblock: frozenset[tuple[str, str]] = frozenset()
     """Devices, by host and address, that class H may make available (``--unblock``)."""
+    out_of_service: tuple[OutOfService, ...] = ()
+    """GPUs that class H never makes available (``--spec``)."""
     doubt: str = ""
     """Why the database's times do not show which services run now; empty if they do."""
 

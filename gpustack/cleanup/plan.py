@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.placement import Provider
     from gpustack.cleanup.rules._rule import CellRule, Rule
+    from gpustack.spec.model import OutOfService
 
 Witness = TypeVar("Witness")
 
@@ -53,6 +54,8 @@ class Selection:
     """Hosts whose answer the operator replaces (``--gone``): fenced, scrapped or reinstalled."""
     unblock: frozenset[tuple[str, str]] = frozenset()
     """Devices, by host and address, that class H may make available (``--unblock``)."""
+    out_of_service: tuple[OutOfService, ...] = ()
+    """GPUs that class H never makes available (``--spec``)."""
 
     def clock(self, now: datetime, reports: Mapping[str, datetime]) -> Clock:
         """Return the clock of a cell.
@@ -78,6 +81,7 @@ class Selection:
             stuck_after=self.stuck_after,
             stopped=self.stopped,
             unblock=self.unblock,
+            out_of_service=self.out_of_service,
             heard=others if others in current else None,
             doubt=doubt,
         )

@@ -120,6 +120,12 @@ def add_judgement(parser: argparse.ArgumentParser) -> None:
         help="make this blocked device available again (class H); can be repeated",
     )
     group.add_argument(
+        "--spec",
+        type=Path,
+        metavar="SPEC",
+        help="keep the GPUs blocked that out_of_service of this spec lists (class H)",
+    )
+    group.add_argument(
         "--stopped",
         action="append",
         metavar="HOST",
@@ -192,6 +198,7 @@ def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> So
 
 def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
     from gpustack.cleanup.plan import Selection
+    from gpustack.spec.load import load_spec
 
     for klass, option, value in (
         ("Q", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
@@ -218,6 +225,7 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
         stopped=frozenset(parsed_args.stopped or ()),
         gone=frozenset(getattr(parsed_args, "gone", None) or ()),
         unblock=frozenset(parsed_args.unblock or ()),
+        out_of_service=load_spec(parsed_args.spec).out_of_service if parsed_args.spec else (),
     )
 
 

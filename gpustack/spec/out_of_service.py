@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from gpustack.hostnames import may_be_of_one_machine
-from gpustack.spec.model import OutOfService
+
+if TYPE_CHECKING:
+    from gpustack.spec.model import OutOfService
 
 
 def entry_of(

@@ -16,6 +16,7 @@ from gpustack.cleanup.hardware import Hardware, Present
 from gpustack.cleanup.model import ComputeNode, Instance, Migration, PciRow, Request, Service
 from gpustack.cleanup.values import UNREADABLE
 from gpustack.cleanup.view import NodeView, Owner, Whereabouts
+from gpustack.spec.model import OutOfService
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)  # noqa: DTZ001 - naive UTC, as Nova writes it
 HOUR = 3600
@@ -36,6 +37,10 @@ def clock(case: dict[str, Any]) -> Clock:
         stuck_after=timedelta(seconds=case.get("stuck_after", 2 * HOUR)),
         doubt=case.get("doubt", ""),
         unblock=frozenset(("gpu1", address) for address in case.get("unblock", ())),
+        out_of_service=tuple(
+            OutOfService(host="gpu1.example.org", address=address, reason="no reset")
+            for address in case.get("out_of_service", ())
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 A physical function is unavailable while a virtual one is taken, and vice versa (``nova/objects/pci_device.py``,
 ``claim``, ``allocate``, ``free``). After a fault or a redeployment the status can stay (bug 1969496). Such rows are in
 no pool, and no nova-compute corrects them. An operator who takes a faulty device out of service leaves the same rows,
-so a function is unblocked only if ``--unblock`` names it.
+so a function is unblocked only if ``--unblock`` names it, and never if the spec lists it in ``out_of_service``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gpustack.cleanup.judgement import Case
 from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 from gpustack.cleanup.view import NodeView
+from gpustack.spec.out_of_service import entry_of
 
 CLASS = "H"
 TITLE = "blocked, though nothing blocks it"
@@ -37,6 +38,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             yield held_back
         elif moving:
             yield case.verdict(Status.PROTECTED, "; ".join(moving))
+        elif reason := _out_of_service(view, row, clock):
+            yield case.verdict(Status.PROTECTED, f"out of service: {reason}")
         elif row.instance_uuid is not None:
             yield case.verdict(Status.REPORT, "the row is blocked and names an owner: its meaning is not certain")
         elif (view.node.host or "", row.address.lower()) not in clock.unblock:
@@ -53,6 +56,15 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 repair=Repair.UNBLOCK,
                 stop=True,
             )
+
+
+def _out_of_service(view: NodeView, row: PciRow, clock: Clock) -> str:
+    """Return the reason that the spec has for the function or its card; empty without one."""
+    names = {name for name in (view.node.host, view.node.hypervisor_hostname) if name}
+    entries = (
+        entry_of(clock.out_of_service, names, address.lower()) for address in (row.address, row.parent_addr or "")
+    )
+    return next((entry.why for entry in entries if entry), "")
 
 
 def _relatives(view: NodeView, row: PciRow) -> tuple[PciRow, ...]:

@@ -314,8 +314,11 @@ def test_without_placement_hosts_and_with_the_databases_gpus(world: World) -> No
     world.sql("UPDATE pci_devices SET status = 'allocated' WHERE instance_uuid = :vm", vm=server.id)
 
 
-def out_and_back(world: World, release: str, directory: Path) -> None:
-    """A GPU leaves service under an instance, and comes back."""
+def out_and_back(world: World, release: str, directory: Path, *, keystone: bool = False) -> None:
+    """A GPU leaves service under an instance, and comes back.
+
+    :param keystone: with a token, a hard reboot copies disks, which the stand-in for libvirt does not have.
+    """
     (host,) = world.hosts(1)
     desk = Outage(world, host, release, directory)
     server = world.boot(host)
@@ -332,7 +335,8 @@ def out_and_back(world: World, release: str, directory: Path) -> None:
     assert {gpu["address"]: gpu["reserved"] for gpu in listed(world)[0]} == {sick: True, sound: False}
     assert desk.plan("disable", sick)["operations"] == []
     world.nova.control.periodic(host)
-    server = world.state(server, "reboot", "ACTIVE")
+    if not keystone:
+        server = world.state(server, "reboot", "ACTIVE")
     assert world.nova.control.hostdevs(server.id)[host] == [sick]
     world.drop(server)
     world.nova.control.periodic(host)
@@ -378,7 +382,7 @@ def test_out_of_service_and_back_on_the_newest_release(world: World, tmp_path: P
 def test_out_of_service_and_back_on_the_oldest_release(world: World, tmp_path: Path) -> None:
     if NAMED[0] == "yoga":
         pytest.skip("Yoga has no PCI in Placement")
-    out_and_back(world, NAMED[0], tmp_path)
+    out_and_back(world, NAMED[0], tmp_path, keystone=True)
 
 
 @pytest.mark.parametrize(
