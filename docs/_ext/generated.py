@@ -107,7 +107,7 @@ JOBS = {
     "Prepare hosts": ("scan", "spec", "host", "playbook"),
     "Configure Nova": ("nova",),
     "Create flavors": ("flavor",),
-    "See GPUs in service": ("gpu", "topology", "capacity", "report", "monitoring"),
+    "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),
     "Check and look up": ("doctor", "explain", "complete"),

@@ -31,6 +31,7 @@ HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=16384)]
 # Kernel arguments may be separated by tabs.
 Arguments = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$", max_length=16384)]
+Message = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=512)]
 Number = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
 Mode = Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")]
 FileText = Annotated[str, StringConstraints(max_length=TEXT_LIMIT)]
@@ -80,6 +81,14 @@ class Link(_Facts):
     max_width: Number | None = None
 
 
+class ErrorCounters(_Facts):
+    """The AER counters of a function since boot: totals of the kernel's ``aer_dev_*``."""
+
+    correctable: Number | None = None
+    nonfatal: Number | None = None
+    fatal: Number | None = None
+
+
 class Function(_Facts):
     """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
 
@@ -111,6 +120,8 @@ class Function(_Facts):
     reset_methods: tuple[Line, ...] = ()
     bars: tuple[Bar, ...] = ()
     link: Link | None = None
+    aer: ErrorCounters | None = None
+    power_state: Line | None = None
     slot: Line | None = None
     responds: bool | None = None
     serial: Line | None = None
@@ -162,7 +173,10 @@ class NumaNode(_Facts):
 
 
 class Kernel(_Facts):
-    """The running kernel; ``booted_at`` in seconds since the epoch (``btime`` of ``/proc/stat``)."""
+    """The running kernel; ``booted_at`` in seconds since the epoch (``btime`` of ``/proc/stat``).
+
+    :ivar log: the newest messages about resets, power states and IOMMU faults; None if the log could not be read.
+    """
 
     release: KernelRelease | None = None
     command_line: Arguments | None = None
@@ -170,6 +184,7 @@ class Kernel(_Facts):
     lockdown: Line | None = None
     secure_boot: bool | None = None
     loaded_modules: tuple[Module, ...] = ()
+    log: Annotated[tuple[Message, ...], Field(max_length=1024)] | None = None
 
 
 class ReservedRegion(_Facts):

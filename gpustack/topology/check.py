@@ -23,10 +23,11 @@ def check(topology: Topology, spec: Spec | None = None) -> tuple[Finding, ...]:
     :param spec: whose flavors are compared with the NUMA nodes.
     """
     flavors = _flavors(topology, spec) if spec is not None else ()
-    return (*_links(topology), *_numa_nodes(topology), *_completeness(topology), *flavors)
+    return (*narrow_links(topology), *_numa_nodes(topology), *_completeness(topology), *flavors)
 
 
-def _links(topology: Topology) -> Iterator[Finding]:
+def narrow_links(topology: Topology) -> Iterator[Finding]:
+    """Links with fewer lanes than both ends support."""
     if is_virtual_machine(topology.host):
         return  # its ports are the hypervisor's, and their links are emulated
     slots = set()

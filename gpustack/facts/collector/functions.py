@@ -85,6 +85,21 @@ def express_link(files: FunctionFiles) -> Optional[Dict[str, Any]]:
     }
 
 
+_TOTAL = re.compile(r"^TOTAL_ERR_[A-Z]+ ([0-9]{1,18})$", re.MULTILINE)
+
+
+def error_counters(files: FunctionFiles) -> Optional[Dict[str, Optional[int]]]:
+    """The AER counters since boot (Documentation/ABI/testing/sysfs-bus-pci-devices-aer); ``None`` without AER."""
+    if "aer_dev_fatal" not in files.present:
+        return None
+
+    def total(name: str) -> Optional[int]:
+        match = _TOTAL.search(files.host.text(files.path(name), VALUE_LIMIT) or "") if name in files.present else None
+        return int(match.group(1)) if match else None
+
+    return {kind: total(f"aer_dev_{kind}") for kind in ("correctable", "nonfatal", "fatal")}
+
+
 def reset_methods(files: FunctionFiles) -> List[str]:
     """The kernel's reset methods of a function, in the kernel's order; empty if there are none.
 
@@ -194,6 +209,9 @@ def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str,
         "reset_methods": reset_methods(files),
         "bars": memory,
         "link": express_link(files),
+        "aer": error_counters(files) if class_code.startswith(("03", "12", "0680", "0604")) else None,
+        # Read before the configuration space, whose reading wakes a suspended device.
+        "power_state": files.value("power_state"),
         "slot": tables.slots.get(slot, tables.slots.get(bus)),
         # A read wakes a suspended device, so only functions of cards are read.
         "responds": responds(host, config) if has_config and class_code.startswith((*GPU_CLASSES, "0680")) else None,

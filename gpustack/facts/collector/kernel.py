@@ -4,6 +4,7 @@ import re
 from typing import Any, Container, Dict, List, Optional
 
 from .groups import numbers
+from .kernel_log import kernel_log
 from .limits import CONTROL_BUT_TAB, LINE_LIMIT, MODULE_NAME, RELEASE, VALUE_LIMIT
 from .reader import HostRoot
 
@@ -52,6 +53,7 @@ def loaded_modules(host: HostRoot) -> List[str]:
 
 def kernel(host: HostRoot) -> Dict[str, Any]:
     """The running kernel."""
+    log = kernel_log(host)
     command_line = host.text("/proc/cmdline", LINE_LIMIT)
     if command_line is not None:
         command_line = command_line.rstrip("\n\0")
@@ -66,6 +68,7 @@ def kernel(host: HostRoot) -> Dict[str, Any]:
         "lockdown": lockdown(host),
         "secure_boot": secure_boot(host),
         "loaded_modules": loaded_modules(host),
+        "log": log,
     }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from gpustack.facts.collector import collect
 from gpustack.facts.collector.resources import bars
+from gpustack.facts.model import Host
 from support.sysroot import IO, MEM, MEM64, PREFETCHABLE, SysRoot, nvswitch_host, talk_host
 
 
@@ -65,6 +66,8 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
             {"index": 5, "start": 0x8000, "size": 128, "prefetchable": False, "bits": 32, "io": True},
         ],
         "link": {"speed": "8.0 GT/s PCIe", "width": 16, "max_speed": "8.0 GT/s PCIe", "max_width": 16},
+        "aer": None,
+        "power_state": None,
         "slot": "3",
         "responds": True,
         "serial": "07-06-05-04-03-02-01-00",
@@ -380,3 +383,24 @@ def test_rdma_devices_are_listed_by_name(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().function("0000:82:00.0", vendor="15b3", product="1017", cls="020700")
     root.device("0000:82:00.0", "infiniband/mlx5_0", classes="/sys/class/infiniband")
     assert functions(root)["0000:82:00.0"]["uses"] == {"infiniband": ["mlx5_0"]}
+
+
+def test_error_counters_of_cards_and_ports(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host()
+    root.function("0000:80:02.0", vendor="8086", product="6f04", cls="060400", driver="pcieport")
+    root.function("0000:88:00.0", vendor="10de", product="11b4", behind=["0000:80:02.0"])
+    root.function("0000:89:00.0", vendor="8086", product="10fb", cls="020000")
+    for address in ("0000:80:02.0", "0000:88:00.0", "0000:89:00.0"):
+        base = f"/sys/bus/pci/devices/{address}"
+        root.write(f"{base}/aer_dev_correctable", "RxErr 3\nBadTLP 1\nTOTAL_ERR_COR 4\n")
+        root.write(f"{base}/aer_dev_nonfatal", "Undefined 0\nTOTAL_ERR_NONFATAL 0\n")
+        root.write(f"{base}/aer_dev_fatal", "garbage\n" if address.endswith("88:00.0") else "TOTAL_ERR_FATAL 2\n")
+        root.write(f"{base}/power_state", "D3hot\n")
+    document = collect(str(root.path))
+    assert [(entry["address"], entry["aer"]) for entry in document["pci"]] == [
+        ("0000:80:02.0", {"correctable": 4, "nonfatal": 0, "fatal": 2}),
+        ("0000:88:00.0", {"correctable": 4, "nonfatal": 0, "fatal": None}),
+        ("0000:89:00.0", None),
+    ]
+    assert {entry["power_state"] for entry in document["pci"]} == {"D3hot"}
+    assert Host.model_validate(document).functions["0000:80:02.0"].aer is not None
