@@ -86,7 +86,7 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
                 for table in ("services", "instances", "migrations"):  # MariaDB ends who has written less
                     connection.exec_driver_sql(f"UPDATE {table} SET updated_at = '2026-01-01'")
                 locked.set()
-                finished.wait(30)
+                finished.wait(120)
                 time.sleep(0.2)
                 connection.exec_driver_sql("UPDATE pci_devices SET updated_at = '2026-01-01'")
                 connection.rollback()
@@ -101,11 +101,11 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
     sa.event.listen(sa.Engine, "after_cursor_execute", note_update)
     try:
         nova_thread.start()
-        assert locked.wait(30)
+        assert locked.wait(120)
         (outcome,) = run(sources, tmp_path / "journal", planned)
     finally:
         finished.set()
-        nova_thread.join(timeout=60)
+        nova_thread.join(timeout=180)
         sa.event.remove(sa.Engine, "after_cursor_execute", note_update)
     assert not errors
     assert outcome.result is apply.Result.FAILED
