@@ -16,6 +16,7 @@ from gpustack_demo.embedded.process import free_port
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 MOST = 120.0  # seconds, also on a machine with little processor time
+NO_PENALTIES = "PerSourcePenalties no"
 NEEDED = "these tests need a real SSH server: apt-get install openssh-server openssh-client"
 
 
@@ -107,6 +108,10 @@ class Sshd:
             "MaxSessions 100",
         ]
         config.write_text("\n".join(lines) + "\n")
+        # OpenSSH 9.8 and later refuses an address for a while after some failed logins; earlier ones lack the option.
+        check = [program("sshd"), "-t", "-f", str(config), "-o", NO_PENALTIES]
+        if subprocess.run(check, capture_output=True, check=False).returncode == 0:
+            config.write_text("\n".join([*lines, NO_PENALTIES]) + "\n")
         self.serve()
 
     def serve(self) -> None:

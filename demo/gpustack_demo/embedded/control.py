@@ -165,7 +165,7 @@ class Control:
         fault = self._fault(host, step)
         return fault["hits"] if fault else 0
 
-    def wait_for_fault(self, host: str, step: str, *, seconds: float = 30) -> None:
+    def wait_for_fault(self, host: str, step: str, *, seconds: float = 120) -> None:
         """Wait until the fault at ``step`` has happened.
 
         :raises GpustackError: when the time is over.
