@@ -97,7 +97,9 @@ class World:
         self, flavor: str, capsys: pytest.CaptureFixture[str], *options: str, databases: bool = True
     ) -> dict[str, Any]:
         """The row of a flavor in the output of the command."""
-        more = [*options, *(["--config-file", str(self.nova.nova_conf)] if databases else [])]
+        # The second has the filters of the scheduler.
+        files = (self.nova.nova_conf, self.nova.directory / "etc" / "api") if databases else ()
+        more = [*options, *(word for file in files for word in ("--config-file", str(file)))]
         capsys.readouterr()
         code = main(["capacity", str(self.spec), "--flavor", flavor, "-f", "json", *more])
         output = capsys.readouterr()
