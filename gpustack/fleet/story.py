@@ -49,7 +49,7 @@ def story(fleet: Fleet, gpu: Gpu, host: Host | None, events: Sequence[Event]) ->
         **_card(gpu, host),
         **_in_host(gpu, host),
         "holders": holders,
-        "history": [event.to_dict() for event in events],
+        "history": [{**event.to_dict(), "user_name": fleet.users.get(event.user)} for event in events],
         "findings": [finding.to_dict() for finding in fleet.findings if finding.place in places],
     }
 
@@ -99,7 +99,7 @@ def _entry(entry: Mapping[str, object]) -> str:
 
 def _event(entry: Mapping[str, object]) -> str:
     ends = f"{entry['source']} → {entry['target']}" if entry["source"] or entry["target"] else None
-    user = f"by {entry['user']}" if entry["user"] else None
+    user = f"by {entry['user_name'] or entry['user']}" if entry["user"] else None
     return " ".join(str(part) for part in (entry["at"] or "unknown time", entry["event"], ends, user) if part)
 
 

@@ -28,6 +28,7 @@ def test_card_host_holder_and_history() -> None:
         consumers={"vm1": consumer},
         hosts=hosts,
         projects={"p1": "research"},
+        users={"u1": "ada"},
     )
     fleet = join(answers)
     gpu = chosen(fleet, "gpu1", "0000:81:00.0")
@@ -41,9 +42,9 @@ def test_card_host_holder_and_history() -> None:
     )
     assert (fields["iommu_group"], fields["numa_node"], fields["memory"]) == (0x81, 0, "4 GiB")
     assert "R470" in in_words(fields["requirements"])
-    assert in_words(fields["history"]) == "2026-01-02T03:04:05Z create by u1"
+    assert in_words(fields["history"]) == "2026-01-02T03:04:05Z create by ada"
     holder = in_words(fields["holders"])
-    assert holder == "VM1 (vm1), project research, user u1, flavor g1, status ACTIVE, since 2026-01-02T03:04:05Z"
+    assert holder == "VM1 (vm1), project research, user ada, flavor g1, status ACTIVE, since 2026-01-02T03:04:05Z"
     assert (in_words(None), in_words([]), fields["findings"]) == ("-", "-", [])
 
 
