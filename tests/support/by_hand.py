@@ -37,6 +37,6 @@ def leave(world: World, server: Server, host: str) -> str:
         for provider in document["resource_providers"]
         if provider["uuid"] not in consumer["allocations"] and provider["uuid"] != tree
     )
-    gpu = next(allocation for uuid, allocation in consumer["allocations"].items() if uuid != tree)
+    gpu = next(held for held in consumer["allocations"].values() if "VCPU" not in held["resources"])
     assert placement.put(world.api, server.id, consumer, {**consumer["allocations"], spare: gpu})
     return str(spare)
