@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
-from gpustack.fleet.cards import kinds_of
+from gpustack.fleet.cards import Kind, kinds_of
+from gpustack.nova_options.pci_values import traits as normalized
+from gpustack.spec.attributes import required
 from gpustack.spec.model import Spec
 
 
@@ -17,7 +20,7 @@ class Aliases:
 
     def __init__(self, spec: Spec) -> None:
         self.scheduled = spec.nova is not None and spec.nova.placement == "schedule"
-        self._kinds = tuple(kinds_of(spec))
+        self._kinds = tuple(_requested(spec))
 
     def of(self, vendor: str, product: str, resource_class: str = "", traits: Collection[str] = ()) -> frozenset[str]:
         """The aliases that match a device.
@@ -34,3 +37,12 @@ class Aliases:
             if (not vendor or kind.ids == (vendor, product))
             and (not by_class or (kind.resource_class in classes and kind.traits <= has))
         )
+
+
+def _requested(spec: Spec) -> Iterator[Kind]:
+    """The models with the traits that each of their aliases requires."""
+    for kind in kinds_of(spec):
+        wanted = {kind.alias: spec.required_traits_of(kind.name)}
+        wanted |= {alias: required(spec.selections[alias]) for alias in spec.aliases_of(kind.name)[1:]}
+        for alias, names in wanted.items():
+            yield replace(kind, alias=alias, traits=normalized({"traits": ",".join(names)}))

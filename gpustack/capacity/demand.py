@@ -32,7 +32,7 @@ def demand_of(spec: Spec, flavor: WantedFlavor, scheduler: Scheduler | None = No
     :param scheduler: the options of nova-scheduler, if they are known.
     """
     specs = flavor.extra_specs
-    policies = [spec.models[model].numa_policy for model in spec.models if spec.alias_of(model) in flavor.gpus]
+    policies = [spec.models[model].numa_policy for alias in flavor.gpus for model in spec.models_of(alias)]
     of_alias = "required" if "required" in policies else next(filter(None, policies), None)
     traits = {key.removeprefix("trait:"): value for key, value in specs.items() if key.startswith("trait:")}
     if specs.get(MAXPHYSADDR) == "passthrough":

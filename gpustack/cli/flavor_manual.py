@@ -301,7 +301,9 @@ def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) 
             command.report(
                 f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that"
             )
-        elif spec is not None and alias not in (known := {spec.alias_of(model) for model in spec.models}):
+        elif spec is not None and alias not in (
+            known := {alias for model in spec.models for alias in spec.aliases_of(model)}
+        ):
             command.report(
                 f"warning: no model of the spec has the alias {alias} (aliases: {', '.join(sorted(known))});"
                 " instances of the flavor fail to boot unless Nova's [pci] alias defines it"

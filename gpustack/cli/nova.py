@@ -360,7 +360,7 @@ def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
 
 def _aliases(spec: Spec) -> set[str]:
     """The aliases of the models that the spec's hosts use."""
-    return {spec.alias_of(model) for host in spec.hosts.values() for model in host.models}
+    return {alias for host in spec.hosts.values() for model in host.models for alias in spec.aliases_of(model)}
 
 
 def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advised, ...]:

@@ -117,7 +117,7 @@ def _nodes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[int | None, list
 
 
 def _model_policy(spec: Spec, entry: _Entry) -> str | None:
-    policies = {spec.models[model].numa_policy for model in entry.models}
+    policies = {spec.models[model].numa_policy for name in entry.models for model in spec.selected.get(name, (name,))}
     return "required" if "required" in policies else next(iter(policies - {None}), None)
 
 

@@ -25,19 +25,16 @@ class HostShare:
     """The resources of one host; None means unknown.
 
     :ivar cpus: logical CPUs.
-    :ivar gpus: GPUs that are passed through, by model.
+    :ivar gpus: GPUs that are passed through, by model, and by alias of a selection.
+    :ivar gpu_count: the number of GPUs that are passed through.
     """
 
     host: str
     cpus: int | None
     memory_mib: int | None
     gpus: Mapping[str, tuple[Gpu, ...]]
+    gpu_count: int
     nodes: Mapping[int, NodeShare]
-
-    @property
-    def gpu_count(self) -> int:
-        """The number of GPUs that are passed through."""
-        return sum(map(len, self.gpus.values()))
 
     def has(self, wanted: Mapping[str, int]) -> bool:
         """Whether the host has these numbers of GPUs by model."""
@@ -60,8 +57,11 @@ def host_shares(spec: Spec, hosts: Sequence[Host]) -> tuple[HostShare, ...]:
 
 def _share(spec: Spec, host: Host) -> HostShare:
     by_model: dict[str, list[Gpu]] = {}
-    for assigned in assigned_gpus(spec, host):
-        by_model.setdefault(assigned.model, []).append(assigned.gpu)
+    assigned_here = assigned_gpus(spec, host)
+    for assigned in assigned_here:
+        selections = (alias for alias, models in spec.selected.items() if assigned.model in models)
+        for name in (assigned.model, *selections):
+            by_model.setdefault(name, []).append(assigned.gpu)
     nodes = {
         node.node: NodeShare(
             cpus=_count_cpus(node.cpus),
@@ -75,6 +75,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
         cpus=host.cpu.logical,
         memory_mib=host.memory_mib,
         gpus={model: tuple(of_model) for model, of_model in by_model.items()},
+        gpu_count=len(assigned_here),
         nodes=nodes,
     )
 

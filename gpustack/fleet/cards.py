@@ -65,8 +65,8 @@ def kinds_of(spec: Spec) -> Iterator[Kind]:
             name=name,
             alias=spec.alias_of(name),
             ids=(vendor, product),
-            resource_class=reported_class(model.resource_class, model.match.vendor, model.match.product) or "",
-            traits=traits({"traits": ",".join(model.traits)}),
+            resource_class=reported_class(spec.resource_class_of(name), model.match.vendor, model.match.product) or "",
+            traits=traits({"traits": ",".join(spec.traits_of(name))}),
         )
 
 
@@ -75,7 +75,8 @@ def models_of(spec: Spec) -> Models:
     aliases: dict[str, set[str]] = {}
     by_class: dict[str, list[Kind]] = {}
     for kind in kinds_of(spec):
-        aliases.setdefault(kind.alias, set()).add(name_of(*kind.ids) or kind.name)
+        for alias in spec.aliases_of(kind.name):
+            aliases.setdefault(alias, set()).add(name_of(*kind.ids) or kind.name)
         if all(kind.ids) and kind.resource_class:
             by_class.setdefault(kind.resource_class, []).append(kind)
     return Models(

@@ -9,7 +9,6 @@ with the GPU but never listed: Nova passes through the main function alone.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,11 +16,13 @@ from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.coverage import proof
-from gpustack.nova_conf.packing import Advised, advised, requested
+from gpustack.nova_conf.packing import Advised, advised, gpus_by_alias, requested
 from gpustack.nova_conf.preflight import doubts
+from gpustack.nova_conf.selection import moves
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.spec.assignment import Assigned, Service, assigned_gpus, service_of
+from gpustack.spec.attributes import required
 from gpustack.spec.model import Model, Placement, Spec
 
 PCI_FILTER = "PciPassthroughFilter"
@@ -35,7 +36,7 @@ class Alias:
     name: str
     vendor_id: str | None = None
     product_id: str | None = None
-    device_type: str
+    device_type: str | None = None
     numa_policy: str | None = None
     resource_class: str | None = None
     traits: tuple[str, ...] = ()
@@ -96,7 +97,7 @@ class DesiredConfig:
     :ivar filters: the filters that the scheduler must enable.
     :ivar computes: the ``device_spec`` entries of each compute host with facts, by its name.
     :ivar advised: options that keep requests for several GPUs possible.
-    :ivar without_ids: whether an alias carries no ids. Nova 2025.2 refuses such an alias unless
+    :ivar without_ids: whether an alias carries not both ids. Nova 2025.2 refuses such an alias unless
         ``pci_in_placement`` is on, in nova-compute too.
     """
 
@@ -110,7 +111,7 @@ class DesiredConfig:
 
     @property
     def without_ids(self) -> bool:
-        return any(alias.vendor_id is None for alias in self.aliases)
+        return any(alias.vendor_id is None or alias.product_id is None for alias in self.aliases)
 
 
 def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredConfig:
@@ -123,8 +124,12 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     assigned = [target for host in ordered for target in assigned_gpus(spec, host)]
     of_host = {host.hostname: service_of(spec, host) for host in ordered}
     computes = {name: _entries(spec, service, mode, release) for name, service in of_host.items()}
-    counts = requested(spec, [Counter(spec.alias_of(t.model) for t in service.offered) for service in of_host.values()])
+    counts = requested(spec, [gpus_by_alias(spec, service) for service in of_host.values()])
+    aliases = _aliases(spec, assigned, mode)
     findings = list(doubts(spec, hosts, assigned, release, mode, counts))
+    offered = [target for service in of_host.values() for target in service.offered]
+    for alias in aliases if mode == "schedule" else ():
+        findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, offered)
     for host in ordered:
         entries = [entry.to_dict() for entry in computes[host.hostname]]
         findings += proof(host, entries, of_host[host.hostname].offered)
@@ -132,7 +137,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     return DesiredConfig(
         release=release,
         placement=mode,
-        aliases=_aliases(spec, assigned, mode),
+        aliases=aliases,
         filters=required_filters(spec),
         computes=computes,
         advised=tuple(advised(counts, release, mode)),
@@ -168,8 +173,8 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> t
                 product_id=model.match.product,
                 device_type=kinds[name],
                 numa_policy=model.numa_policy,
-                resource_class=model.resource_class if scheduled else None,
-                traits=model.traits if scheduled else (),
+                resource_class=spec.resource_class_of(name) if scheduled else None,
+                traits=spec.required_traits_of(name) if scheduled else (),
                 live_migratable=model.live_migratable,
             )
         )
@@ -179,7 +184,39 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> t
         if placement == "schedule" and len(different) > 1:
             different = [replace(different[0], vendor_id=None, product_id=None)]
         lines += different
-    return tuple(lines)
+    return (*lines, *_selections(spec, kinds, placement))
+
+
+def _selections(spec: Spec, kinds: Mapping[str, str], placement: Placement) -> Iterator[Alias]:
+    """The aliases of GPUs selected by attribute.
+
+    Without PCI in Placement, one line for each pair of ids. With it, one line with the traits; the ids that all models
+    share stay in it: Nova's claim of a move compares ids, and no traits.
+    """
+    for name, attributes in spec.selections.items():
+        known = [(spec.models[model], kinds[model]) for model in spec.selected[name] if model in kinds]
+        lines = [
+            Alias(
+                name=name,
+                vendor_id=model.match.vendor,
+                product_id=model.match.product,
+                device_type=kind,
+                numa_policy=model.numa_policy,
+                live_migratable=model.live_migratable,
+            )
+            for model, kind in known
+        ]
+        if placement != "schedule" or not lines:
+            yield from dict.fromkeys(lines)
+            continue
+        vendors, products = {line.vendor_id for line in lines}, {line.product_id for line in lines}
+        yield replace(
+            lines[0],
+            vendor_id=lines[0].vendor_id if len(vendors) == 1 else None,
+            product_id=lines[0].product_id if len(vendors) == len(products) == 1 else None,
+            resource_class=spec.resource_class_of(spec.selected[name][0]),
+            traits=required(attributes),
+        )
 
 
 def _absent(host: Host, service: Service) -> Iterator[Finding]:
@@ -200,9 +237,11 @@ def _entries(spec: Spec, service: Service, placement: Placement, release: Releas
         ids = (model.match.vendor, model.match.product)
         with_ids = {f.address for f in assigned[0].host.pci if (f.vendor, f.product) == ids}
         if service.complete and with_ids == {t.gpu.main.address for t in assigned}:
-            entries.append(_entry(model, None, placement, _managed(model, assigned[0], release)))
+            entries.append(_entry(spec, name, None, placement, _managed(model, assigned[0], release)))
         else:
-            entries += [_entry(model, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned]
+            entries += [
+                _entry(spec, name, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned
+            ]
     return tuple(entries)
 
 
@@ -213,14 +252,14 @@ def _managed(model: Model, target: Assigned, release: Release) -> bool | None:
     return False if releases.keys("device_spec")["managed"].known_to(release) else None
 
 
-def _entry(model: Model, address: str | None, placement: Placement, managed: bool | None) -> DeviceEntry:
-    placed = placement != "off"
+def _entry(spec: Spec, name: str, address: str | None, placement: Placement, managed: bool | None) -> DeviceEntry:
+    model, placed = spec.models[name], placement != "off"
     return DeviceEntry(
         vendor_id=model.match.vendor,
         product_id=model.match.product,
         address=address,
-        resource_class=model.resource_class if placed else None,
-        traits=model.traits if placed else (),
+        resource_class=spec.resource_class_of(name) if placed else None,
+        traits=spec.traits_of(name) if placed else (),
         managed=managed,
         live_migratable=model.live_migratable,
         one_time_use=model.one_time_use,

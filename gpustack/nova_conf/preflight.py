@@ -10,6 +10,7 @@ from gpustack.facts.gpus import nvswitches
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.linux.drivers import is_held, is_passthrough_driver
+from gpustack.nova_conf import selection
 from gpustack.nova_conf.packing import CANDIDATES, Requested
 from gpustack.nova_options import releases
 from gpustack.nova_options.pci_values import reported_class
@@ -39,6 +40,7 @@ def doubts(
     yield from _fact_findings(spec, hosts, targets)
     yield from _switch_findings(spec, hosts)
     yield from _alias_findings(spec, targets, placement)
+    yield from selection.doubts(spec, targets, placement)
     yield from _placement_findings(targets, placement, spec)
     yield from _candidate_findings(counts, release, placement)
 
@@ -118,7 +120,11 @@ def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placemen
     for name in spec.models:
         if any(t.model == name for t in targets):
             by_alias.setdefault(spec.alias_of(name), []).append(name)
-    for alias, names in by_alias.items():
+    selected = {
+        alias: [name for name in names if any(t.model == name for t in targets)]
+        for alias, names in spec.selected.items()
+    }
+    for alias, names in (by_alias | selected).items():
         place = f"alias {alias}"
         kinds: dict[str, list[str]] = {}
         for target in targets:
@@ -130,16 +136,16 @@ def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placemen
             )
             yield finding(Code.ALIAS_DEVICE_TYPES_DIFFER, place=place, kinds=hosts_by_kind)
         if len(names) > 1:
-            yield from _shared(spec, place, names, placement)
+            yield from _shared(spec, place, names, placement, selected=alias in selected)
     yield from _alike(spec, by_alias, placement)
 
 
-def _shared(spec: Spec, place: str, names: Sequence[str], placement: Placement) -> Iterator[Finding]:
+def _shared(spec: Spec, place: str, names: Sequence[str], placement: Placement, *, selected: bool) -> Iterator[Finding]:
     models = [spec.models[name] for name in names]
     fields = ["numa_policy"] + (["live_migratable"] if any(m.live_migratable is not None for m in models) else [])
-    if placement == "schedule":
+    if placement == "schedule" and not selected:
         fields += ["traits"]
-        classes = {model.resource_class for model in models}
+        classes = {spec.resource_class_of(name) for name in names}
         ids = {(model.match.vendor, model.match.product) for model in models}
         if (None in classes and len(ids) > 1) or len(classes) > 1:
             yield finding(Code.SHARED_ALIAS_WITHOUT_RESOURCE_CLASS, place=place, models=", ".join(names))
@@ -156,7 +162,7 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
             model = spec.models[name]
             key: tuple[Any, ...] = (model.match.vendor, model.match.product)
             if placement == "schedule":
-                key = (*key, model.resource_class, frozenset(model.traits))
+                key = (*key, spec.resource_class_of(name), frozenset(spec.required_traits_of(name)))
             other_alias, other = first_with.setdefault(key, (alias, name))
             if other_alias != alias:
                 yield finding(
@@ -178,7 +184,7 @@ def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec:
     counts: dict[tuple[str, str], int] = {}
     for target in targets:
         model = spec.models[target.model]
-        name = str(reported_class(model.resource_class, model.match.vendor, model.match.product))
+        name = str(reported_class(spec.resource_class_of(target.model), model.match.vendor, model.match.product))
         counts[target.host.hostname, name] = counts.get((target.host.hostname, name), 0) + 1
     for (host, name), count in counts.items():
         if count > _MANY and placement == "schedule" and not spec.flavors:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpustack.findings import Severity
+from gpustack.spec.attributes import generations, same_generation
 from gpustack.spec.document import Document
 from gpustack.spec.extra_specs import (
     AFFINITY,
@@ -59,8 +60,8 @@ def check_flavors(document: Document, models: Mapping[str, Any], flavors: Mappin
 
 
 def _gpus(document: Document, path: Path, flavor: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[Problem]:
-    if ("model" in flavor) == ("gpus" in flavor):
-        yield document.problem(path, "expected either model, with count, or gpus", at_key=True)
+    if sum(key in flavor for key in ("model", "gpu", "gpus")) != 1:
+        yield document.problem(path, "expected model or gpu, each with count, or gpus", at_key=True)
     elif "gpus" in flavor and "count" in flavor:
         yield document.problem((*path, "count"), "gpus contains the numbers, so omit count", at_key=True)
     requested: dict[Path, object] = {(*path, "model"): flavor.get("model")}
@@ -71,6 +72,12 @@ def _gpus(document: Document, path: Path, flavor: Mapping[str, Any], models: Map
             guess = nearest(name, models)
             message = f"no model is called {quoted(name)}" + ("" if guess else f"; expected {listed(models)}")
             yield document.problem(name_path, message, suggestion=guess and quoted(guess), at_key=name_path[-1] == name)
+    generation = flavor["gpu"].get("generation") if isinstance(flavor.get("gpu"), dict) else None
+    known = generations() if isinstance(generation, str) else {}
+    if isinstance(generation, str) and not any(same_generation(generation, family) for family in known.values()):
+        guess = nearest(generation, known.values())
+        message = f"the catalogue has no generation {quoted(generation)}"
+        yield document.problem((*path, "gpu", "generation"), message, suggestion=guess and quoted(guess))
     counts = flavor.get("count")
     if isinstance(counts, list) and len(counts) <= MAX_LISTED:
         twice = next((number for number in counts if counts.count(number) > 1), None)

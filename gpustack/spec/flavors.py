@@ -15,6 +15,8 @@ SIZE_PATTERN = r"^([1-9][0-9]{0,8})(MiB|GiB|TiB)$"
 PAGE_PATTERN = r"^(small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?)$"
 FLAVOR_PATTERN = r"^\S(.{0,253}\S)?$"
 FLAVOR_ID_PATTERN = r"^[A-Za-z0-9._{}-]([A-Za-z0-9. _{}-]{0,253}[A-Za-z0-9._{}-])?$"
+TRAIT_PATTERN = r"^[A-Za-z0-9_]{1,248}$"
+GENERATION_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ()-]{0,39}$"
 EXTRA_SPEC_PATTERN = r"^[A-Za-z0-9_:. -]{1,255}$"
 MAX_INT = 0x7FFFFFFF
 """The largest size that Nova accepts (``nova/db/constants.py``)."""
@@ -122,6 +124,56 @@ Counts = Annotated[
 ]
 
 
+THRESHOLDS = (4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288)
+"""The sizes of memory, in GiB, for which cards have traits in Placement."""
+_SIZES = ", ".join(f"{size}GiB" for size in THRESHOLDS)
+
+
+def _threshold(value: object) -> int:
+    size = _amount("GiB", 1)(value)
+    if size not in THRESHOLDS:
+        raise ValueError
+    return size
+
+
+Gib = Annotated[int, PlainValidator(_amount("GiB", 1)), _amount_schema("GiB", "16GiB", 1)]
+Threshold = Annotated[
+    int,
+    PlainValidator(_threshold),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "enum": list(THRESHOLDS)},
+                {"type": "string", "enum": [f"{size}GiB" for size in THRESHOLDS]},
+            ],
+            "errorMessage": f"expected one of {_SIZES}",
+            "examples": ["16GiB"],
+        }
+    ),
+]
+Generation = Annotated[
+    str,
+    StringConstraints(pattern=GENERATION_PATTERN),
+    described(GENERATION_PATTERN, "the name of a generation, as in the catalogue of cards", "Ampere"),
+]
+Trait = Annotated[
+    str,
+    StringConstraints(pattern=TRAIT_PATTERN),
+    described(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200"),
+]
+
+
+class Attributes(SpecSection):
+    """GPUs of any model with all given attributes; `{}` means any GPU."""
+
+    min_memory: Threshold | None = None
+    """At least this memory of one GPU, by the catalogue of cards or `memory` of the model."""
+    generation: Generation | None = None
+    """The generation by the catalogue of cards, such as `Ampere`."""
+    traits: tuple[Trait, ...] = ()
+    """Traits that the spec gives to models, such as `CUSTOM_GPU_NVLINK`."""
+
+
 class PerGpu(SpecSection):
     """Resources of an instance for each of its GPUs."""
 
@@ -164,6 +216,8 @@ class Flavor(SpecSection):
     """Number of GPUs. A list makes one flavor for each number; `{count}` in the name is replaced."""
     gpus: Annotated[Mapping[Name, Count], Field(min_length=1)] | None = None
     """Instead of `model` and `count`: the number of GPUs of each of several models."""
+    gpu: Attributes | None = None
+    """Instead of `model`: GPUs of any model with these attributes. With PCI in Placement, set `class_by: pool` in `nova`."""  # noqa: E501
     per_gpu: PerGpu = PerGpu()
     """Resources for each GPU. Set each of `vcpus`, `ram` and `disk` either here or in the flavor itself."""
     vcpus: Vcpus | None = None

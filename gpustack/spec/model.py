@@ -22,13 +22,13 @@ from pydantic import (
 )
 
 from gpustack.pci.address import Address
+from gpustack.spec import attributes
 from gpustack.spec.fields import Name, NumaPolicy, SpecSection, described
-from gpustack.spec.flavors import Flavor, FlavorName
+from gpustack.spec.flavors import THRESHOLDS, Attributes, Flavor, FlavorName, Gib, Trait
 from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 from gpustack.spec.reclaim import Reclaim
 
 HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
-TRAIT_PATTERN = r"^[A-Za-z0-9_]{1,248}$"
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
 HOST_NAME_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$"
 SERIAL_PATTERN = r"^[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){7}$"
@@ -72,11 +72,6 @@ Bdf = Annotated[
     str,
     AfterValidator(_address),
     described(ADDRESS_PATTERN, "a PCI address in quotes (domain:bus:device.function)", "0000:88:00.0"),
-]
-Trait = Annotated[
-    str,
-    StringConstraints(pattern=TRAIT_PATTERN),
-    described(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200"),
 ]
 HostName = Annotated[
     str,
@@ -183,6 +178,8 @@ class Model(SpecSection):
     """The resource class of these cards in Placement, with PCI in Placement. Nova's default is `CUSTOM_PCI_<vendor>_<product>`."""  # noqa: E501
     traits: tuple[Trait, ...] = ()
     """Traits of these cards in Placement, which the alias requires, with PCI in Placement."""
+    memory: Gib | None = None
+    """The memory of one GPU, as `16GiB` or in GiB, for flavors by `gpu.min_memory`. The default is the catalogue's; set it for cards that the catalogue lacks, and for ids with several sizes."""  # noqa: E501
     live_migratable: StrictBool | None = None
     """Whether the cards can be live-migrated. Needs a VFIO variant driver and Nova 2025.1 or later."""
     one_time_use: StrictBool | None = None
@@ -243,6 +240,8 @@ class Nova(SpecSection):
     """The tool that deploys Nova's configuration. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its role os_nova. `rhoso`: custom resources of Red Hat OpenStack Services on OpenShift. `openstack-helm`: values of its chart nova."""  # noqa: E501
     placement: Annotated[Placement, BeforeValidator(_off)] = "off"
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): Nova schedules by the reported devices; set it only after every nova-compute reports."""  # noqa: E501
+    class_by: Literal["model", "pool"] = "model"
+    """With PCI in Placement: `model`, a resource class for each model; `pool`, the resource class `CUSTOM_GPU` for all GPUs, with traits for model, generation and memory. `pool` permits flavors by attribute. Nova can't change the resource class of a GPU in use."""  # noqa: E501
 
 
 class Spec(SpecSection):
@@ -267,8 +266,56 @@ class Spec(SpecSection):
     """GPUs that Nova does not offer: their host's `device_spec` lists the addresses of its other GPUs."""
 
     def alias_of(self, model: str) -> str:
-        """The alias by which flavors request a model."""
-        return self.models[model].alias or model
+        """The alias by which flavors request a model; the alias of a selection is its own name."""
+        entry = self.models.get(model)
+        return (entry.alias if entry else None) or model
+
+    @cached_property
+    def selections(self) -> Mapping[str, Attributes]:
+        """The attributes by which flavors request GPUs, by alias."""
+        requested = (flavor.gpu for flavor in self.flavors.values() if flavor.gpu is not None)
+        return {attributes.alias_name(selection): selection for selection in requested}
+
+    @cached_property
+    def selected(self) -> Mapping[str, tuple[str, ...]]:
+        """The models with the attributes of each selection, by alias."""
+        return {
+            alias: tuple(name for name, model in self.models.items() if attributes.fits(selection, model))
+            for alias, selection in self.selections.items()
+        }
+
+    def aliases_of(self, model: str) -> tuple[str, ...]:
+        """All aliases by which flavors request a model: its own, and those of selections."""
+        return (self.alias_of(model), *(alias for alias, models in self.selected.items() if model in models))
+
+    def models_of(self, alias: str) -> tuple[str, ...]:
+        """The models that flavors request by an alias."""
+        return tuple(name for name in self.models if alias in self.aliases_of(name))
+
+    @property
+    def pooled(self) -> bool:
+        """Whether all GPUs have one resource class."""
+        return self.nova is not None and self.nova.class_by == "pool"
+
+    def resource_class_of(self, model: str) -> str | None:
+        """The resource class of a model's cards; None for Nova's default."""
+        return self.models[model].resource_class or (attributes.POOL_CLASS if self.pooled else None)
+
+    def traits_of(self, model: str) -> tuple[str, ...]:
+        """The traits of a model's cards: those of the spec, and those of their attributes if a flavor may need them."""
+        entry = self.models[model]
+        derived = attributes.traits_of(entry, self.alias_of(model), THRESHOLDS) if self.by_attribute else ()
+        return tuple(dict.fromkeys((*entry.traits, *derived)))
+
+    def required_traits_of(self, model: str) -> tuple[str, ...]:
+        """The traits that the alias of a model requires."""
+        own = (attributes.alias_trait(self.alias_of(model)),) if self.pooled else ()
+        return (*self.models[model].traits, *own)
+
+    @property
+    def by_attribute(self) -> bool:
+        """Whether cards have traits for their attributes."""
+        return self.pooled or bool(self.selections)
 
     @cached_property
     def plain_hosts(self) -> frozenset[str]:

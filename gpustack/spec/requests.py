@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gpustack.spec.attributes import alias_name
 from gpustack.spec.flavors import Flavor
 from gpustack.spec.model import Spec
 
@@ -23,8 +24,11 @@ def requests(spec: Spec) -> Iterator[dict[str, int]]:
 
 
 def by_model(flavor: Flavor) -> Iterator[tuple[int, Mapping[str, int]]]:
-    """The flavors of an entry of the spec: the number of GPUs, in total and by model."""
+    """The flavors of an entry of the spec: the number of GPUs, in total and by model (or alias of a selection)."""
     if flavor.gpus is not None:
         yield sum(flavor.gpus.values()), flavor.gpus
     elif flavor.model is not None:
         yield from ((count, {flavor.model: count}) for count in flavor.count)
+    elif flavor.gpu is not None:
+        alias = alias_name(flavor.gpu)
+        yield from ((count, {alias: count}) for count in flavor.count)

@@ -65,7 +65,8 @@ def _flavors(topology: Topology, spec: Spec) -> Iterator[Finding]:
     host = topology.host
     nodes_of: dict[str, list[int | None]] = {}
     for assigned in assigned_gpus(spec, host):
-        nodes_of.setdefault(spec.alias_of(assigned.model), []).append(assigned.gpu.main.numa_node)
+        for alias in spec.aliases_of(assigned.model):
+            nodes_of.setdefault(alias, []).append(assigned.gpu.main.numa_node)
     candidates = {number for numbers in nodes_of.values() for number in numbers}
     for template, flavor in spec.flavors.items():
         for count, models in by_model(flavor):

@@ -52,13 +52,14 @@ class Case:
 
 
 def _host(name: str) -> Host:
-    if name != "with-vf":
+    if name not in ("with-vf", "with-vfs"):
         return host(name)
+    addresses = ["0000:05:02.0", "0000:05:02.1"][: 1 if name == "with-vf" else 2]
     pci = raw("mi300x")["pci"]
     main = next(f for f in pci if f["address"] == "0000:05:00.0")
-    main["virtual_functions"] = ["0000:05:02.0"]
-    more = {"address": "0000:05:02.0", "product": "74b5", "physical_function": "0000:05:00.0", "virtual_functions": []}
-    return host("mi300x", pci=[*pci, {**main, **more, "sriov_totalvfs": None}])
+    main["virtual_functions"] = addresses
+    more = {"product": "74b5", "physical_function": "0000:05:00.0", "virtual_functions": [], "sriov_totalvfs": None}
+    return host("mi300x", pci=[*pci, *({**main, **more, "address": address} for address in addresses)])
 
 
 def cases() -> Iterator[Case]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gpustack.codes import Code
 from gpustack.facts.gpus import gpus, is_gpu
@@ -13,8 +13,17 @@ from gpustack.nova_conf.coverage import what_is
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import REPORT, DeviceLine, LintSubject
 from gpustack.nova_options import releases
-from gpustack.nova_options.device_spec import ANY, DeviceSpec, offered
-from gpustack.nova_options.pci_values import EntryError, is_true, load, placement_faults, quotes_hint, specs_of
+from gpustack.nova_options.device_spec import ANY, DeviceSpec, matched, offered
+from gpustack.nova_options.pci_values import (
+    EntryError,
+    is_true,
+    load,
+    placement_faults,
+    quotes_hint,
+    resource_class,
+    specs_of,
+    traits,
+)
 from gpustack.pci import catalogue, classes
 
 _TITLE = "Device specs"
@@ -228,3 +237,35 @@ def dependent(subject: LintSubject) -> Iterator[Finding]:
                         address=address,
                         functions=functions,
                     )
+
+
+@check("Devices of the hosts")
+def mixed(subject: LintSubject) -> Iterator[Finding]:
+    """Functions of one card with different resource classes or traits, which PCI in Placement refuses."""
+    for source in subject.serving("compute"):
+        lines = [line for line in subject.devices_of(source) if line.spec is not None]
+        if not subject.on(REPORT, source):
+            continue
+        for host in subject.hosts_of(source) if lines else ():
+            by_card: dict[str, dict[str, DeviceLine]] = {}
+            for address, index in matched([line.spec for line in lines if line.spec is not None], host).items():
+                if (card := host.functions[address].physical_function) is not None:
+                    by_card.setdefault(card, {})[address] = lines[index]
+            for card, functions in by_card.items():
+                yield from _mixed(host, card, functions)
+
+
+def _mixed(host: Host, card: str, functions: Mapping[str, DeviceLine]) -> Iterator[Finding]:
+    of_class = {resource_class(line.data.get("resource_class")) for line in functions.values()}
+    keys = ["resource_class"] if len(of_class) > 1 else []
+    if len({traits(line.data) for line in functions.values()}) > 1:
+        keys.append("traits")
+    if keys:
+        yield finding(
+            Code.FUNCTIONS_WITH_DIFFERENT_TRAITS,
+            place=functions[min(functions)].place,
+            host=host.hostname,
+            functions=", ".join(sorted(functions)),
+            address=card,
+            keys=" and ".join(keys),
+        )

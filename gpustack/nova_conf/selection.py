@@ -1,0 +1,88 @@
+"""Checks of flavors that select GPUs by attribute, before rendering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpustack.codes import Code
+from gpustack.findings import Finding, finding
+from gpustack.nova_options.pci_values import reported_class
+from gpustack.spec.assignment import Assigned
+from gpustack.spec.attributes import alias_trait, memory_of
+from gpustack.spec.model import Placement, Spec
+from gpustack.text import listed
+
+_SHOWN = 5
+
+
+def doubts(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
+    """Yield findings about selections, and about one resource class for all GPUs."""
+    present = {target.model for target in targets}
+    for alias, attributes in spec.selections.items():
+        place = f"alias {alias}"
+        if attributes.min_memory is not None:
+            for name in spec.models:
+                if memory_of(spec.models[name]) is None:
+                    yield finding(Code.MEMORY_UNKNOWN, place=f"models.{name}", model=name, alias=alias)
+        models = [name for name in spec.selected[alias] if name in present]
+        if not models:
+            yield finding(Code.SELECTION_WITHOUT_CARD, place=place)
+            continue
+        if placement == "schedule" and len(classes := _classes(spec, models)) > 1:
+            yield finding(
+                Code.SELECTION_WITHOUT_CLASS,
+                place=place,
+                models=", ".join(models),
+                classes=", ".join(sorted(classes)),
+            )
+        if len({memory_of(spec.models[name]) for name in models}) > 1:
+            yield finding(
+                Code.SELECTION_TAKES_LARGER, place=place, cards=listed([_sized(spec, m) for m in models], _SHOWN)
+            )
+    if placement != "off" and spec.pooled:
+        yield finding(Code.CLASS_OF_GPU_IN_USE, place="nova.class_by")
+        yield from _same_traits(spec)
+
+
+def moves(
+    spec: Spec, alias: str, vendor: str | None, product: str | None, kind: str | None, targets: Sequence[Assigned]
+) -> Iterator[Finding]:
+    """Yield the hosts on which a move may claim a GPU that an alias does not request.
+
+    Nova's claim of a move compares ids and device type, and leaves out resource class and traits
+    (``nova/compute/resource_tracker.py``, ``_move_claim``; ``nova/pci/stats.py``, ``ignored_spec_tags``).
+    """
+    models = spec.models_of(alias)
+    hosts = dict.fromkeys(target.host.hostname for target in targets if target.model in models)
+    for host in hosts:
+        others = [
+            f"{target.address} ({target.model})"
+            for target in targets
+            if target.host.hostname == host
+            and target.model not in models
+            and vendor in (None, target.gpu.main.vendor)
+            and product in (None, target.gpu.main.product)
+            and kind in (None, target.gpu.dev_type)
+        ]
+        if others:
+            yield finding(Code.MOVE_CLAIMS_OTHER_KIND, place=host, alias=alias, others=listed(others, _SHOWN))
+
+
+def _classes(spec: Spec, models: Sequence[str]) -> set[str]:
+    matches = ((spec.resource_class_of(name), spec.models[name].match) for name in models)
+    return {str(reported_class(name, match.vendor, match.product)) for name, match in matches}
+
+
+def _sized(spec: Spec, model: str) -> str:
+    memory = memory_of(spec.models[model])
+    return f"{model} ({memory} GiB)" if memory else model
+
+
+def _same_traits(spec: Spec) -> Iterator[Finding]:
+    """Aliases whose names differ only in case or signs: their cards have the same trait."""
+    by_trait: dict[str, str] = {}
+    for name in spec.models:
+        alias = spec.alias_of(name)
+        other = by_trait.setdefault(alias_trait(alias), alias)
+        if other != alias:
+            yield finding(Code.ALIASES_WITH_SAME_TRAIT, place=f"alias {alias}", other=other, trait=alias_trait(alias))
