@@ -124,7 +124,10 @@ def _of_spec(path: str | None) -> frozenset[str]:
     from gpustack.spec.load import load_spec
 
     spec = load_spec(Path.cwd() / Path(path).expanduser())
-    return frozenset(spec.alias_of(name) for name, model in spec.models.items() if model.live_migratable)
+    aliases = {alias for name in spec.models for alias in spec.aliases_of(name)}
+    return frozenset(
+        alias for alias in aliases if all(spec.models[name].live_migratable for name in spec.models_of(alias))
+    )
 
 
 def target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, others: Collection[str] = ()) -> Target:

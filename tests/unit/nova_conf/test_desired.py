@@ -139,7 +139,7 @@ def two(a: str, b: str, placement: str = "off"):
 
 def test_two_aliases_for_the_same_ids():
     assert codes(two("alias: x", "alias: y")) == ["GPU302"]
-    assert codes(two("alias: x, resource_class: A", "alias: y, resource_class: B", "schedule")) == []
+    assert codes(two("alias: x, resource_class: A", "alias: y, resource_class: B", "schedule")) == ["GPU784"] * 2
     shared = two("alias: x", "alias: x")
     assert codes(shared) == []
     assert len(shared.aliases) == 1
