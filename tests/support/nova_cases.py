@@ -58,7 +58,12 @@ def _host(name: str) -> Host:
     pci = raw("mi300x")["pci"]
     main = next(f for f in pci if f["address"] == "0000:05:00.0")
     main["virtual_functions"] = addresses
-    more = {"product": "74b5", "physical_function": "0000:05:00.0", "virtual_functions": [], "sriov_totalvfs": None}
+    more: dict[str, Any] = {
+        "product": "74b5",
+        "physical_function": "0000:05:00.0",
+        "virtual_functions": [],
+        "sriov_totalvfs": None,
+    }
     return host("mi300x", pci=[*pci, *({**main, **more, "address": address} for address in addresses)])
 
 
