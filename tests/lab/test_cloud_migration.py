@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pytest
 
-from .cloud import faults, kept, prerequisites
-from .cloud.moves import Mover, assert_gpu_on_console
+from .cloud import faults, instances, kept, prerequisites
+from .cloud.compute import UNIT
+from .cloud.moves import FREE_SECONDS, MOVE_SECONDS, Mover, assert_gpu_on_console, running_functions
 from .conftest import Lab
 from .playbooks import Run
+from .topology import GPU_COUNT
+
+if TYPE_CHECKING:
+    from openstack.compute.v2.server import Server
 
 # openstacksdk warns of its own code.
 pytestmark = [
@@ -71,6 +78,79 @@ def test_copy_fails_then_a_migration_succeeds(mover: Mover) -> None:
     mover.delete(old, new)
 
 
+def test_compute_dies_while_it_confirms(mover: Mover) -> None:
+    """Nova can neither confirm nor revert any more, and the GPU of the source is lost."""
+    first = mover.compute(FIRST)
+    old = mover.boot("old", FIRST)
+    mover.migrate(old, SECOND)
+    mover.wait_for(old, "VERIFY_RESIZE")
+    with faults.inserts_hang(mover.cloud.plane, "instance_actions_events", "NEW.event = 'compute_confirm_resize'"):
+        mover.api.compute.confirm_server_resize(old.id)
+        first.wait("confirmation", lambda: faults.hangs(mover.cloud.plane), seconds=MOVE_SECONDS, pause=0.2)
+        killed = datetime.now(UTC)
+        first.host.ssh(["systemctl", "kill", "--signal", "KILL", UNIT])
+    first.wait("nova-compute again", lambda: first.up(killed), seconds=kept.SERVICE_SECONDS)
+    assert set(mover.where(old).rows) == {FIRST, SECOND}
+    assert planned(mover) == [("A", "stuck", FIRST)]
+    finish_lost_confirmation(mover, old)
+
+
+def finish_lost_confirmation(mover: Mover, old: Server) -> None:
+    mover.report("what the runbook says: the state, the migration; and gpustack frees the GPU")
+    mover.cloud.plane.openstack("server", "set", "--state", "active", "--auto-approve", old.id)
+    mover.cloud.plane.sql(
+        f"UPDATE nova_cell1.migrations SET status = 'error' WHERE instance_uuid = '{old.id}'"
+        " AND status = 'confirming' AND deleted = 0"
+    )
+    assert planned(mover) == [("B", "stale", FIRST)]
+    assert "repaired: class B" in apply(mover).output
+    assert planned(mover) == []
+    audit = ["placement", "audit", "--delete", "--verbose"]
+    assert "Deleted allocations for consumer" in mover.cloud.plane.nova_manage(*audit, codes=(4,))
+    first = mover.compute(FIRST).host
+    first.ssh(["virsh", "undefine", old.id])
+    first.ssh(["rm", "-r", f"/var/lib/nova/instances/{old.id}_resize"])
+    mover.assert_at(old, SECOND)
+    new = [mover.boot(f"new{number}", FIRST) for number in range(GPU_COUNT)]
+    assert_gpu_on_console(mover, SECOND, old)
+    assert_gpu_on_console(mover, FIRST, *new)
+    mover.delete(old, *new)
+
+
+def test_database_error_at_the_end_of_a_spawn(mover: Mover) -> None:
+    """The domain runs, Nova has set the instance to ERROR without a host, and offers its GPU to the next one."""
+    old = mover.boot("old", FIRST)
+    with faults.one_write_fails(
+        mover.cloud.plane, "instances", "NEW.vm_state = 'active' AND OLD.vm_state = 'building'"
+    ):
+        lost = mover.create("lost", FIRST)
+        mover.wait_for(lost, "ERROR")
+    destroy_lost_domain(mover, old, lost)
+
+
+def destroy_lost_domain(mover: Mover, old: Server, lost: Server) -> None:
+    first = mover.compute(FIRST)
+    (address,) = running_functions(first.host, lost.id) or [""]
+    first.wait("row freed by Nova", lambda: first.devices()[address] == "available" or None, seconds=FREE_SECONDS)
+    # It is the only class that the databases alone do not show.
+    assert planned(mover) == [("T", "report", FIRST)]
+    mover.assert_at(old, FIRST)
+
+    mover.report("what the runbook's class T says: disable, destroy, undefine, enable")
+    mover.enable(FIRST, enabled=False)
+    first.host.ssh(["virsh", "destroy", lost.id])
+    first.host.ssh(["virsh", "undefine", lost.id])
+    mover.enable(FIRST, enabled=True)
+    assert planned(mover) == []
+    instances.delete(mover.api, first, lost)
+    new = mover.boot("new", FIRST)
+    assert mover.where(new).rows == {FIRST: [address]}
+    mover.assert_at(new, FIRST)
+    mover.assert_at(old, FIRST)
+    assert_gpu_on_console(mover, FIRST, old, new)
+    mover.delete(old, new)
+
+
 def databases(mover: Mover) -> list[str]:
     """The options that name Nova's databases."""
     return ["--config-file", str(mover.cloud.plane.nova_conf)]
@@ -81,7 +161,7 @@ def planned(mover: Mover, *options: str) -> list[tuple[str, str, str]]:
     columns = [word for name in ("Class", "Status", "Host") for word in ("-c", name)]
     judged = ["--grace", "0", "--stuck-after", "0", "--ask-hosts", *kept.SSH_OPTIONS]
     run = mover.cloud.must("cleanup", "plan", *databases(mover), *judged, "-f", "csv", *columns, *options)
-    rows = re.findall(r'^"(\w) \([\w-]+\)","(\w+)","([\w-]+)"', run.output, flags=re.MULTILINE)
+    rows = re.findall(r'^"(\w)","(\w+)","([\w-]+)"$', run.output, flags=re.MULTILINE)
     return sorted(rows)
 
 

@@ -147,6 +147,11 @@ class ControlPlane(RunningCloud):
         ):
             self.sql(statement)
 
+    def nova_manage(self, *arguments: str, codes: Sequence[int] = (0,)) -> str:
+        """What nova-manage prints; it must end with one of these codes."""
+        command = [str(self.environment.program("nova-manage")), "--config-file", str(self.nova_conf), *arguments]
+        return self._output(command, codes=codes)
+
     def _nova_databases(self) -> None:
         directory = self.nova_conf.parent
         directory.mkdir(mode=0o700)
@@ -156,14 +161,13 @@ class ControlPlane(RunningCloud):
         write_atomic(self.nova_conf, text, mode=0o600)
         if self._kept:
             return
-        manage = [str(self.environment.program("nova-manage")), "--config-file", str(self.nova_conf)]
         for command in (
             ["api_db", "sync"],
             ["cell_v2", "map_cell0", "--database_connection", f"{self._database}nova_cell0"],
             ["db", "sync"],
             ["cell_v2", "create_cell", "--name", "cell1"],
         ):
-            self._output([*manage, *command])
+            self.nova_manage(*command)
 
     def _placement(self) -> ServiceProcess:
         directory = self.directory / "placement"
@@ -231,7 +235,9 @@ class ControlPlane(RunningCloud):
     def _auth(self, *groups: str) -> str:
         return "".join(settings.auth(group, self.ports["identity"], self.password) for group in groups)
 
-    def _output(self, command: Sequence[str], path: Mapping[str, str] | None = None) -> str:
+    def _output(
+        self, command: Sequence[str], path: Mapping[str, str] | None = None, *, codes: Sequence[int] = (0,)
+    ) -> str:
         """What a command printed; its log stays, with those of the services."""
         log = self.directory / "commands.log"
         with log.open("ab") as errors:
@@ -246,7 +252,7 @@ class ControlPlane(RunningCloud):
                 timeout=_SECONDS,
                 check=False,
             )
-        if process.returncode:
+        if process.returncode not in codes:
             raise LabError(
                 f"{' '.join(command[:4])} … ended with code {process.returncode}; {log} ends with:\n{tail(log)}"
             )

@@ -15,11 +15,20 @@ HANG_SECONDS = 60
 
 
 @contextlib.contextmanager
-def writes_fail(plane: ControlPlane, table: str, condition: str) -> Iterator[None]:
-    """Let updates of a table of the cell fail whose row (NEW, OLD) meets the condition."""
-    body = f"IF {condition} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'fault of the lab'; END IF"
-    with _trigger(plane, "UPDATE", table, body):
-        yield
+def one_write_fails(plane: ControlPlane, table: str, condition: str) -> Iterator[None]:
+    """Let the first update of a table of the cell fail whose row (NEW, OLD) meets the condition."""
+    # Not part of the transaction that fails.
+    plane.sql("CREATE TABLE nova_cell1.lab_failed (id INT) ENGINE = Aria TRANSACTIONAL = 0")
+    body = (
+        f"IF {condition} AND NOT EXISTS (SELECT id FROM nova_cell1.lab_failed) THEN"
+        " INSERT INTO nova_cell1.lab_failed VALUES (1);"
+        " SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'fault of the lab'; END IF"
+    )
+    try:
+        with _trigger(plane, "UPDATE", table, body):
+            yield
+    finally:
+        plane.sql("DROP TABLE nova_cell1.lab_failed")
 
 
 @contextlib.contextmanager

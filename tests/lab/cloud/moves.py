@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from ..machine import Machine
 from ..topology import GPU_ID
 from . import images, instances
 from .compute import Compute
-from .kept import FLAVOR, Cloud
+from .kept import FLAVOR, HOSTS, Cloud
 
 if TYPE_CHECKING:
     from openstack.compute.v2.server import Server
@@ -68,6 +68,16 @@ class Mover:
         """Begin a cold migration to this host."""
         self.api.compute.migrate_server(server.id, host=host)
 
+    def enable(self, host: str, *, enabled: bool) -> None:
+        """Enable or disable the host's nova-compute for the scheduler."""
+        service = next(iter(self.api.compute.services(host=host, binary="nova-compute")))
+        change = self.api.compute.enable_service if enabled else self.api.compute.disable_service
+        change(service)
+
+    def force_down(self, host: str, *, down: bool) -> None:
+        """Inform Nova that the host is fenced, or that it is back."""
+        self.api.compute.update_service_forced_down(None, host, "nova-compute", forced=down)
+
     def wait_for(self, server: Server, status: str, *, seconds: float = MOVE_SECONDS) -> Server:
         """Wait until the server has a status and no task."""
 
@@ -106,8 +116,8 @@ class Mover:
         )
         return [str(status) for (status,) in rows]
 
-    def where(self, server: Server) -> Where:
-        """What Nova's databases, Placement's and the hosts have of the instance now."""
+    def where(self, server: Server, hosts: Collection[str] = tuple(HOSTS)) -> Where:
+        """What Nova's databases, Placement's and the hosts that run have of the instance now."""
         rows = self.cloud.plane.sql(
             "SELECT nodes.host, address FROM nova_cell1.pci_devices AS devices JOIN nova_cell1.compute_nodes AS nodes"
             f" ON nodes.id = compute_node_id WHERE devices.deleted = 0 AND instance_uuid = '{server.id}'"
@@ -120,11 +130,13 @@ class Mover:
             "SELECT DISTINCT name FROM placement.allocations AS held JOIN placement.resource_providers AS providers"
             f" ON providers.id = resource_provider_id WHERE consumer_id = '{server.id}' ORDER BY name"
         )
-        hosts = [compute.host for compute in self.cloud.computes]
+        machines = [compute.host for compute in self.cloud.computes if compute.host.name in hosts]
         return Where(
             rows=held,
-            domains={host.name: found for host in hosts if (found := running_functions(host, server.id)) is not None},
-            defined=[host.name for host in hosts if server.id in domains(host)],
+            domains={
+                host.name: found for host in machines if (found := running_functions(host, server.id)) is not None
+            },
+            defined=[host.name for host in machines if server.id in domains(host)],
             allocations=[str(name) for (name,) in allocations],
         )
 
