@@ -146,6 +146,8 @@ gpustack gpu disable gpu01 0000:65:00.0 --reason "no reset" --config-file /etc/n
                 f"Nova has no GPU {seen.address} on {seen.host}" + (f"; it has {known}" if known else ""),
                 remedy="check the address; if the GPU is excluded already, name the spec with its entry: --spec",
             )
+        if seen.inventory is not None and not parsed_args.spec:
+            self.report("warning: without --spec, gpustack assumes that Nova schedules by Placement (pci_in_placement)")
         return disable(seen, parsed_args.reason, f"{datetime.now(UTC):%Y-%m-%d}", close=parsed_args.disable_service)
 
 

@@ -46,6 +46,7 @@ def test_nothing_is_written_without_confirmation(cloud: StandIn, gpustack: Any) 
     assert (ran.code, cloud.written) == (2, [])
     assert "reserve gpu1 0000:81:00.0 in Placement: reserved CUSTOM_PCI_10DE_11B4 0 of 1" in ran.out
     assert "VM1 (vm1, ACTIVE) has the GPU (project p1, user u1)" in ran.err
+    assert "without --spec, gpustack assumes" in ran.err
     assert '  - {host: "gpu1", address: "0000:81:00.0", reason: "no reset"' in ran.out
 
 
@@ -90,7 +91,9 @@ def test_the_spec_decides_whether_a_reservation_helps(cloud: StandIn, gpustack: 
     for placement, kinds in (("report", ["switch_service"]), ("schedule", ["set_inventory"])):
         spec.write_text(f'{SPEC}nova: {{release: "2025.2", placement: {placement}}}\n', encoding="utf-8")
         command = ("gpu", "disable", "gpu1", "82:00.0", "--reason", "x", "--spec", spec, "--dry-run", "-f", "json")
-        plan = json.loads(gpustack(*command).out)
+        ran = gpustack(*command)
+        plan = json.loads(ran.out)
+        assert "without --spec" not in ran.err
         assert [operation["kind"] for operation in plan["operations"]] == kinds
 
 
