@@ -21,6 +21,7 @@ class Shelved:
     """One instance of a journal.
 
     :ivar outcome: the result; empty if the process ended before.
+    :ivar request: the id of the request that shelved it; empty if unknown.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Shelved:
     name: str
     status: str
     outcome: str = ""
+    request: str = ""
 
 
 class ReclaimJournal:
@@ -60,13 +62,15 @@ class ReclaimJournal:
         self._file.write(entry, f"{server.id} was not shelved")
         return self._count
 
-    def end(self, number: int, outcome: str, detail: str = "") -> None:
+    def end(self, number: int, outcome: str, detail: str = "", request: str = "") -> None:
         """Record the outcome.
 
+        :param request: the id of the request that shelved the instance.
         :raises JournalError: if the line cannot be written.
         """
         self._file.write(
-            {"end": number, "outcome": outcome, "detail": detail}, "Nova shows the outcome; no further one was begun"
+            {"end": number, "outcome": outcome, "detail": detail, "request": request},
+            "Nova shows the outcome; no further one was begun",
         )
 
     def close(self) -> None:
@@ -83,14 +87,15 @@ def read(path: Path) -> tuple[Shelved, ...]:
     try:
         if not lines or lines[0].get(_FORMAT) != _VERSION:
             raise JournalError("this is no journal of gpustack reclaim, or of another version", where=str(path))
-        outcomes = {line["end"]: str(line["outcome"]) for line in lines if "end" in line}
+        ends = {line["end"]: line for line in lines if "end" in line}
         return tuple(
             Shelved(
                 number=int(line["begin"]),
                 server=str(line["server"]),
                 name=str(line["name"]),
                 status=str(line["status"]),
-                outcome=outcomes.get(line["begin"], ""),
+                outcome=str(ends.get(line["begin"], {}).get("outcome", "")),
+                request=str(ends.get(line["begin"], {}).get("request", "")),
             )
             for line in lines
             if "begin" in line

@@ -127,7 +127,7 @@ class Runner:
         except CloudError as error:
             journal.end(number, Result.UNFINISHED.value, error.what)
             raise
-        journal.end(number, result.value, detail)
+        journal.end(number, result.value, detail, last_shelving(self.api, decision.server.id))
         return _outcome(decision, result, detail)
 
     def _shelve(self, server_id: str) -> tuple[Result, str]:
@@ -169,6 +169,11 @@ class Runner:
         actions = self.api.actions(server.id)
         reason = self.api.why_failed(server.id, actions[0].request) if actions else ""
         return f"the instance is {server.status}: {reason or 'see the log of nova-compute'}"
+
+
+def last_shelving(api: ServiceApi, server_id: str) -> str:
+    """The id of the newest request that shelved an instance; empty if there is none."""
+    return next((action.request for action in api.actions(server_id) if action.name == "shelve"), "")
 
 
 def _outcome(decision: Decision, result: Result, detail: str = "") -> Outcome:

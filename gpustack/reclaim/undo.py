@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from gpustack.cloudapi import Refused
 from gpustack.maintenance.api import ServiceApi
 from gpustack.reclaim.journal import Shelved
-from gpustack.reclaim.run import OFFLOADED, PAUSE, Outcome, Result
-
-_SHELVING = ("shelve", "shelveOffload")
+from gpustack.reclaim.run import OFFLOADED, PAUSE, Outcome, Result, last_shelving
 
 
 @dataclass(kw_only=True)
@@ -42,9 +40,10 @@ class Undo:
         server = self.api.server(entry.server)
         if server is None:
             return Result.SKIPPED, "the instance does not exist any more"
-        newest = next((action.name for action in self.api.actions(entry.server)), "")
-        if server.status != OFFLOADED or server.task or newest not in _SHELVING:
-            return Result.SKIPPED, f"the instance is {server.status}, and its last action is `{newest}`"
+        if server.status != OFFLOADED or server.task:
+            return Result.SKIPPED, f"the instance is {server.status}{f', task {server.task}' if server.task else ''}"
+        if entry.request and last_shelving(self.api, entry.server) != entry.request:
+            return Result.SKIPPED, "somebody unshelved the instance and shelved it again since"
         try:
             self.api.act(entry.server, "unshelve")
         except Refused as error:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.maintenance.model import ComputeService, Server
+from gpustack.maintenance.model import Action, ComputeService, Server
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 
@@ -49,6 +49,9 @@ class Services:
 
     def act(self, server_id: str, action: str) -> None:
         ACTS.append(f"{action} {server_id}")
+
+    def actions(self, server_id: str) -> tuple[Action, ...]:
+        return (Action(name="shelve", request="req-2"),)
 
     def server(self, server_id: str) -> Server:
         return Server(id=server_id, name="VM", host="", status="SHELVED_OFFLOADED")

@@ -134,6 +134,7 @@ def test_shelving_ends_when_the_host_has_freed_the_gpus(
     assert (outcome.result, nova.done) == (result, ["read", *requests])
     (entry,) = read(journal._file.path)
     assert (entry.server, entry.status, entry.outcome) == ("vm", "SHUTOFF", result.value)
+    assert entry.request == "req-shelve"
 
 
 def test_a_failure_names_novas_reason(journal: ReclaimJournal) -> None:
@@ -201,7 +202,7 @@ def test_a_notice_is_withdrawn_from_an_instance_in_use() -> None:
     assert runner(Nova(now=candidate())).notify(planned(active)).result is Result.SKIPPED
 
 
-ENTRY = Shelved(number=1, server="vm", name="VM", status="SHUTOFF", outcome="shelved")
+ENTRY = Shelved(number=1, server="vm", name="VM", status="SHUTOFF", outcome="shelved", request="req-shelve")
 SPAWNING = ("SHELVED_OFFLOADED", "spawning", "")
 
 
@@ -210,10 +211,11 @@ SPAWNING = ("SHELVED_OFFLOADED", "spawning", "")
     [
         ([OFFLOADED, SPAWNING, ("ACTIVE", None, "gpu2")], ("shelve", "stop"), Result.RESTORED),
         ([OFFLOADED, SPAWNING, OFFLOADED], ("shelveOffload", "shelve"), Result.FAILED),  # no free GPU
+        ([OFFLOADED, SPAWNING, ("ACTIVE", None, "gpu2")], ("unshelve", "shelve"), Result.RESTORED),  # free by now
         ([OFFLOADED, SPAWNING], ("shelve",), Result.UNFINISHED),
         ([OFFLOADED, SPAWNING, ("ERROR", None, "gpu2")], ("shelve",), Result.FAILED),
-        ([OFFLOADED], ("unshelve", "shelve"), Result.SKIPPED),
-        ([("ACTIVE", None, "gpu1")], ("unshelve",), Result.SKIPPED),
+        ([OFFLOADED], ("stop", "unshelve"), Result.SKIPPED),  # purged, so unknown
+        ([("ACTIVE", None, "gpu1")], ("unshelve", "shelve"), Result.SKIPPED),
         ([SPAWNING], ("shelve",), Result.SKIPPED),
         ([], ("shelve",), Result.SKIPPED),
     ],
@@ -226,6 +228,13 @@ def test_undo_unshelves_what_nobody_used_since(
     undo = Undo(api=cast("ServiceApi", nova), seconds=100, sleep=lambda seconds: None, clock=lambda: float(next(ticks)))
     assert undo.unshelve(ENTRY).result is result
     assert nova.done == ([] if result is Result.SKIPPED else ["unshelve"])
+
+
+def test_undo_leaves_an_instance_that_its_user_shelved() -> None:
+    nova = Nova(states=[OFFLOADED], actions_of=("shelve", "unshelve"))
+    undo = Undo(api=cast("ServiceApi", nova), seconds=100)
+    assert undo.unshelve(replace(ENTRY, request="req-before")).result is Result.SKIPPED
+    assert nova.done == []
 
 
 def test_journals_of_others_are_refused(tmp_path: Path) -> None:
