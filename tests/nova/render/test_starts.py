@@ -27,13 +27,15 @@ from support.nova_hosts import host, raw
 SPEC = """\
 version: 1
 models:
-  k4200: {match: {vendor: "10de", product: "11b4"}, alias: gpu, resource_class: GPU}
-  p100: {match: {vendor: "10de", product: "15f8"}, alias: gpu, resource_class: GPU}
+  k4200: {match: {vendor: "10de", product: "11b4"}, alias: gpu, resource_class: GPU, traits: [BATCH]}
+  p100: {match: {vendor: "10de", product: "15f8"}, alias: gpu, resource_class: GPU, traits: [BATCH]}
   a100: {match: {vendor: "10de", product: "20b2", addresses: ["0000:07:00.0", "0000:0f:00.0"]}, numa_policy: required}
 hosts: {gpu01: [k4200], gpu-nic01: [p100], gpu-nv01: [a100]}
-nova: {release: "RELEASE", placement: PLACEMENT}
+nova: {release: "RELEASE", placement: PLACEMENT, class_by: pool}
 flavors:
   "gpu-{count}": {model: k4200, count: [1, 2, 3, 4], vcpus: 1, ram: 512, disk: 1}
+  batch4: {gpu: {min_memory: 4GiB, traits: [BATCH]}, vcpus: 1, ram: 512, disk: 1}
+  batch8: {gpu: {min_memory: 8GiB, traits: [BATCH]}, vcpus: 1, ram: 512, disk: 1}
   "a100-{count}": {model: a100, count: [1, 2], vcpus: 1, ram: 512, disk: 1}
 """
 SNAPSHOTS = {"gpu01": "k4200-prepared", "gpu-nic01": "shared-nic", "gpu-nv01": "nvswitch"}
@@ -104,6 +106,26 @@ def flavors(cloud, spec, release_name):
     desired = flavors_of(spec, release=releases.release(release_name))
     assert not apply(api, plan(api, desired.flavors).operations)
     return {flavor.name: cloud.compute.get_flavor(flavor.id) for flavor in api.flavors()}
+
+
+def test_a_flavor_by_memory_gets_cards_that_have_it(nova, cloud, flavors):
+    """The other host has free cards of the same alias, with less memory."""
+    small, large = CARDS["gpu"]["gpu01"], CARDS["gpu"]["gpu-nic01"]
+    servers = [boot(cloud, f"batch8-{number}", flavors["batch8"]) for number in range(len(large) + 1)]
+    try:
+        *placed, last = servers
+        assert [server.status for server in servers] == [*(["ACTIVE"] * len(large)), "ERROR"]
+        assert last.fault["message"].startswith(NO_HOST)
+        assigned = [nova.control.hostdevs(server.id) for server in placed]
+        assert {tuple(hosts) for hosts in assigned} == {("gpu-nic01",)}
+        assert {address for hosts in assigned for address in hosts["gpu-nic01"]} == large
+        servers.append(boot(cloud, "batch4", flavors["batch4"]))
+        ((host, addresses),) = nova.control.hostdevs(servers[-1].id).items()
+        assert host == "gpu01"
+        assert set(addresses) < small
+    finally:
+        for server in servers:
+            delete(cloud, server)
 
 
 @pytest.mark.parametrize("count", [1, 2])
