@@ -18,7 +18,7 @@ from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from gpustack_demo.embedded.process import free_port
 from support.by_hand import leave
-from support.clouds import NAMED
+from support.clouds import NAMED, nova_conf
 from support.cloudworld import World
 from support.fleet_answers import facts
 from support.fleet_runs import changed, counted, execute, listed, questions, run, states
@@ -26,6 +26,7 @@ from support.metric_samples import labels, samples
 from support.outage_runs import Outage
 from support.page import Page
 from support.prometheus_programs import check_metrics
+from support.reclaim_runs import Reclaim
 
 NEWEST = NAMED[-1]
 PLACED = pytest.mark.parametrize("cloud", [pytest.param((NEWEST, True), id=f"{NEWEST}-placement")], indirect=True)
@@ -469,3 +470,47 @@ def test_names_and_few_rights(world: World, tmp_path: Path) -> None:
     found, messages = listed(world, "--instance", mine.id)
     assert [gpu["project_name"] for gpu in found] == [None]
     assert "GPU708" in messages
+
+
+@KEYSTONE
+def test_gpus_of_stopped_instances_are_freed_and_restored(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1, gpus(3))
+    keeps = f"{nova_conf(NAMED[0], placement=True)}\n[DEFAULT]\nshelved_offload_time = -1\n"
+    (keeper,) = world.hosts(1, gpus(1), config=keeps)
+    idle, running, locked = (world.boot(host) for _ in range(3))
+    kept = world.boot(keeper)
+    for server in (idle, locked, kept):
+        world.state(server, "stop", "SHUTOFF")
+    world.api.compute.lock_server(locked)
+    reclaim = Reclaim(world, tmp_path)
+    assert reclaim.steps() == {}
+    reclaim.age(idle, locked, kept)
+    assert reclaim.steps()[idle.id] == ("nothing", ["GPU795"])  # booted from an image
+    space = ("--snapshot-space", "2")
+    blocked = {locked.id: ("nothing", ["GPU791"])}
+    assert reclaim.steps(*space) == {idle.id: ("notify", []), kept.id: ("notify", []), **blocked}
+    reclaim.guided("plan")
+    reclaim.guided("notify", "--yes")
+    assert reclaim.steps(*space) == {idle.id: ("wait", []), kept.id: ("wait", []), **blocked}
+    reclaim.age(idle, kept)
+    reclaim.guided("apply", "--yes", "--journal", str(reclaim.journal))
+
+    # The GPU of the host that keeps shelved instances is free too.
+    expected = ["SHELVED_OFFLOADED", "SHELVED_OFFLOADED", "ACTIVE", "SHUTOFF"]
+    assert reclaim.statuses(idle, kept, running, locked) == expected
+    assert world.allocations(idle) == world.allocations(kept) == {}
+    assert sorted(gpu["host"] for gpu in listed(world, "--state", "free")[0]) == sorted([host, keeper])
+    assert [row[2] for row in world.rows(keeper)] == [None]
+    new = world.boot(host)
+    assert new.status == "ACTIVE", new.fault
+    world.exclusive()
+
+    # One GPU is left for two instances.
+    assert reclaim.guided("undo", code=14).count("unshelved: ") == 1
+    servers.delete(world.api, new)
+    world.guests.remove(new)
+    reclaim.guided("undo", code=14)  # the other one was used since
+    assert reclaim.statuses(idle, kept) == ["ACTIVE", "ACTIVE"]
+    world.exclusive()
+    reclaim.guided("notify", "--yes")
+    assert "gpustack:reclaim_at" not in world.api.compute.get_server(idle.id).metadata
