@@ -329,7 +329,7 @@ def _full(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
 
     def late(journal: Journal, *arguments: object, **keywords: object) -> object:
         full = os.open("/dev/full", os.O_WRONLY)
-        os.dup2(full, journal._stream.fileno())
+        os.dup2(full, journal._file._stream.fileno())
         os.close(full)
         return original(journal, *arguments, **keywords)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpustack import journal_file
 from gpustack.cleanup import cells, journal, show
 from gpustack.cleanup.repair import WRITTEN
 from gpustack.cleanup.verdict import Repair
@@ -106,7 +107,7 @@ def test_specs_and_configurations_of_nova(file: Path, content: bytes) -> None:
         cells.from_nova_conf([file])
 
 
-@pytest.mark.parametrize(("module", "read"), [(journal, journal.read), (show, show.load_plan)])
+@pytest.mark.parametrize(("module", "read"), [(journal_file, journal.read), (show, show.load_plan)])
 def test_links_to_files_without_end(tmp_path, monkeypatch, module, read) -> None:
     (tmp_path / "link").symlink_to("/dev/zero")
     monkeypatch.setattr(module, "_MAX_BYTES", 1 << 20)

@@ -43,6 +43,7 @@ def test_who_the_host_is(tmp_path: Path) -> None:
         "lockdown": None,
         "secure_boot": False,
         "loaded_modules": ["nouveau", "vfio_pci"],
+        "log": None,
     }
 
 
