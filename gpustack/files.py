@@ -35,6 +35,11 @@ _REMEDIES = {
 }
 
 
+def state_dir() -> Path:
+    """gpustack's directory for logs, journals and records of this user (XDG Base Directory Specification)."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "gpustack"
+
+
 def file_remedy(error: OSError) -> str:
     """The remedy for a file system error."""
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.errors import JournalError
-from gpustack.files import file_remedy, read_text
+from gpustack.files import file_remedy, read_text, state_dir
 
 _MAX_BYTES = 256 << 20
 
@@ -92,6 +92,5 @@ def read_lines(path: Path, rich: Callable[[dict[str, Any]], object] | None = Non
 
 
 def default_path(command: str) -> Path:
-    """The path of a new journal, below the user's state directory (XDG Base Directory Specification)."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return state / "gpustack" / f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.jsonl"
+    """The path of a new journal."""
+    return state_dir() / f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.jsonl"

@@ -205,10 +205,11 @@ def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
 
 
 def default_log(playbook: str) -> Path:
-    """The path of a new log, below the user's state directory (XDG Base Directory Specification)."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    """The path of a new log."""
+    from gpustack.files import state_dir
+
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return state / "gpustack" / "log" / f"{playbook}-{stamp}-{os.getpid()}.log"
+    return state_dir() / "log" / f"{playbook}-{stamp}-{os.getpid()}.log"
 
 
 def make_log(path: Path) -> None:

@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.errors import JournalError
-from gpustack.files import file_remedy
+from gpustack.files import file_remedy, state_dir
 from gpustack.operations import Operation
 
 
 def default_path() -> Path:
-    """The file below the user's state directory (XDG Base Directory Specification)."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return state / "gpustack" / "gpus.jsonl"
+    """The file of this user."""
+    return state_dir() / "gpus.jsonl"
 
 
 def append(path: Path, operation: Operation, place: str) -> None:
