@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.files import data_dir
-from gpustack.pci import classes
+from gpustack.pci import classes, requirement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +229,7 @@ def _card(
     data: Mapping[str, Any], dev_types: Mapping[str, str], group: Mapping[str, Any], entry: Mapping[str, Any]
 ) -> Card:
     source = entry.get("source", group["source"])
+    needs = requirement.read(group["vendor"], entry["product"], group["family"], group["kind"])
     return Card(
         vendor=group["vendor"],
         product=entry["product"],
@@ -240,7 +241,7 @@ def _card(
         gpus=entry.get("gpus", 1),
         functions=tuple(entry.get("functions", group["functions"])),
         dev_type=dev_types.get(f"{group['vendor']}:{entry['product']}"),
-        quirks=(*group.get("quirks", ()), *entry.get("quirks", ())),
+        quirks=(*group.get("quirks", ()), *entry.get("quirks", ()), *requirement.quirks(needs)),
         source=data["sources"].get(source, source),
     )
 

@@ -1,0 +1,88 @@
+"""What a guest needs to use a card: driver branches, kernel modules, compute targets (``requirements.toml``).
+
+An absent fact is unknown, and never means that nothing is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpustack.files import data_dir
+
+if TYPE_CHECKING:
+    from gpustack.pci.catalogue import Card
+
+_SELECTORS = ("family", "kind", "cards")
+_LABEL = 63  # characters of a label's value in Kubernetes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """The requirement of a card; None is unknown or does not apply to the vendor.
+
+    :ivar first: the first NVIDIA driver branch that lists the card: 535.
+    :ivar last: the last NVIDIA driver branch that supports the card; None if support continues.
+    :ivar modules: the NVIDIA kernel modules that support it: ``open``, ``proprietary``, ``either``.
+    :ivar first_open: the first branch whose open kernel modules support it without an option.
+    :ivar compute: CUDA compute capability: ``8.0``.
+    :ivar mig: the most MIG instances; 0 if the architecture has no MIG.
+    :ivar gfx: AMD's compute target: ``gfx942``.
+    :ivar module: the driver in Linux: ``amdgpu``, ``i915``, ``xe``.
+    :ivar kernel: the first release of Linux whose driver supports it: ``6.12``.
+    :ivar force_probe: whether the driver ignores the card without its option ``force_probe``.
+    :ivar functions: product ids of its virtual functions, if they differ from the card's.
+    :ivar sources: the source of each fact, by the fact's name.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    modules: str | None = None
+    first_open: int | None = None
+    compute: str | None = None
+    mig: int | None = None
+    gfx: str | None = None
+    module: str | None = None
+    kernel: str | None = None
+    force_probe: bool = False
+    functions: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def requirement_of(card: Card) -> Requirement:
+    """The requirement of a card of the catalogue."""
+    return read(card.vendor, card.product, card.family, card.kind)
+
+
+def read(vendor: str, product: str, family: str, kind: str) -> Requirement:
+    """The requirement of a card with these ids, family and kind."""
+    data, facts, sources = _data(), {}, {}
+    selected = {"family": family, "kind": kind, "cards": product}
+    for entry in data["facts"].get(vendor, ()):
+        if all(selected[key] in entry[key] for key in _SELECTORS if key in entry):
+            new = {key: value for key, value in entry.items() if key not in (*_SELECTORS, "source")}
+            facts.update(new)
+            sources.update(dict.fromkeys(new, data["sources"][entry["source"]]))
+    facts["functions"] = tuple(facts.get("functions", ()))
+    return Requirement(**facts, sources=sources)
+
+
+def quirks(requirement: Requirement) -> tuple[str, ...]:
+    """The keys of the quirks that follow from a requirement."""
+    last = (f"driver-r{requirement.last}",) if requirement.last else ()
+    return (*last, *(("open-modules",) if requirement.modules == "open" else ()))
+
+
+def label(card: Card) -> str:
+    """The value of a label for the card, as Kubernetes accepts it: ``a100-pcie-40gb``."""
+    return re.sub(r"[^a-z0-9]+", "-", card.name.lower())[:_LABEL].strip("-")
+
+
+@functools.cache
+def _data() -> Mapping[str, Any]:
+    import tomllib
+
+    return tomllib.loads(data_dir("requirements.toml").read_text(encoding="utf-8"))
