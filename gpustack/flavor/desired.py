@@ -39,8 +39,12 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Entry:
-    """One entry of the spec for one GPU count."""
+class Entry:
+    """One entry of the spec for one GPU count.
+
+    :ivar count: the number of GPUs in total.
+    :ivar models: the number of GPUs by model, or by alias of a selection.
+    """
 
     flavor: Flavor
     name: str
@@ -57,7 +61,7 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
     shares = host_shares(spec, hosts)
     flavors: list[WantedFlavor] = []
     findings: list[Finding] = []
-    for entry in _entries(spec):
+    for entry in entries(spec):
         problems = list(_release_problems(entry, release))
         sizes, missing = _sizes(entry, shares)
         nodes, unknown = _nodes(entry, shares)
@@ -79,13 +83,14 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
     return Wanted(flavors=tuple(flavors), findings=tuple(findings))
 
 
-def _entries(spec: Spec) -> Iterator[_Entry]:
+def entries(spec: Spec) -> Iterator[Entry]:
+    """Yield the flavors of a spec, one for each number of GPUs."""
     for template, flavor in spec.flavors.items():
         for count, models in by_model(flavor):
-            yield _Entry(flavor=flavor, name=named(template, count), count=count, models=models)
+            yield Entry(flavor=flavor, name=named(template, count), count=count, models=models)
 
 
-def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:
+def _sizes(entry: Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:
     """Return the sizes; None and a finding if ``auto`` has no facts to use."""
     flavor, per_gpu = entry.flavor, entry.flavor.per_gpu
     usable = [share for share in shares if any(model in share.gpus for model in entry.models)]
@@ -104,7 +109,7 @@ def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, li
     return Sizes(**known, ephemeral=flavor.ephemeral, swap=flavor.swap), []
 
 
-def _nodes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[int | None, list[Finding]]:
+def _nodes(entry: Entry, shares: Sequence[HostShare]) -> tuple[int | None, list[Finding]]:
     nodes = entry.flavor.numa.nodes
     if nodes != "auto":
         return nodes, []
@@ -116,16 +121,32 @@ def _nodes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[int | None, list
     return max(numbers), []
 
 
-def _model_policy(spec: Spec, entry: _Entry) -> str | None:
+def _model_policy(spec: Spec, entry: Entry) -> str | None:
     policies = {spec.models[model].numa_policy for name in entry.models for model in spec.selected.get(name, (name,))}
     return "required" if "required" in policies else next(iter(policies - {None}), None)
 
 
-def _made(spec: Spec, entry: _Entry, release: Release, sizes: Sizes, nodes: int | None) -> WantedFlavor:
+def _made(spec: Spec, entry: Entry, release: Release, sizes: Sizes, nodes: int | None) -> WantedFlavor:
     flavor = entry.flavor
-    gpus = by_alias(spec, entry.models)
-    specs = extra_specs(
-        gpus,
+    return WantedFlavor(
+        name=entry.name,
+        sizes=sizes,
+        gpus=by_alias(spec, entry.models),
+        extra_specs=extra_specs_of(spec, entry, release, nodes),
+        id=named(flavor.id, entry.count) if flavor.id else None,
+        description=named(flavor.description or "", entry.count),
+        access=None if flavor.access is None else tuple(dict.fromkeys(flavor.access)),
+    )
+
+
+def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None = None) -> dict[str, str]:
+    """Return the extra specs of an entry.
+
+    :param nodes: the number of NUMA nodes of the instance; None if it is not set or not known.
+    """
+    flavor = entry.flavor
+    return extra_specs(
+        by_alias(spec, entry.models),
         release=release,
         policy=flavor.numa.policy,
         nodes=nodes,
@@ -134,15 +155,6 @@ def _made(spec: Spec, entry: _Entry, release: Release, sizes: Sizes, nodes: int 
         maxphysaddr=flavor.maxphysaddr,
         hide_hypervisor=flavor.hide_hypervisor,
         others=flavor.extra_specs,
-    )
-    return WantedFlavor(
-        name=entry.name,
-        sizes=sizes,
-        gpus=gpus,
-        extra_specs=specs,
-        id=named(flavor.id, entry.count) if flavor.id else None,
-        description=named(flavor.description or "", entry.count),
-        access=None if flavor.access is None else tuple(dict.fromkeys(flavor.access)),
     )
 
 
@@ -177,7 +189,7 @@ def extra_specs(
     return {**{key: value for key, value in specs.items() if value}, **(others or {})}
 
 
-def _release_problems(entry: _Entry, release: Release) -> Iterator[Finding]:
+def _release_problems(entry: Entry, release: Release) -> Iterator[Finding]:
     """Yield findings about extra specs that the release lacks, and findings that do not depend on hosts."""
     flavor = entry.flavor
     known = releases.extra_specs()

@@ -99,6 +99,11 @@ FlavorName = Annotated[
 Project = Annotated[
     str, StringConstraints(pattern=FLAVOR_PATTERN), described(FLAVOR_PATTERN, "a project's id or name", "research")
 ]
+ImageName = Annotated[
+    str,
+    StringConstraints(pattern=FLAVOR_PATTERN),
+    described(FLAVOR_PATTERN, "the name of an image, a pattern, or an id", "ubuntu-24.04-gpu*"),
+]
 Vcpus = Annotated[int, PlainValidator(_number(1)), _integer(1, MAX_INT, "a number of vCPUs")]
 Ram = Annotated[int, PlainValidator(_amount("MiB", 1)), _amount_schema("MiB", "32GiB", 1)]
 Disk = Annotated[int, PlainValidator(_amount("GiB", 0)), _amount_schema("GiB", "40GiB", 0)]
@@ -258,6 +263,8 @@ class Flavor(SpecSection):
     """Hide KVM from the guest, for drivers that do not work in virtual machines (error 43)."""
     windows: StrictBool = False
     """Instances run Windows: report the properties that their images need."""
+    images: tuple[ImageName, ...] = ()
+    """The images for the flavor's instances, by name, pattern (`*` and `?`) or id, for `gpustack image check`. Without images, the command checks those that it is given, or all public ones."""  # noqa: E501
     extra_specs: Annotated[
         Mapping[
             Annotated[

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from openstack.connection import Connection
 
@@ -38,7 +39,8 @@ class _Proxy:
     service: str
     cloud: StandIn
 
-    def get(self, path: str, microversion: str | None = None) -> Response:
+    def get(self, path: str, microversion: str | None = None, params: Mapping[str, str] | None = None) -> Response:
+        path += f"?{urlencode(params)}" if params else ""
         self.cloud.requests.append(f"{self.service} {path}")
         answer = self.cloud.answer(self.service, path)
         if isinstance(answer, Exception):
@@ -79,7 +81,7 @@ class StandIn:
         return answer(path) if callable(answer) else answer
 
     def __getattr__(self, name: str) -> _Proxy:
-        if name not in ("compute", "placement", "identity"):
+        if name not in ("compute", "placement", "identity", "image"):
             raise AttributeError(name)
         return _Proxy(name, self)
 

@@ -22,7 +22,7 @@ def test_the_plugin_imports_nothing() -> None:
 
 def test_the_commands_bring_in_nothing_heavy() -> None:
     heavy = {"openstack", "keystoneauth1", "requests", "pydantic", "yaml", "novaclient", "sqlalchemy", "jinja2", "rich"}
-    for module in ("flavor", "flavor_manual", "flavor_spec", "gpu", "reclaim"):
+    for module in ("flavor", "flavor_manual", "flavor_spec", "gpu", "image", "reclaim"):
         assert not heavy & loaded_by(f"import gpustack.cli.{module}")
 
 
@@ -30,8 +30,8 @@ def test_both_programs_have_the_same_commands() -> None:
     def commands(group: str) -> dict[str, str]:
         return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=group)}
 
-    groups = ("flavor_", "reclaim_")
+    groups = ("flavor_", "image_", "reclaim_")
     expected = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith(groups)}
     expected |= {name: commands("gpustack.cli")[name] for name in ("gpu_list", "gpu_show")}
     assert commands("openstack.gpu.v1") == expected
-    assert len(expected) == 13
+    assert len(expected) == 14

@@ -341,6 +341,7 @@ def test_what_a_spec_may_say_of_flavors() -> None:
             "maxphysaddr": "passthrough",
             "hide_hypervisor": True,
             "windows": True,
+            "images": ("windows-11*", "155d900f-4e14-4e4c-a73d-069cbf4541e6"),
             "extra_specs": {"hw:cpu_thread_policy": "prefer", "quota:disk_total_iops_sec": "2000"},
         },
     }

@@ -1,0 +1,65 @@
+"""The requirements that the flavors of a spec have of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gpustack.facts.model import Host
+from gpustack.flavor.desired import Entry, entries, extra_specs_of
+from gpustack.image.model import FlavorNeeds
+from gpustack.nova_options.releases import Release
+from gpustack.pci import catalogue
+from gpustack.spec.assignment import assigned_gpus
+from gpustack.spec.model import Spec
+
+_REFUSES_HYPERVISOR = "error-43"
+_COHERENT = "coherent-memory"
+
+
+def needs_of(spec: Spec, release: Release, hosts: Sequence[Host] = ()) -> tuple[FlavorNeeds, ...]:
+    """Return the requirements of each flavor of a spec.
+
+    :param hosts: the facts of hosts, for their architectures.
+    """
+    return tuple(_needs(spec, entry, release, hosts) for entry in entries(spec))
+
+
+def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host]) -> FlavorNeeds:
+    flavor = entry.flavor
+    models = tuple(model for name in entry.models for model in spec.selected.get(name, (name,)))
+    return FlavorNeeds(
+        name=entry.name,
+        models=models,
+        vendors=frozenset(spec.models[model].match.vendor for model in models),
+        images=flavor.images,
+        windows=flavor.windows,
+        disk=flavor.disk if flavor.disk is not None else (flavor.per_gpu.disk or 0) * entry.count,
+        ram=_ram(entry),
+        extra_specs=extra_specs_of(spec, entry, release),
+        hidden_from=tuple(model for model in models if _REFUSES_HYPERVISOR in _quirks(spec, model)),
+        architectures=_architectures(spec, models, hosts),
+    )
+
+
+def _ram(entry: Entry) -> int | None:
+    fixed, share = entry.flavor.ram, entry.flavor.per_gpu.ram
+    return fixed if fixed is not None else share * entry.count if isinstance(share, int) else None
+
+
+def _quirks(spec: Spec, model: str) -> tuple[str, ...]:
+    match = spec.models[model].match
+    card = catalogue.lookup(match.vendor, match.product, match.subsystem_vendor, match.subsystem_product)
+    return card.quirks if card else ()
+
+
+def _architectures(spec: Spec, models: Iterable[str], hosts: Sequence[Host]) -> frozenset[str]:
+    """The architectures of the hosts that pass these models through. GPUs of a superchip are on Arm hosts only."""
+    wanted = set(models)
+    found = {
+        host.architecture
+        for host in hosts
+        if host.architecture and any(assigned.model in wanted for assigned in assigned_gpus(spec, host))
+    }
+    if not found and wanted and all(_COHERENT in _quirks(spec, model) for model in wanted):
+        found = {"aarch64"}
+    return frozenset(found)
