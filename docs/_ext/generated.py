@@ -34,7 +34,7 @@ def findings_page() -> str:
         "5": "Clean-up",
         "6": "A host in service",
         "7": "GPUs in service",
-        "8": "The guest",
+        "8": "Guests",
     }
     lines = ["# Findings", "", "Each code is stable: scripts and runbooks may rely on it.", ""]
     for first, title in ranges.items():
@@ -108,7 +108,7 @@ JOBS = {
     "Prepare hosts": ("scan", "spec", "host", "playbook"),
     "Configure Nova": ("nova",),
     "Create flavors": ("flavor",),
-    "Prepare guests": ("image",),
+    "Prepare guests": ("guest", "image"),
     "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),

@@ -22,13 +22,13 @@ POOL_CLASS = "CUSTOM_GPU"
 
 def memory_of(model: Model) -> int | None:
     """The memory of one GPU in GiB: of the spec, else the least that the catalogue has for the ids; None if unknown."""
-    card = _card(model)
+    card = card_of(model)
     return model.memory or (min(card.memory_gib, default=None) if card else None)
 
 
 def traits_of(model: Model, alias: str, thresholds: tuple[int, ...]) -> tuple[str, ...]:
     """The traits of a model's cards beyond those of the spec: alias, generation, and thresholds up to the memory."""
-    card, memory = _card(model), memory_of(model) or 0
+    card, memory = card_of(model), memory_of(model) or 0
     generation = (_generation(card.family),) if card else ()
     return (alias_trait(alias), *generation, *(_memory(size) for size in thresholds if size <= memory))
 
@@ -47,7 +47,7 @@ def required(attributes: Attributes) -> tuple[str, ...]:
 
 def fits(attributes: Attributes, model: Model) -> bool:
     """Whether the cards of a model have all attributes. Unknown memory fits no threshold."""
-    card = _card(model)
+    card = card_of(model)
     declared = {trait.upper() for trait in model.traits}
     return (
         (attributes.min_memory is None or (memory_of(model) or 0) >= attributes.min_memory)
@@ -75,7 +75,8 @@ def generations() -> Mapping[str, str]:
     return {_word(card.family): card.family for card in catalogue.cards()}
 
 
-def _card(model: Model) -> catalogue.Card | None:
+def card_of(model: Model) -> catalogue.Card | None:
+    """The card of a model in the catalogue; None if the catalogue lacks it."""
     match = model.match
     return catalogue.lookup(match.vendor, match.product, match.subsystem_vendor, match.subsystem_product)
 

@@ -1,0 +1,174 @@
+"""``gpustack guest requirements``: the drivers that guests of GPU flavors need."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import Command, add_exit_code, add_format
+from gpustack.errors import CHANGES, UsageError
+from gpustack.findings import Severity
+from gpustack.text import printable
+
+if TYPE_CHECKING:
+    from gpustack.findings import Finding
+    from gpustack.guest.drivers import Installation
+    from gpustack.guest.requirements import GuestRequirement
+    from gpustack.spec.model import Spec
+
+
+class GuestRequirementsCommand(Command):
+    """Show the drivers that guests of GPU flavors need: branches, kernel modules, packages.
+
+    For each flavor of the spec, prints the drivers that serve all of its models, the packages of Debian, Ubuntu and
+    RHEL, and the values of NVIDIA GPU Operator. If no single driver serves the models, the reason is reported. Reads
+    the spec and the catalogue of cards only.
+    """
+
+    epilog = """\
+gpustack guest requirements gpustack.yaml;
+gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
+
+    _findings: tuple[Finding, ...] = ()
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        parser.add_argument(
+            "--flavor",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="only this flavor, by its name in the spec or in the cloud; can be repeated",
+        )
+        add_format(parser)
+        add_exit_code(parser, "no single driver serves the models of a flavor, or another finding is no info")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        from gpustack.guest import drivers, requirements
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec)
+        flavors = _chosen(spec, parsed_args.flavor)
+        needed = [requirements.requirement_of_flavor(spec, name, spec.flavors[name]) for name in flavors]
+        found = {needs.flavor: (*requirements.findings_of(needs), *drivers.findings_of(needs)) for needs in needed}
+        self._findings = tuple(dict.fromkeys(entry for entries in found.values() for entry in entries))
+        if parsed_args.format != "text":
+            self.show_data([_described(needs, found[needs.flavor]) for needs in needed], parsed_args.format)
+            return
+        for needs in needed:
+            self.show("\n".join(printable(line) for line in _lines(needs)))
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings."""
+        self.report_findings(self._findings)
+        serious = any(entry.severity is not Severity.INFO for entry in self._findings)
+        return CHANGES if parsed_args.exit_code and serious else 0
+
+
+def _chosen(spec: Spec, names: list[str]) -> list[str]:
+    """The names in the spec of the requested flavors; all without a request.
+
+    :raises UsageError: for a flavor that the spec lacks.
+    """
+    from gpustack.spec.flavors import named
+    from gpustack.spec.requests import by_model
+
+    if not spec.flavors:
+        raise UsageError("the spec has no flavors", remedy="add a section flavors to the spec")
+    by_name = {named(entry, count): entry for entry in spec.flavors for count, _ in by_model(spec.flavors[entry])}
+    by_name |= {entry: entry for entry in spec.flavors}
+    for name in names:
+        if name not in by_name:
+            raise UsageError(f"the spec has no flavor {name}", remedy=f"flavors: {', '.join(spec.flavors)}")
+    return list(dict.fromkeys(by_name[name] for name in names)) if names else list(spec.flavors)
+
+
+def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str, Any]:
+    from gpustack.guest.drivers import installations, operator_pin, recommended
+
+    driver = needs.nvidia
+    best = recommended(driver) if driver else None
+    pin = operator_pin(driver) if driver else None
+    return {
+        "flavor": needs.flavor,
+        "models": [
+            {
+                "model": need.model,
+                "card": need.card.full_name if need.card else None,
+                "label": need.label,
+                "unknown": list(need.unknown),
+                "sources": dict(need.requirement.sources),
+            }
+            for need in needs.models
+        ],
+        "conflict": needs.conflict,
+        "nvidia": driver
+        and {
+            "first": driver.first,
+            "last": driver.last,
+            "modules": sorted(driver.modules),
+            "recommended": best and {"branch": best[0], "modules": best[1]},
+        },
+        "linux": dict(needs.linux),
+        "compute": list(needs.compute),
+        "mig": needs.mig,
+        "systems": [
+            {
+                "system": each.system,
+                "branch": each.branch,
+                "modules": each.modules,
+                "commands": list(each.commands),
+                "packages": list(each.packages),
+                "missing": each.missing,
+                "unknown": list(each.unknown),
+                "fault": each.fault,
+            }
+            for each in installations(needs)
+        ],
+        "operator": pin
+        and {
+            "driver.version": pin.driver,
+            "driver.kernelModuleType": pin.module_type,
+            "breaks": pin.breaks,
+        },
+        "findings": [entry.to_dict() for entry in findings],
+    }
+
+
+def _lines(needs: GuestRequirement) -> Iterator[str]:
+    from gpustack.guest.drivers import OPERATOR, installations, operator_pin, recommended
+
+    yield f"{needs.flavor} (models: {', '.join(need.model for need in needs.models) or 'none'})"
+    if needs.conflict:
+        yield f"  NVIDIA driver: no single driver: {needs.conflict}"
+    if needs.nvidia:
+        yield f"  NVIDIA driver: {needs.nvidia}"
+        best = recommended(needs.nvidia)
+        if best:
+            yield f"  recommended: R{best[0]}, {best[1]} kernel modules"
+    unknown = [f"{need.model} ({' and '.join(need.unknown)})" for need in needs.models if need.unknown]
+    if unknown:
+        yield f"  unknown: {', '.join(unknown)}"
+    for module, kernel in needs.linux.items():
+        yield f"  Linux driver: {module}" + (f", Linux {kernel} or later" if kernel else "")
+    if needs.compute:
+        yield f"  compute targets: {', '.join(needs.compute)}"
+    if needs.mig:
+        yield f"  MIG: up to {needs.mig} instances on each GPU"
+    for each in installations(needs):
+        yield f"  {each.system}: {_installed(each)}"
+    pin = operator_pin(needs.nvidia) if needs.nvidia else None
+    if pin:
+        yield f"  {OPERATOR}: driver.version={pin.driver} driver.kernelModuleType={pin.module_type}"
+
+
+def _installed(each: Installation) -> str:
+    if each.missing or each.fault:
+        return f"none: {each.missing or each.fault}"
+    if each.unknown:
+        return f"unknown packages for {' and '.join(each.unknown)}"
+    return "; ".join((*each.commands, " ".join(each.packages)))

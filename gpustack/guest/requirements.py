@@ -1,0 +1,205 @@
+"""The driver that serves all models of a flavor: the intersection of the requirements of their cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpustack.codes import Code
+from gpustack.findings import Finding, finding
+from gpustack.pci.requirement import Requirement, label, requirement_of
+from gpustack.spec.attributes import card_of
+from gpustack.spec.requests import by_model
+
+if TYPE_CHECKING:
+    from gpustack.pci.catalogue import Card
+    from gpustack.spec.flavors import Flavor
+    from gpustack.spec.model import Spec
+
+NVIDIA = "10de"
+_BOTH = frozenset({"open", "proprietary"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequirement:
+    """What one model of the spec requires.
+
+    :ivar card: its card in the catalogue; None if the catalogue lacks it.
+    """
+
+    model: str
+    vendor: str
+    card: Card | None
+    requirement: Requirement
+
+    @property
+    def label(self) -> str | None:
+        """The value of a label for the card; None if the catalogue lacks it."""
+        return label(self.card) if self.card else None
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """The kernel modules of NVIDIA that serve it; both if unknown."""
+        return _BOTH & {self.requirement.modules or ""} or _BOTH
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The facts that the catalogue lacks, for messages."""
+        needs = self.requirement
+        if self.vendor == NVIDIA:
+            missing = {"first driver branch": needs.first, "kernel modules": needs.modules}
+        else:
+            missing = {"driver in Linux": needs.module}
+            if needs.module in ("i915", "xe"):
+                missing["first release of Linux"] = needs.kernel
+        return tuple(name for name, value in missing.items() if value is None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NvidiaDriver:
+    """The NVIDIA drivers that serve all models.
+
+    :ivar first: first branch; None if unknown.
+    :ivar last: last branch; None if support continues.
+    :ivar modules: the kernel modules that serve all models: ``open``, ``proprietary`` or both.
+    :ivar first_open: the first branch whose open modules serve all models; None if unknown.
+    """
+
+    first: int | None
+    last: int | None
+    modules: frozenset[str]
+    first_open: int | None = None
+
+    def serves(self, branch: int, modules: str) -> bool:
+        """Whether a driver of this branch with these kernel modules serves all models."""
+        first = self.first_open if modules == "open" else None
+        return modules in self.modules and max(self.first or 0, first or 0) <= branch <= (self.last or branch)
+
+    def __str__(self) -> str:
+        since, until = f"R{self.first}" if self.first else None, f"R{self.last}" if self.last else None
+        if since and until:
+            branches = since if since == until else f"{since} to {until}"
+        else:
+            branches = f"{until} or earlier" if until else f"{since} or later" if since else "any branch"
+        return f"{branches}, {' or '.join(sorted(self.modules))} kernel modules"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestRequirement:
+    """What the guests of a flavor require.
+
+    :ivar models: what each of its models requires; a guest gets GPUs of one or more of them.
+    :ivar nvidia: the NVIDIA drivers that serve all models; None without NVIDIA cards, if there is a conflict, or if no
+        card is known.
+    :ivar conflict: why no single NVIDIA driver serves the models; None without conflict.
+    :ivar linux: drivers of Linux, each with the first release that supports all cards; None if unknown for a card.
+    """
+
+    flavor: str
+    models: tuple[ModelRequirement, ...]
+    nvidia: NvidiaDriver | None = None
+    conflict: str | None = None
+    linux: Mapping[str, str | None]
+
+    @property
+    def compute(self) -> tuple[str, ...]:
+        """The compute targets of the cards: CUDA compute capabilities, AMD gfx targets."""
+        targets = (need.requirement.compute or need.requirement.gfx for need in self.models)
+        return tuple(dict.fromkeys(target for target in targets if target))
+
+    @property
+    def mig(self) -> int | None:
+        """The MIG instances that each GPU can have; None if unknown for one of the cards."""
+        counts = [need.requirement.mig for need in self.models]
+        return None if None in counts else min((count for count in counts if count is not None), default=None)
+
+
+def requirement_of_flavor(spec: Spec, name: str, flavor: Flavor) -> GuestRequirement:
+    """What the guests of an entry of the spec's flavors require."""
+    aliases = {spec.alias_of(model) for _, models in by_model(flavor) for model in models}
+    names = [model for model in spec.models if not aliases.isdisjoint(spec.aliases_of(model))]
+    return combined(name, [requirement_of_model(spec, model) for model in names])
+
+
+def requirement_of_model(spec: Spec, name: str) -> ModelRequirement:
+    """What a model of the spec requires."""
+    model = spec.models[name]
+    card = card_of(model)
+    requirement = requirement_of(card) if card else Requirement()
+    return ModelRequirement(model=name, vendor=model.match.vendor, card=card, requirement=requirement)
+
+
+def combined(flavor: str, models: Sequence[ModelRequirement]) -> GuestRequirement:
+    """What guests require that get GPUs of any of these models."""
+    nvidia = [need for need in models if need.vendor == NVIDIA and need.requirement.modules]
+    conflict = _conflict(nvidia)
+    return GuestRequirement(
+        flavor=flavor,
+        models=tuple(models),
+        nvidia=_driver(nvidia) if nvidia and conflict is None else None,
+        conflict=conflict,
+        linux=_linux(models),
+    )
+
+
+def findings_of(needs: GuestRequirement) -> Iterator[Finding]:
+    """Conflicts, and models whose requirement is unknown."""
+    if needs.conflict:
+        models = ", ".join(need.model for need in needs.models)
+        yield finding(Code.NO_SINGLE_DRIVER, place=needs.flavor, models=models, reason=needs.conflict)
+    for need in needs.models:
+        if need.unknown:
+            card = need.card.full_name if need.card else "a card that the catalogue lacks"
+            yield finding(Code.REQUIREMENT_UNKNOWN, place=need.model, card=card, facts=" and ".join(need.unknown))
+        if need.card and need.requirement.force_probe:
+            option = f"{need.requirement.module}.force_probe={need.card.product}"
+            yield finding(Code.DRIVER_NEEDS_OPTION, place=need.model, card=need.card.full_name, option=option)
+
+
+def _driver(models: Sequence[ModelRequirement]) -> NvidiaDriver:
+    needs = [need.requirement for need in models]
+    return NvidiaDriver(
+        first=_first(models),
+        last=min((need.last for need in needs if need.last), default=None),
+        modules=frozenset.intersection(*(need.modules for need in models)),
+        first_open=max((need.first_open for need in needs if need.first_open), default=None),
+    )
+
+
+def _first(models: Sequence[ModelRequirement]) -> int | None:
+    """The first branch for all models; open modules may need a later one than the card."""
+    firsts = [need.requirement.first for need in models]
+    if frozenset.intersection(*(need.modules for need in models)) == {"open"}:
+        firsts += [need.requirement.first_open for need in models]
+    return max((first for first in firsts if first), default=None)
+
+
+def _conflict(models: Sequence[ModelRequirement]) -> str | None:
+    """Why no driver serves all models: disjoint branches, or disjoint kernel modules."""
+    lasts = {need.requirement.last: need.model for need in reversed(models) if need.requirement.last}
+    firsts = {need.requirement.first: need.model for need in reversed(models) if need.requirement.first}
+    last, first = min(lasts, default=None), max(firsts, default=None)
+    if last and first and first > last:
+        return f"{lasts[last]} needs R{last} or earlier, {firsts[first]} R{first} or later"
+    closed = [need.model for need in models if need.modules == {"proprietary"}]
+    opened = [need.model for need in models if need.modules == {"open"}]
+    if closed and opened:
+        return f"{', '.join(closed)}: proprietary kernel modules only; {', '.join(opened)}: open kernel modules only"
+    return None
+
+
+def _linux(models: Sequence[ModelRequirement]) -> dict[str, str | None]:
+    kernels: dict[str, list[str | None]] = {}
+    for need in models:
+        if need.requirement.module:
+            kernels.setdefault(need.requirement.module, []).append(need.requirement.kernel)
+    return {
+        module: None if None in each else max((kernel for kernel in each if kernel), key=version)
+        for module, each in kernels.items()
+    }
+
+
+def version(text: str) -> tuple[int, ...]:
+    """``6.12`` or ``580.126.20`` as numbers, for comparisons."""
+    return tuple(int(part) for part in text.split("."))
