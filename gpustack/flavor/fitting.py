@@ -6,18 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
+from gpustack.flavor.address_space import DEFAULT_BITS, GIB, Firmware, placed
 from gpustack.flavor.flavors import Sizes, readable
-from gpustack.flavor.shares import HostShare, bar_bytes
+from gpustack.flavor.shares import HostShare, bars
+from gpustack.spec.extra_specs import MAXPHYSADDR, MAXPHYSADDR_BITS
 from gpustack.spec.flavors import Flavor
 
-GIB = 1 << 30
-GUEST_BITS = 40
-"""Physical address bits of a guest by QEMU's default (``target/i386/cpu.h``)."""
-WINDOW = 1 << (GUEST_BITS - 3)
-"""The part of the address space in which the guest's firmware places 64-bit BARs: an eighth of it.
-
-Source: ``OvmfPkg/Library/PlatformInitLib/MemDetect.c``, ``PlatformDynamicMmioWindow``.
-"""
 _STRICT = ("required",)
 
 
@@ -48,8 +42,7 @@ def fitting(
     if not shares:
         return
     yield from _on_hosts(name, models, sizes, topology, policy, shares)
-    if flavor.maxphysaddr is None:
-        yield from _address_space(name, models, sizes, shares, knows_maxphysaddr)
+    yield from _address_space(name, flavor, models, sizes, shares, knows_maxphysaddr)
 
 
 def _on_hosts(
@@ -93,27 +86,78 @@ def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes
 
 
 def _address_space(
-    name: str, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool
+    name: str, flavor: Flavor, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool
 ) -> Iterator[Finding]:
-    """Yield a finding if the BARs of the GPUs and the memory exceed a guest with 40 address bits."""
-    most = 0
+    """Yield a finding if the firmware of an instance has no room for the BARs of all GPUs on some x86 host."""
+    fewest: dict[Firmware, tuple[int, HostShare]] = {}
+    total, firmwares = sum(models.values()), _firmwares(flavor)
     for share in shares:
-        bars = [
-            sum(sorted((bar_bytes(gpu) for gpu in share.gpus.get(model, ())), reverse=True)[:count])
-            for model, count in models.items()
-        ]
-        most = max(most, sum(bars))
-    if most > WINDOW or most + (sizes.ram << 20) > 1 << GUEST_BITS:
-        remedy = (
-            "set maxphysaddr: passthrough in the flavor"
-            if knows
-            else "let nova-compute run with [libvirt] cpu_mode = host-passthrough, and check what its guests see"
-        )
-        yield finding(
-            Code.FLAVOR_BARS_TOO_LARGE,
-            place=name,
-            bars=-(-most // GIB),
-            bits=GUEST_BITS,
-            ram=readable(sizes.ram),
-            advice=remedy,
-        )
+        bits = _bits(flavor, share)
+        if share.architecture not in (None, "x86_64") or bits is None:
+            continue
+        for firmware in firmwares:
+            count = _placed(firmware, models, sizes, share, bits)
+            if count < total and count < fewest.get(firmware, (total, share))[0]:
+                fewest[firmware] = count, share
+    if not fewest:
+        return
+    share = next(iter(fewest.values()))[1]
+    bits = _bits(flavor, share)
+    results = [(firmware, fewest[firmware][0] if firmware in fewest else total) for firmware in firmwares]
+    yield finding(
+        Code.FLAVOR_BARS_TOO_LARGE,
+        place=name,
+        bars=-(-sum(map(sum, _largest(models, share))) // GIB),
+        bits=bits,
+        ram=readable(sizes.ram),
+        placed=" and ".join(f"{count} of {total} with {firmware.value} firmware" for firmware, count in results),
+        advice=_advice(flavor, models, sizes, shares, knows),
+    )
+
+
+def _firmwares(flavor: Flavor) -> tuple[Firmware, ...]:
+    """Return the firmware that the flavor implies, or both: otherwise, only images name it (hw_firmware_type)."""
+    specs = flavor.extra_specs
+    uefi = flavor.windows or specs.get("os:secure_boot") == "required" or "hw:mem_encryption" in specs
+    return (Firmware.OVMF,) if uefi else (Firmware.OVMF, Firmware.SEABIOS)
+
+
+def _bits(flavor: Flavor, share: HostShare) -> int | None:
+    """Return the address width of an instance on a host; None if unknown."""
+    width = flavor.extra_specs.get(MAXPHYSADDR_BITS, "")
+    if _mode(flavor) == "emulate" and width.isdecimal():
+        return int(width)
+    return share.processor.physical_address_bits if _mode(flavor) == "passthrough" else DEFAULT_BITS
+
+
+def _mode(flavor: Flavor) -> str | None:
+    return flavor.maxphysaddr or flavor.extra_specs.get(MAXPHYSADDR)
+
+
+def _largest(models: Mapping[str, int], share: HostShare) -> list[tuple[int, ...]]:
+    """Return the BARs of the host's GPUs with the largest ones, as many as requested."""
+    return [
+        gpu
+        for model, count in models.items()
+        for gpu in sorted((bars(gpu) for gpu in share.gpus.get(model, ())), key=sum, reverse=True)[:count]
+    ]
+
+
+def _placed(firmware: Firmware, models: Mapping[str, int], sizes: Sizes, share: HostShare, bits: int) -> int:
+    gpus = _largest(models, share)
+    found = placed(firmware, gpus, ram=sizes.ram << 20, bits=bits, vendor=share.processor.vendor)
+    return found + sum(models.values()) - len(gpus)
+
+
+def _advice(flavor: Flavor, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool) -> str:
+    fewer = "request fewer GPUs for each instance"
+    if _mode(flavor) == "passthrough":
+        return fewer
+    widths = [(share, share.processor.physical_address_bits) for share in shares]
+    total = sum(models.values())
+    for firmware in _firmwares(flavor):
+        if any(bits and _placed(firmware, models, sizes, share, bits) < total for share, bits in widths):
+            return f"{fewer}: the address width of the hosts is too small as well"
+    if knows:
+        return "set maxphysaddr: passthrough in the flavor"
+    return "set [libvirt] cpu_mode = host-passthrough for nova-compute, and check the address width in an instance"

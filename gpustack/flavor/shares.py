@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.facts.gpus import Gpu
-from gpustack.facts.model import Host
+from gpustack.facts.model import Cpu, Host
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.model import Spec
 
@@ -32,6 +32,8 @@ class HostShare:
     host: str
     cpus: int | None
     memory_mib: int | None
+    processor: Cpu
+    architecture: str | None
     gpus: Mapping[str, tuple[Gpu, ...]]
     gpu_count: int
     nodes: Mapping[int, NodeShare]
@@ -74,6 +76,8 @@ def _share(spec: Spec, host: Host) -> HostShare:
         host=host.hostname,
         cpus=host.cpu.logical,
         memory_mib=host.memory_mib,
+        processor=host.cpu,
+        architecture=host.architecture,
         gpus={model: tuple(of_model) for model, of_model in by_model.items()},
         gpu_count=len(assigned_here),
         nodes=nodes,
@@ -113,7 +117,7 @@ def ram_for_each(shares: Sequence[HostShare], reserve: int) -> int | None:
     return least // 1024 * 1024 if least >= 1024 else None
 
 
-def bar_bytes(gpu: Gpu) -> int:
-    """Return the address space that a GPU's 64-bit BARs take in the guest, in bytes."""
-    sizes = [bar.size for bar in gpu.main.bars if not bar.io and bar.bits == 64 and bar.size > 0]
-    return sum(1 << (size - 1).bit_length() for size in sizes)
+def bars(gpu: Gpu) -> tuple[int, ...]:
+    """Return the sizes of the BARs that the firmware of an instance places above 4 GiB."""
+    sizes = [bar.size for bar in gpu.main.bars if bar.prefetchable and not bar.io and bar.bits == 64 and bar.size > 0]
+    return tuple(1 << (size - 1).bit_length() for size in sizes)

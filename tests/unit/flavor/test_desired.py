@@ -24,6 +24,8 @@ def host(
     cpus: int = 64,
     memory: int = 512 * 1024,
     bar: int = 256 << 20,
+    prefetchable: bool = True,
+    bits: int | None = None,
 ) -> Host:
     """A host with so many K4200s on each NUMA node."""
     pci = [
@@ -33,7 +35,7 @@ def host(
             "product": "11b4",
             "class": "030000",
             "numa_node": node,
-            "bars": [{"index": 1, "start": 0, "size": bar, "bits": 64, "prefetchable": True}],
+            "bars": [{"index": 1, "start": 0, "size": bar, "bits": 64, "prefetchable": prefetchable}],
         }
         for node, count in enumerate(nodes)
         for number in range(count)
@@ -42,7 +44,7 @@ def host(
     raw: dict[str, Any] = {
         "version": 1,
         "hostname": name,
-        "cpu": {"logical": cpus},
+        "cpu": {"logical": cpus, "physical_address_bits": bits},
         "memory_mib": memory,
         "numa_nodes": [
             {"node": n, "cpus": f"{n * per_node}-{n * per_node + per_node - 1}", "memory_mib": memory // len(nodes)}
@@ -199,12 +201,57 @@ def test_the_models_policy_counts_where_the_flavor_has_none() -> None:
 
 @pytest.mark.parametrize(
     ("bar", "count", "expected"),
-    [(64 * GIB, 2, []), (64 * GIB, 4, ["GPU415"]), (128 * GIB, 1, []), (96 * GIB, 1, []), (129 * GIB, 1, ["GPU415"])],
+    [(32 * GIB, 3, []), (64 * GIB, 2, ["GPU415"]), (64 * GIB, 1, []), (96 * GIB, 1, ["GPU415"])],
 )
 def test_large_bars_are_counted_as_they_are_placed(bar: int, count: int, expected: list[str]) -> None:
     flavor = f"model: k4200, count: {count}, {SMALL}"
     assert codes(want(f"{{f: {{{flavor}}}}}", host(bar=bar))) == expected
     assert codes(want(f"{{f: {{{flavor}, maxphysaddr: passthrough}}}}", host(bar=bar))) == []
+
+
+BOTH = "room for 0 of 2 with UEFI firmware and 2 of 2 with BIOS firmware"
+UEFI = "room for 0 of 2 with UEFI firmware"
+SET, FEWER = "set maxphysaddr: passthrough", "request fewer GPUs"
+
+
+@pytest.mark.parametrize(
+    ("more", "bits", "nova", "message", "advice"),
+    [
+        ("", None, "2025.2", BOTH, SET),
+        ("", 46, "2025.2", BOTH, SET),
+        ("", 46, "2023.2", BOTH, "cpu_mode = host-passthrough"),
+        ("", 39, "2025.2", BOTH, FEWER),
+        (", windows: true", 46, "2025.2", UEFI, SET),
+        (', extra_specs: {"os:secure_boot": "required"}', 46, "2025.2", UEFI, SET),
+        (", maxphysaddr: passthrough", 46, "2025.2", "", ""),
+        (", maxphysaddr: passthrough", 39, "2025.2", "39 address bits: " + BOTH, FEWER),
+        (', extra_specs: {"hw:maxphysaddr_mode": "passthrough"}', 46, "2025.2", "", ""),
+        (', extra_specs: {"hw:maxphysaddr_mode": "emulate", "hw:maxphysaddr_bits": "42"}', 46, "2025.2", "", ""),
+        (
+            ', extra_specs: {"hw:maxphysaddr_mode": "emulate", "hw:maxphysaddr_bits": "41"}',
+            46,
+            "2025.2",
+            "1 of 2 with UEFI",
+            SET,
+        ),
+    ],
+)
+def test_the_finding_counts_by_firmware_and_address_width(
+    more: str, bits: int | None, nova: str, message: str, advice: str
+) -> None:
+    flavor = f"{{f: {{model: k4200, count: 2, {SMALL}{more}}}}}"
+    found = [f for f in want(flavor, host(bar=128 * GIB, bits=bits), nova=nova).findings if f.code == "GPU415"]
+    assert [message in f.message and advice in (f.remedy or "") for f in found] == [True] * bool(message)
+
+
+def test_bars_that_the_firmware_places_below_4_gib_need_no_address_bits() -> None:
+    small = host(bar=128 * GIB, prefetchable=False)
+    assert codes(want(f"{{f: {{model: k4200, count: 4, {SMALL}}}}}", small)) == []
+
+
+def test_the_laws_are_those_of_x86() -> None:
+    arm = host(bar=128 * GIB).model_copy(update={"architecture": "aarch64"})
+    assert codes(want(f"{{f: {{model: k4200, count: 4, {SMALL}}}}}", arm)) == []
 
 
 @pytest.mark.parametrize(
