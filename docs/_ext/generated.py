@@ -18,6 +18,7 @@ from sphinx.application import Sphinx
 from gpustack import errors
 from gpustack.cleanup.classes import CLASSES
 from gpustack.findings import Definition, definitions
+from gpustack.guest.card import driver_text
 from gpustack.nova_conf import reference as nova_reference
 from gpustack.pci import catalogue
 from gpustack.spec import reference
@@ -82,14 +83,15 @@ def cards_page() -> str:
                 "",
                 f"## {catalogue.vendor_name(vendor)}",
                 "",
-                "| ids | card | family | memory | functions | quirks |",
+                "| ids | card | family | memory | functions | guest driver | quirks |",
             ]
-            lines += ["|---|---|---|---|---|---|"]
+            lines += ["|---|---|---|---|---|---|---|"]
         memory = " or ".join(f"{size} GiB" for size in card.memory_gib)
         quirks = ", ".join(f"[{key}](#{key})" for key in card.quirks)
         functions = ", ".join(card.functions)
         ids = f"`{card.vendor}:{card.product}`"
-        lines.append(f"| {ids} | {card.name} | {card.family} | {memory} | {functions} | {quirks} |")
+        needs = f"{driver_text(card)} | {quirks}"
+        lines.append(f"| {ids} | {card.name} | {card.family} | {memory} | {functions} | {needs} |")
     lines += ["", "## Quirks", ""]
     for key, quirk in catalogue.quirks().items():
         lines += [f"({key})=", f"### {quirk.title}", "", quirk.explanation.strip(), ""]

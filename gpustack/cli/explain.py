@@ -113,6 +113,7 @@ def _class(cleanup_class: CleanupClass) -> Iterator[str]:
 
 
 def _cards(cards: tuple[Card, ...]) -> Iterator[str]:
+    from gpustack.guest.card import fields
     from gpustack.pci.catalogue import quirks_of
 
     for card in cards[:_LISTED]:
@@ -127,6 +128,8 @@ def _cards(cards: tuple[Card, ...]) -> Iterator[str]:
             yield _field("GPUs", f"{card.gpus} on one board, each a PCI function of its own")
         yield _field("Functions", ", ".join(card.functions))
         yield _field("Type in Nova", card.dev_type or "as the host shows it: type-PF with SR-IOV, otherwise type-PCI")
+        for name, text in fields(card):
+            yield _field(name, text)
         yield _field("Source", card.source)
         for quirk in quirks_of(card):
             yield from ("", quirk.title, "", paragraph(quirk.explanation), "")

@@ -10,7 +10,7 @@ from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.pci.requirement import Requirement, label, requirement_of
 from gpustack.spec.attributes import card_of
-from gpustack.spec.requests import by_model
+from gpustack.spec.requests import models_of
 
 if TYPE_CHECKING:
     from gpustack.pci.catalogue import Card
@@ -51,7 +51,7 @@ class ModelRequirement:
             missing = {"first driver branch": needs.first, "kernel modules": needs.modules}
         else:
             missing = {"driver in Linux": needs.module}
-            if needs.module in ("i915", "xe"):
+            if needs.module in ("i915", "xe") and not needs.force_probe:
                 missing["first release of Linux"] = needs.kernel
         return tuple(name for name, value in missing.items() if value is None)
 
@@ -117,9 +117,7 @@ class GuestRequirement:
 
 def requirement_of_flavor(spec: Spec, name: str, flavor: Flavor) -> GuestRequirement:
     """What the guests of an entry of the spec's flavors require."""
-    aliases = {spec.alias_of(model) for _, models in by_model(flavor) for model in models}
-    names = [model for model in spec.models if not aliases.isdisjoint(spec.aliases_of(model))]
-    return combined(name, [requirement_of_model(spec, model) for model in names])
+    return combined(name, [requirement_of_model(spec, model) for model in models_of(spec, flavor)])
 
 
 def requirement_of_model(spec: Spec, name: str) -> ModelRequirement:

@@ -23,6 +23,12 @@ def requests(spec: Spec) -> Iterator[dict[str, int]]:
         yield from (by_alias(spec, models) for _, models in by_model(flavor))
 
 
+def models_of(spec: Spec, flavor: Flavor) -> tuple[str, ...]:
+    """The models whose GPUs an instance of a flavor can get: those that have one of the requested aliases."""
+    aliases = {spec.alias_of(model) for _, models in by_model(flavor) for model in models}
+    return tuple(name for name in spec.models if not aliases.isdisjoint(spec.aliases_of(name)))
+
+
 def by_model(flavor: Flavor) -> Iterator[tuple[int, Mapping[str, int]]]:
     """The flavors of an entry of the spec: the number of GPUs, in total and by model (or alias of a selection)."""
     if flavor.gpus is not None:
