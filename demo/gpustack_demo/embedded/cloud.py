@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.environment import Report
+from gpustack_demo.embedded.glance import start_glance
 from gpustack_demo.embedded.hosts import Config
 from gpustack_demo.embedded.identity import AUTH, clouds_with_keystone, inside_command, start_keystone, write_clouds
 from gpustack_demo.embedded.process import ServiceProcess, free_port
@@ -60,16 +61,24 @@ class EmbeddedCloud(RunningCloud):
     """Keystone, Placement and the Nova API of one release, as a context manager.
 
     :param config: additional nova.conf for the API: texts, files, drop-in directories.
+    :param images: whether it has Glance too.
     """
 
     password: str
     ports: Mapping[str, int]
 
     def __init__(
-        self, release: str, *, config: Config = (), directory: Path | None = None, report: Report = lambda text: None
+        self,
+        release: str,
+        *,
+        config: Config = (),
+        images: bool = False,
+        directory: Path | None = None,
+        report: Report = lambda text: None,
     ) -> None:
         super().__init__(release, directory=directory, report=report)
         self._config = config
+        self._images = images
 
     @property
     def nova_conf(self) -> Path:
@@ -78,8 +87,8 @@ class EmbeddedCloud(RunningCloud):
 
     def _start(self) -> None:
         self.password = secrets.token_urlsafe(16)
-        self.ports = {kind: free_port() for kind in ("identity", "compute", "placement")}
-        paths = {"identity": "/v3", "compute": "/v2.1", "placement": ""}
+        paths = {"identity": "/v3", "compute": "/v2.1", "placement": "", **({"image": ""} if self._images else {})}
+        self.ports = {kind: free_port() for kind in paths}
         catalog = {kind: f"http://127.0.0.1:{port}{paths[kind]}" for kind, port in self.ports.items()}
         identity = self.ports["identity"]
         services = {
@@ -89,6 +98,16 @@ class EmbeddedCloud(RunningCloud):
         }
         self._exit.callback(services["identity"].stop)
         services["placement"] = self._start_placement()
+        if self._images:
+            services["image"] = start_glance(
+                self.environment,
+                self.directory / "glance",
+                port=self.ports["image"],
+                identity=identity,
+                password=self.password,
+                report=self._report,
+            )
+            self._exit.callback(services["image"].stop)
         services["compute"] = self._start_nova()
         for kind, service in services.items():
             service.wait_for_port(self.ports[kind], seconds=_START_SECONDS)

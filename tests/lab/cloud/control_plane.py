@@ -16,12 +16,14 @@ from pathlib import Path
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.database import DatabaseServer
 from gpustack_demo.embedded.environment import Report
+from gpustack_demo.embedded.glance import SETTINGS as GLANCE
+from gpustack_demo.embedded.glance import ensure_glance
 from gpustack_demo.embedded.identity import clouds_with_keystone, inside_command, start_keystone, write_clouds
 from gpustack_demo.embedded.process import ServiceProcess, free_port, tail
 from gpustack_demo.embedded.run import RunningCloud
 
 from ..errors import LabError
-from . import packages, settings
+from . import settings
 from .rabbitmq import RabbitMQ
 
 RELEASE = "2025.2"
@@ -63,7 +65,7 @@ class ControlPlane(RunningCloud):
         data = self._kept / _DATA if self._kept else None
         self._server = self._exit.enter_context(DatabaseServer("mariadb", data=data))
         self._database = self._server.url
-        self._glance_packages = packages.glance(self.environment, self._report)
+        self._glance_packages = ensure_glance(self.environment, report=self._report)
         self.rabbitmq = self._exit.enter_context(
             RabbitMQ(self.directory / "rabbitmq", port=self.ports[_MESSAGES], password=self.password)
         )
@@ -185,7 +187,7 @@ class ControlPlane(RunningCloud):
         if self._kept:
             shutil.copytree(self._kept / _IMAGES, directory / _IMAGES, dirs_exist_ok=True)
         paste = self._glance_packages / "etc" / "glance" / "glance-api-paste.ini"
-        text = settings.GLANCE.format(directory=directory, database=self._database, paste=paste)
+        text = GLANCE.format(directory=directory, database=f"{self._database}glance", paste=paste)
         config = directory / "glance-api.conf"
         write_atomic(config, text + self._auth("keystone_authtoken"), mode=0o600)
         path = {"PYTHONPATH": str(self._glance_packages)}

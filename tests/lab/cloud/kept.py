@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.errors import GpustackError
+from gpustack_demo.embedded.glance import pins
 from gpustack_demo.embedded.process import free_port
 
 from .. import playbooks, recipe, states
@@ -85,7 +86,7 @@ def _state(lab: Lab, prepared: Path) -> Path:
     here = Path(__file__)
     modules = ("compute", "control_plane", "images", "kernel", "kept", "rabbitmq", "settings")
     files = [here.with_name(f"{name}.py") for name in modules]
-    files += [here.with_name("glance.txt"), here.with_name("inside"), Path(playbooks.__file__), *states.PRODUCT]
+    files += [pins("2025.2"), here.with_name("inside"), Path(playbooks.__file__), *states.PRODUCT]
     return states.derived_directory(lab.image, prepared, "cloud", files)
 
 

@@ -16,24 +16,6 @@ connection = {database}placement
 sync_on_startup = true
 """
 
-GLANCE = """
-[DEFAULT]
-enabled_backends = store:file
-[database]
-connection = {database}glance
-[glance_store]
-default_backend = store
-[os_glance_staging_store]
-filesystem_store_datadir = {directory}/staging
-[os_glance_tasks_store]
-filesystem_store_datadir = {directory}/tasks
-[paste_deploy]
-flavor = keystone
-config_file = {paste}
-[store]
-filesystem_store_datadir = {directory}/images
-"""
-
 # A host in emulation may be silent for a minute, and its calls may take longer.
 _MESSAGES = """
 rpc_response_timeout = 300

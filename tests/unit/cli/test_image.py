@@ -1,4 +1,4 @@
-"""``gpustack image``: output and exit codes. The cloud is a stand-in; tests/nova/image has a real Glance."""
+"""``gpustack image``: output and exit codes. The cloud is a stand-in; tests/nova/embedded has a real Glance."""
 
 from __future__ import annotations
 

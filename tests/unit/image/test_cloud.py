@@ -1,4 +1,4 @@
-"""Requests to Glance and its answers. The cloud is a stand-in; tests/nova/image has a real one."""
+"""Requests to Glance and its answers. The cloud is a stand-in; tests/nova/embedded has a real one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+"""Images of a real Glance: what its list has, and what checks and changes make of it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.cli.app import main
+from gpustack.image.cloud import ImageCloud
+from gpustack_demo.embedded.cloud import EmbeddedCloud
+
+SPEC = """
+version: 1
+models:
+  p100: {match: {vendor: "10de", product: "15f8"}}
+  gtx: {match: {vendor: "10de", product: "1b80"}}
+hosts: {gpu1: [p100, gtx]}
+nova: {release: "2025.2"}
+flavors:
+  compute: {model: p100, vcpus: 4, ram: 8GiB, disk: 4, images: ["linux*"]}
+  games: {model: gtx, vcpus: 4, ram: 8GiB, disk: 40, windows: true, images: [games]}
+"""
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def cloud(release_name: str, report: Callable[[str], None]) -> Iterator[EmbeddedCloud]:
+    with EmbeddedCloud(release_name, images=True, report=report) as running:
+        yield running
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> str:
+    path = tmp_path / "gpustack.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def gpustack(
+    cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run a command against the cloud: exit code, output, errors."""
+    for key, value in cloud.variables().items():
+        monkeypatch.setenv(key, value)
+
+    def run(*argv: object) -> tuple[int, str, str]:
+        code = main([str(word) for word in argv])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def upload(cloud: EmbeddedCloud, name: str, **fields: Any) -> str:
+    """The id of a small raw image."""
+    with cloud.connection() as connection:
+        options = {"disk_format": "raw", "container_format": "bare", "visibility": "public", **fields}
+        return str(connection.image.create_image(name=name, data=io.BytesIO(b"\0" * 512), wait=True, **options).id)
+
+
+def test_properties_and_sizes_of_images_are_checked(
+    cloud: EmbeddedCloud, spec: str, gpustack: Callable[..., tuple[int, str, str]]
+) -> None:
+    small = upload(cloud, "linux", hw_machine_type="pc", min_disk=5, os_secure_boot="required")
+    games = upload(cloud, "games", hw_machine_type="q35", hw_firmware_type="uefi", os_type="Windows")
+    code, out, err = gpustack("image", "check", spec, "-f", "json", "--exit-code")
+    rows = {row["id"]: [entry["code"] for entry in row["findings"]] for row in json.loads(out)}
+    assert code == 3, err
+    assert rows == {small: ["GPU818", "GPU819", "GPU825", "GPU824", "GPU822"], games: ["GPU820", "GPU821"]}
+    assert "GPU822 linux: needs 5 GiB of root disk; compute: 4 GiB" in err
+
+
+def test_all_pages_of_a_long_list_are_read(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = {upload(cloud, f"page-{number}", visibility="private") for number in range(5)}
+    monkeypatch.setattr("gpustack.image.cloud._PAGE", "2")
+    with cloud.connection() as connection:
+        images = ImageCloud(connection).images()
+    assert ids <= {image.id for image in images}
+    assert len({image.id for image in images}) == len(images)
