@@ -63,7 +63,7 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
     findings: list[Finding] = []
     for entry in entries(spec):
         problems = list(_release_problems(entry, release))
-        sizes, missing = _sizes(entry, shares)
+        sizes, missing = sizes_of(entry, shares)
         nodes, unknown = _nodes(entry, shares)
         problems += [*missing, *unknown]
         findings += problems
@@ -90,7 +90,7 @@ def entries(spec: Spec) -> Iterator[Entry]:
             yield Entry(flavor=flavor, name=named(template, count), count=count, models=models)
 
 
-def _sizes(entry: Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:
+def sizes_of(entry: Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:
     """Return the sizes; None and a finding if ``auto`` has no facts to use."""
     flavor, per_gpu = entry.flavor, entry.flavor.per_gpu
     usable = [share for share in shares if any(model in share.gpus for model in entry.models)]

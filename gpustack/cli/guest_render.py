@@ -1,0 +1,105 @@
+"""``gpustack guest render``: the GPUs of flavors in the forms that Kubernetes tools read."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.cli.common import Command, add_format, positive
+from gpustack.errors import PlanError, UsageError
+from gpustack.operations import counted
+
+if TYPE_CHECKING:
+    from gpustack.guest.kubernetes.documents import Rendering
+    from gpustack.spec.model import Spec
+
+FORMS = ("capo", "capi-helm", "nodefeaturerule", "kubeadm")
+
+
+class GuestRenderCommand(Command):
+    """Render the nodes of a Kubernetes cluster for the flavors of a spec: GPUs, labels, taints, drivers.
+
+    Prints YAML and deploys nothing. Flavors that can't be rendered are left out and reported. With --as capo, the
+    output is a template of `clusterctl generate yaml`.
+    """
+
+    epilog = """\
+gpustack guest render gpustack.yaml --as capo --flavor g1.k4200.1 | clusterctl generate yaml | kubectl apply -f -;
+gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
+
+    _rendering: Rendering
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        parser.add_argument(
+            "--as",
+            dest="form",
+            choices=FORMS,
+            required=True,
+            help="capo: node groups with the annotations of the autoscaler; capi-helm: values of the chart"
+            " openstack-cluster; nodefeaturerule: labels by PCI id; kubeadm: scheduler, labels and taints",
+        )
+        parser.add_argument(
+            "--flavor",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="only this flavor, by its name in the spec or in the cloud; can be repeated (default: all)",
+        )
+        parser.add_argument(
+            "--snapshot", type=Path, metavar="FILE", help="read the facts of hosts from FILE, for sizes `auto`"
+        )
+        parser.add_argument(
+            "--max-nodes",
+            type=positive,
+            default=1,
+            metavar="N",
+            help="the largest number of nodes of a group (default: %(default)s)",
+        )
+        add_format(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Print the documents."""
+        from gpustack.facts.store import load_snapshot
+        from gpustack.guest.kubernetes.render import render
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec)
+        flavors = _chosen(spec, parsed_args.flavor, parsed_args.spec)
+        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        self._rendering = render(spec, parsed_args.form, flavors=flavors, hosts=hosts, max_nodes=parsed_args.max_nodes)
+        if parsed_args.format == "text":
+            print(self._rendering.text, end="", file=self.app.stdout)
+        else:
+            self.show_data(self._rendering.to_dict(), parsed_args.format)
+        return 0
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings; an error among them means that a flavor was left out."""
+        from gpustack.findings import errors
+
+        self.report_findings(self._rendering.findings)
+        if omitted := {entry.place for entry in errors(self._rendering.findings)}:
+            raise PlanError(f"{counted(len(omitted), 'flavor')} left out", remedy="see the findings above")
+        return 0
+
+
+def _chosen(spec: Spec, names: list[str], path: Path) -> list[str]:
+    """The names in the cloud of the requested flavors; all without a request.
+
+    :raises UsageError: when there is no flavor, or none of a name.
+    """
+    from gpustack.spec.flavors import named
+    from gpustack.spec.requests import by_model
+
+    made = {entry: [named(entry, count) for count, _ in by_model(flavor)] for entry, flavor in spec.flavors.items()}
+    known = {name: [name] for each in made.values() for name in each} | made
+    if not known:
+        raise UsageError("has no flavors", where=str(path), remedy="add a section flavors to the spec")
+    for name in names:
+        if name not in known:
+            raise UsageError(f"has no flavor {name}", where=str(path), remedy=f"flavors: {', '.join(known)}")
+    return [flavor for name in names or made for flavor in known[name]]

@@ -1,0 +1,59 @@
+"""The label with the model, set by Node Feature Discovery (NFD) from the PCI ids of a node.
+
+It needs no driver in the node and no option of its kubelet, so it works in clusters that others create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpustack.guest.kubernetes.documents import Document
+from gpustack.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype
+from gpustack.spec.model import Model, Spec
+
+
+def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:
+    """One object with a rule for each kind of node. If several rules match, the label of the last one remains."""
+    kinds = dict.fromkeys(kind for group in groups for kind in _kinds(group))
+    rules = [
+        _rule(spec, kind)
+        for kind in sorted(kinds, key=lambda kind: (len(kind), sum(len(_ids(spec.models[model])) for model in kind)))
+    ]
+    if rules:
+        yield Document(
+            notes=(f"Sets the label {GPUTYPE} by PCI ids.",),
+            content={
+                "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+                "kind": "NodeFeatureRule",
+                "metadata": {"name": "gpustack-gputype"},
+                "spec": {"rules": rules},
+            },
+        )
+
+
+def _kinds(group: NodeGroup) -> Iterator[tuple[str, ...]]:
+    """The sets of models that a node can have."""
+    if group.selection:
+        yield from ((model,) for model in group.models)
+    else:
+        yield group.models
+
+
+def _rule(spec: Spec, models: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "name": f"gputype {'.'.join(models)}",
+        "labels": {GPUTYPE: gputype(models)},
+        "matchFeatures": [{"feature": "pci.device", "matchExpressions": _ids(spec.models[model])} for model in models],
+    }
+
+
+def _ids(model: Model) -> dict[str, Any]:
+    match = model.match
+    ids = {
+        "vendor": match.vendor,
+        "device": match.product,
+        "subsystem_vendor": match.subsystem_vendor,
+        "subsystem_device": match.subsystem_product,
+    }
+    return {name: {"op": "In", "value": [value]} for name, value in ids.items() if value}
