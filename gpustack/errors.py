@@ -117,6 +117,12 @@ class PartialError(GpustackError):
     exit_code = 23
 
 
+class QuotaError(GpustackError):
+    """A limit could not be created, changed or deleted; those before were."""
+
+    exit_code = 24
+
+
 class DatabaseError(GpustackError):
     """A Nova database could not be read or written, or has an unknown schema; the other cells were checked."""
 

@@ -111,6 +111,7 @@ JOBS = {
     "Configure Nova": ("nova",),
     "Create flavors": ("flavor",),
     "Prepare guests": ("guest", "image"),
+    "Limit GPUs": ("quota",),
     "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),

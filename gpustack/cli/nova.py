@@ -330,6 +330,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             hosts=hosts,
             expected=_aliases(spec) if spec else (),
             advised=_advised(spec, release, hosts) if spec else (),
+            limited=spec is not None and spec.quotas is not None,
         )
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [

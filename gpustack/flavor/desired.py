@@ -14,6 +14,7 @@ from gpustack.flavor.flavors import Sizes, WantedFlavor
 from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
+from gpustack.spec import markers
 from gpustack.spec.extra_specs import (
     AFFINITY,
     ALIAS,
@@ -145,8 +146,9 @@ def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None
     :param nodes: the number of NUMA nodes of the instance; None if it is not set or not known.
     """
     flavor = entry.flavor
+    gpus = by_alias(spec, entry.models)
     return extra_specs(
-        by_alias(spec, entry.models),
+        gpus,
         release=release,
         policy=flavor.numa.policy,
         nodes=nodes,
@@ -154,7 +156,7 @@ def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None
         mem_page_size=flavor.mem_page_size,
         maxphysaddr=flavor.maxphysaddr,
         hide_hypervisor=flavor.hide_hypervisor,
-        others=flavor.extra_specs,
+        others={**flavor.extra_specs, **markers.extra_specs(spec, gpus)},
     )
 
 

@@ -9,8 +9,9 @@ with the GPU but never listed: Nova passes through the main function alone.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gpustack.codes import Code
 from gpustack.facts.model import Host
@@ -21,6 +22,7 @@ from gpustack.nova_conf.preflight import doubts
 from gpustack.nova_conf.selection import moves
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
+from gpustack.spec import markers
 from gpustack.spec.assignment import Assigned, Service, assigned_gpus, service_of
 from gpustack.spec.attributes import required
 from gpustack.spec.model import Model, Placement, Spec
@@ -97,6 +99,7 @@ class DesiredConfig:
     :ivar filters: the filters that the scheduler must enable.
     :ivar computes: the ``device_spec`` entries of each compute host with facts, by its name.
     :ivar advised: options that keep requests for several GPUs possible.
+    :ivar markers: the units of each marker class (quotas) on each compute host with facts, by its name.
     :ivar without_ids: whether an alias carries not both ids. Nova 2025.2 refuses such an alias unless
         ``pci_in_placement`` is on, in nova-compute too.
     """
@@ -107,6 +110,7 @@ class DesiredConfig:
     filters: tuple[str, ...] = (PCI_FILTER,)
     computes: Mapping[str, tuple[DeviceEntry, ...]]
     advised: tuple[Advised, ...] = ()
+    markers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     findings: tuple[Finding, ...]
 
     @property
@@ -141,8 +145,14 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
         filters=required_filters(spec),
         computes=computes,
         advised=tuple(advised(counts, release, mode)),
+        markers={name: markers_of(spec, service.offered) for name, service in of_host.items()},
         findings=tuple(findings),
     )
+
+
+def markers_of(spec: Spec, targets: Sequence[Assigned]) -> dict[str, int]:
+    """The units of each marker class on a host: one for each GPU that it offers."""
+    return markers.units(spec, Counter(spec.alias_of(target.model) for target in targets))
 
 
 def required_filters(spec: Spec) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from gpustack.errors import NovaConfigError, SnapshotError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, errors, finding
+from gpustack.nova_conf import providers
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DIRECTORY
 from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, required_filters, wanted
@@ -30,6 +31,7 @@ from gpustack.nova_options.markers import BEGIN, END
 from gpustack.nova_options.releases import Release
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
+from gpustack.spec.markers import markers
 from gpustack.spec.model import Spec
 from gpustack.task_results import TaskResult, reported
 
@@ -131,6 +133,8 @@ def for_host(
     groups = [(service,) for service in services] if kolla else [tuple(services)]
     files = [_file_of(config, group, answer, hosts, hostname, kolla=kolla) for group in groups]
     findings = list(dict.fromkeys(finding for file in files for finding in file.findings))
+    if markers(spec) and "compute" in services:
+        findings.append(providers.not_written(hostname, "kolla" if kolla else ""))
     changed = {service for file in files for service in file.affected} | set(answer.pending)
     chosen = {"always": list(services), "never": []}.get(restart, [s for s in services if s in changed])
     return {

@@ -10,6 +10,7 @@ from typing import Literal
 from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
+from gpustack.nova_conf import providers
 from gpustack.nova_conf.conflicts import in_the_way
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployed_filters import filter_findings, filters
@@ -90,6 +91,8 @@ def render(
         files = tuple(drop_in.files(job, names, together=together, everywhere=only is None))
     else:
         files = tuple(_tool_files(job, deployment, names))
+    if deployment != "drop-in" and any(wanted.markers.values()):
+        findings.append(providers.not_written(deployment, deployment))
     if deployment == "openstack-ansible":
         findings += openstack_ansible.findings(job, names)
     return Rendering(files=files, findings=tuple(dict.fromkeys(findings)))
@@ -174,7 +177,11 @@ def places(deployment: Deployment, directory: str | None = None) -> tuple[str, .
     """The :meth:`pathlib.Path.glob` patterns of the files that a rendering writes below an output directory."""
     below = (directory or DIRECTORIES[deployment]).strip("/")
     patterns: dict[str, tuple[str, ...]] = {
-        "drop-in": (f"*/{below}/{DROP_IN}", f"*{drop_in.PLACEMENT_DIRECTORY}/{DROP_IN}"),
+        "drop-in": (
+            f"*/{below}/{DROP_IN}",
+            f"*{drop_in.PLACEMENT_DIRECTORY}/{DROP_IN}",
+            f"*{providers.PATH}",
+        ),
         "openstack-ansible": (f"{below}/**/{openstack_ansible.FILE}",),
         "rhoso": (f"{below}/*plane.yaml",),
         "openstack-helm": (f"{below}/{openstack_helm.FILE}", f"{below}/{openstack_helm.PLACEMENT_FILE}"),

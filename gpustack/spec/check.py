@@ -18,6 +18,7 @@ from gpustack.pci.address import Address
 from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.card_model import disjoint, within
 from gpustack.spec.check_flavors import check_flavors
+from gpustack.spec.check_quotas import check_quotas
 from gpustack.spec.document import Document
 from gpustack.spec.model import Match, OutOfService
 from gpustack.spec.patterns import HostPattern
@@ -38,6 +39,9 @@ def check(document: Document) -> Iterator[Problem]:
         yield from _doubtful(document, ("models", name, "match"), match)
     yield from check_flavors(document, models, flavors)
     yield from _out_of_service(document, hosts)
+    yield from check_quotas(
+        document, models, flavors, _mapping(document.data, "quotas"), _mapping(document.data, "nova")
+    )
 
 
 def _mapping(data: object, key: str) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from gpustack.spec.extra_specs import (
     PAGE_SIZE,
 )
 from gpustack.spec.flavors import named
+from gpustack.spec.markers import MARKERS, RESOURCES
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 
 SIZES = ("vcpus", "ram", "disk")
@@ -104,6 +105,9 @@ def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> I
         key_path = (*path, "extra_specs", key)
         if key == ALIAS:
             message = f"gpustack derives {key} from the flavor's model and count"
+            yield document.problem(key_path, message, at_key=True)
+        elif key.startswith(f"{RESOURCES}{MARKERS}"):
+            message = f"gpustack derives {key} from the flavor's GPUs and quotas"
             yield document.problem(key_path, message, at_key=True)
         elif key.startswith(NAMESPACE):
             message = f"names that begin with {NAMESPACE} are reserved for gpustack"

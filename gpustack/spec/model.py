@@ -26,6 +26,7 @@ from gpustack.spec import attributes
 from gpustack.spec.fields import Name, NumaPolicy, SpecSection, described
 from gpustack.spec.flavors import THRESHOLDS, Attributes, Flavor, FlavorName, Gib, Trait
 from gpustack.spec.patterns import MAX_LENGTH, HostPattern
+from gpustack.spec.quotas import Quotas
 from gpustack.spec.reclaim import Reclaim
 
 HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
@@ -259,6 +260,8 @@ class Spec(SpecSection):
     """The Nova deployment of the hosts; needed for its configuration and for flavors."""
     flavors: Mapping[FlavorName, Flavor] = {}
     """GPU flavors, by name; `{count}` in a name is replaced by the number of GPUs."""
+    quotas: Quotas | None = None
+    """How many GPUs of each model a project may have."""
     reclaim: Reclaim | None = None
     """When GPUs of idle instances are freed (`gpustack reclaim`)."""
 

@@ -44,6 +44,21 @@ project_domain_name = Default
 region_name = RegionOne
 """
 """The credentials of a service, also for ``[keystone_authtoken]``."""
+COMPUTE_ENDPOINT = "70000000000000000000000000000001"
+"""The id of the public endpoint of Nova, which ``[oslo_limit]`` names."""
+LIMITS = """
+[quota]
+driver = nova.quota.UnifiedLimitsDriver
+[oslo_limit]
+auth_type = password
+auth_url = http://127.0.0.1:{port}/v3
+username = admin
+password = {password}
+user_domain_name = Default
+system_scope = all
+endpoint_id = {endpoint}
+"""
+"""The configuration of Nova for limits in Keystone."""
 
 
 def inside_command(environment: Environment, service: str, description: Path) -> list[str]:
@@ -82,6 +97,7 @@ def start_keystone(
         "port": port,
         "password": password,
         "catalog": dict(catalog),
+        "endpoints": {"compute": COMPUTE_ENDPOINT},
         "empty": bool(database),
     }
     write_atomic(description, json.dumps(content), mode=0o600)

@@ -23,6 +23,8 @@ from gpustack_demo.embedded.environment import Report
 from gpustack_demo.embedded.hosts import Config, EmbeddedDevice, EmbeddedHost, devices_of_snapshot, gpus
 from gpustack_demo.embedded.identity import (
     AUTH,
+    COMPUTE_ENDPOINT,
+    LIMITS,
     clouds_with_keystone,
     clouds_without_keystone,
     inside_command,
@@ -68,6 +70,7 @@ class EmbeddedNova(RunningCloud):
     :param cells: the names of the cells, in addition to ``cell0``.
     :param policy: rules of the API's policy that differ from Nova's defaults, by name.
     :param keystone: whether a real Keystone runs and checks tokens; otherwise the token is the one in clouds.yaml.
+    :param limits: whether Nova reads limits from that Keystone (unified limits).
     :param debug: whether to log at level DEBUG.
     :param python_path: directories of modules that Nova's configuration names.
     """
@@ -87,6 +90,7 @@ class EmbeddedNova(RunningCloud):
         cells: Sequence[str] = ("cell1",),
         policy: Mapping[str, str] = MappingProxyType({}),
         keystone: bool = False,
+        limits: bool = False,
         debug: bool = False,
         python_path: Sequence[Path] = (),
         directory: Path | None = None,
@@ -100,6 +104,7 @@ class EmbeddedNova(RunningCloud):
         self._cells = tuple(cells)
         self._policy = dict(policy)
         self._keystone = keystone
+        self._limits = limits
         self._debug = debug
         self._python_path = tuple(python_path)
 
@@ -188,6 +193,8 @@ class EmbeddedNova(RunningCloud):
         )
         if self._keystone:
             base += AUTH.format(group="keystone_authtoken", port=ports["identity"], password=password)
+        if self._limits:
+            base += LIMITS.format(port=ports["identity"], password=password, endpoint=COMPUTE_ENDPOINT)
         write_atomic(self.nova_conf, base, mode=0o600)
         names = ("api", "cell0", *self._cells)
         if self._server is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpustack.nova_conf import providers
 from gpustack.nova_conf.rendered import Job, RenderedFile, template
 from gpustack.nova_conf.sections import CONTROL as CONTROL_SERVICES
 from gpustack.nova_conf.sections import ConfigSection
@@ -24,6 +25,7 @@ def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -
     if together:
         for name in names:
             yield _file(job, name, job.services, name)
+            yield from _of_markers(job, name)
             yield from _of_placement(job, name)
         return
     yield from _of_placement(job, CONTROL)
@@ -34,6 +36,7 @@ def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -
             yield _file(job, "compute", ("compute",), None)
         for name in names:
             yield _file(job, name, ("compute",), name)
+            yield from _of_markers(job, name)
 
 
 def _file(job: Job, target: str, services: tuple[str, ...], host: str | None) -> RenderedFile:
@@ -45,6 +48,12 @@ def _of_placement(job: Job, target: str) -> Iterator[RenderedFile]:
     if rendered := job.of_placement():
         text = _text(job, "placement.conf", rendered)
         yield RenderedFile(target=target, path=f"{PLACEMENT_DIRECTORY}/{DROP_IN}", text=text, services=(PLACEMENT,))
+
+
+def _of_markers(job: Job, host: str) -> Iterator[RenderedFile]:
+    text = providers.text(job.wanted.markers.get(host, {})) if "compute" in job.services else None
+    if text is not None:
+        yield RenderedFile(target=host, path=providers.PATH, text=text, services=("compute",))
 
 
 def _text(job: Job, file: str, rendered: Sequence[ConfigSection]) -> str:

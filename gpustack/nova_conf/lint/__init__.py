@@ -12,14 +12,14 @@ from gpustack.codes import Code
 from gpustack.errors import NovaConfigError, TemplateError
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding, worst
-from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, packing, placement
+from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, packing, placement, quota
 from gpustack.nova_conf.lint.registry import CHECKS
 from gpustack.nova_conf.lint.subject import LintSubject
 from gpustack.nova_conf.packing import Advised
 from gpustack.nova_conf.sources import Source, read_sources
 from gpustack.nova_options.releases import Release
 
-FAMILIES = (options, aliases, devices, agreement, filters, packing, placement)
+FAMILIES = (options, aliases, devices, agreement, filters, packing, placement, quota)
 """The modules with checks, in the order of the report."""
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 _RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
@@ -72,6 +72,7 @@ def lint(
     hosts: Sequence[Host] = (),
     expected: Collection[str] = (),
     advised: Sequence[Advised] = (),
+    limited: bool = False,
 ) -> Report:
     """Check configurations.
 
@@ -79,6 +80,7 @@ def lint(
     :param hosts: the facts of compute hosts, for checks of device_specs.
     :param expected: the aliases of the spec.
     :param advised: the options that the counts of its flavors require.
+    :param limited: whether the spec has quotas.
     :raises UsageError: when an argument is not a configuration.
     """
     sources: list[Source] = []
@@ -102,7 +104,11 @@ def lint(
     return Report(
         results=(
             files,
-            *(judged(sources, release=release, hosts=hosts, expected=expected, advised=advised) if sources else ()),
+            *(
+                judged(sources, release=release, hosts=hosts, expected=expected, advised=advised, limited=limited)
+                if sources
+                else ()
+            ),
         )
     )
 
@@ -114,6 +120,7 @@ def judged(
     hosts: Sequence[Host] = (),
     expected: Collection[str] = (),
     advised: Sequence[Advised] = (),
+    limited: bool = False,
 ) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
     subject = LintSubject(
@@ -122,6 +129,7 @@ def judged(
         hosts=tuple(hosts),
         expected=frozenset(expected),
         advised=tuple(advised),
+        limited=limited,
     )
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]

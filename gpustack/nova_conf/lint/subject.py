@@ -73,6 +73,8 @@ class LintSubject:
     """The aliases of the spec."""
     advised: tuple[Advised, ...] = ()
     """The options that the counts of the spec's flavors require."""
+    limited: bool = False
+    """Whether the spec has quotas."""
 
     @cached_property
     def device_option(self) -> Option:

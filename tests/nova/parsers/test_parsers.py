@@ -167,7 +167,7 @@ def test_every_release_agrees_with_the_table(judge, tmp_path):
     for key, option in (("report", "pci/report_in_placement"), ("schedule", "filter_scheduler/pci_in_placement")):
         assert (answer[key] is not None) is releases.option(option).known_to(release)
     entry = '{"name": "x", "vendor_id": "10de", "product_id": "11b4"}'
-    value = {"bool": "true", "list": "X", "multi": entry, "number": "10"}
+    value = {"bool": "true", "list": "X", "multi": entry, "number": "10", "text": "X"}
     for option in releases.options(release):
         if option.services == ("placement",):  # placement.conf: see tests/nova/render/test_starts.py
             continue

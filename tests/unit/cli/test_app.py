@@ -92,7 +92,7 @@ def test_nothing_prints_the_help_and_is_a_usage_error(gpustack):
     ("argv", "message"),
     [
         (["scann"], "'scann' is not a gpustack command\n  → did you mean 'gpustack scan'?"),
-        (["hots", "plan"], "did you mean 'gpustack host plan'?"),
+        (["hots", "plan"], "did you mean 'gpustack host plan'"),
         (["xyzzy"], "gpustack --help lists the commands"),
         (["--colour"], "--colour is not an option of gpustack"),
         (["sc\x1b[2Jan"], "'sc\\x1b[2Jan' is not a gpustack command"),

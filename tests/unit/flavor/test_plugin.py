@@ -30,8 +30,8 @@ def test_both_programs_have_the_same_commands() -> None:
     def commands(group: str) -> dict[str, str]:
         return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=group)}
 
-    groups = ("flavor_", "image_", "reclaim_")
+    groups = ("flavor_", "image_", "quota_", "reclaim_")
     expected = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith(groups)}
     expected |= {name: commands("gpustack.cli")[name] for name in ("gpu_list", "gpu_show")}
     assert commands("openstack.gpu.v1") == expected
-    assert len(expected) == 14
+    assert len(expected) == 17

@@ -63,13 +63,15 @@ class NovaDescription(TypedDict):
 class KeystoneDescription(TypedDict):
     """Keystone: its configuration file, the password of ``admin``, the URLs of service types.
 
-    ``empty``: whether its database lacks the schema.
+    ``endpoints``: the ids of public endpoints by service type, if they must be known. ``empty``: whether its database
+    lacks the schema.
     """
 
     config: str
     port: int
     password: str
     catalog: dict[str, str]
+    endpoints: dict[str, str]
     empty: bool
 
 

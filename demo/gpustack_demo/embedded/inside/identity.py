@@ -27,12 +27,12 @@ def serve(description: KeystoneDescription) -> None:
         from keystone.common.sql import upgrades
 
         upgrades.offline_sync_database_to_version()
-    _bootstrap(description["password"], description["catalog"])
+    _bootstrap(description["password"], description["catalog"], description["endpoints"])
     # Each sign-in writes when the user was last active.
     run(one_writer(app), description["port"])
 
 
-def _bootstrap(password: str, catalog: dict[str, str]) -> None:
+def _bootstrap(password: str, catalog: dict[str, str], endpoints: dict[str, str]) -> None:
     from keystone.cmd import bootstrap
     from keystone.common import provider_api
 
@@ -52,7 +52,7 @@ def _bootstrap(password: str, catalog: dict[str, str]) -> None:
         service = uuid.uuid4().hex
         api.create_service(service, {"id": service, "name": kind, "type": kind, "enabled": True})
         for interface in ("public", "internal", "admin"):
-            endpoint = uuid.uuid4().hex
+            endpoint = (endpoints.get(kind) if interface == "public" else None) or uuid.uuid4().hex
             reference = {
                 "id": endpoint,
                 "interface": interface,

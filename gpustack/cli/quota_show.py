@@ -1,0 +1,91 @@
+"""``gpustack quota show``: limits of GPUs and their use, for administrators and for users of a project."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.cloud import OpenStackCommand
+from gpustack.cli.common import Lister, is_for_machines
+from gpustack.errors import CloudError
+from gpustack.text import printable
+
+if TYPE_CHECKING:
+    from gpustack.quota.cloud import LimitsCloud
+    from gpustack.quota.model import Present, Project
+
+
+class QuotaShowCommand(OpenStackCommand, Lister):
+    """Show the limits of GPUs of the own project, and its use.
+
+    Every user can see the own project. Administrators can name projects, or list all.
+    """
+
+    epilog = """\
+gpustack quota show;
+gpustack quota show --all-projects -f json;
+gpustack quota show --project research"""
+
+    _complete = True
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        choice = parser.add_mutually_exclusive_group()
+        choice.add_argument(
+            "--project", action="append", metavar="PROJECT", help="show this project, by name or id; can be repeated"
+        )
+        choice.add_argument("--all-projects", action="store_true", help="show all projects")
+        parser.add_argument(
+            "--spec",
+            type=Path,
+            metavar="SPEC",
+            help="show the models of this spec (default: those that gpustack limits)",
+        )
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """One row for each project and model."""
+        from gpustack.quota.cloud import LimitsCloud
+        from gpustack.quota.desired import wanted
+        from gpustack.quota.shares import COLUMNS, FIELDS, shares
+        from gpustack.spec.load import load_spec
+
+        models = wanted(load_spec(parsed_args.spec)).models if parsed_args.spec else {}
+        cloud = LimitsCloud(self.connection(parsed_args))
+        present, projects = self._read(cloud, parsed_args)
+        rows = list(shares(present, projects, models))
+        if is_for_machines(parsed_args):
+            return FIELDS, [share.to_row() for share in rows]
+        cells = [share.row() for share in rows]
+        return COLUMNS, [tuple(printable(c) if isinstance(c, str) else c for c in row) for row in cells]
+
+    def _read(self, cloud: LimitsCloud, parsed_args: argparse.Namespace) -> tuple[Present, list[Project]]:
+        from dataclasses import replace
+
+        if not parsed_args.project and not parsed_args.all_projects:
+            present, project = cloud.own()
+            return present, [project]
+        present = cloud.present()
+        self._complete = present.complete
+        projects = list(cloud.all_projects())
+        if parsed_args.project:
+            projects = [_named(cloud, name) for name in dict.fromkeys(parsed_args.project)]
+        return replace(present, used={project.id: cloud.used(project.id) for project in projects}), projects
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report limits that may be missing."""
+        from gpustack.codes import Code
+        from gpustack.findings import finding
+
+        self.report_findings([] if self._complete else [finding(Code.LIMITS_INCOMPLETE, place="Keystone")])
+        return 0
+
+
+def _named(cloud: LimitsCloud, name: str) -> Project:
+    found = cloud.projects(name)
+    if len(found) != 1:
+        several = f"{len(found)} projects are" if found else "no project is"
+        raise CloudError(f"{several} called {name!r}", remedy="name the project by its id")
+    return found[0]

@@ -1,0 +1,84 @@
+"""Checks of a spec's quotas beyond its schema: existing models, a default for each, one resource class for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gpustack.spec.attributes import POOL_CLASS
+from gpustack.spec.document import Document
+from gpustack.spec.markers import MARKERS, marker_of
+from gpustack.spec.problems import Path, Problem, listed, nearest, quoted
+
+_DEFAULT: Path = ("quotas", "default")
+
+
+def check_quotas(
+    document: Document,
+    models: Mapping[str, Any],
+    flavors: Mapping[str, Any],
+    quotas: Mapping[str, Any],
+    nova: Mapping[str, Any],
+) -> Iterator[Problem]:
+    """The problems of a spec's quotas; malformed parts are left to the schema."""
+    default = _mapping(quotas, "default")
+    projects = _mapping(quotas, "projects")
+    tables: dict[Path, Mapping[str, Any]] = {_DEFAULT: default}
+    tables |= {("quotas", "projects", name): _mapping(projects, name) for name in projects}
+    for path, table in tables.items():
+        for name in table:
+            if models and name not in models:
+                guess = nearest(name, models)
+                message = f"no model is called {quoted(name)}" + ("" if guess else f"; expected {listed(models)}")
+                yield document.problem((*path, name), message, suggestion=guess and quoted(guess), at_key=True)
+            elif path != _DEFAULT and name not in default:
+                message = f"expected a limit for {quoted(name)} in quotas.default, for all other projects"
+                yield document.problem((*path, name), message, at_key=True)
+    by_device = quotas.get("count") == "device"
+    pooled = nova.get("class_by") == "pool"
+    yield from _shared(document, models, default, (_pool if pooled else _device_class) if by_device else _marker)
+    for name, flavor in flavors.items() if default and not by_device else ():
+        if isinstance(flavor, dict) and "gpu" in flavor:
+            message = "markers do not count GPUs selected by attribute: set quotas.count to device, or name a model"
+            yield document.problem(("flavors", name, "gpu"), message, at_key=True)
+    if by_device and nova.get("placement") != "schedule":
+        message = "Nova counts devices only with PCI in Placement (nova.placement: schedule)"
+        yield document.problem(("quotas", "count"), message)
+    for name, model in models.items() if quotas else ():
+        if isinstance(model, dict) and str(model.get("resource_class") or "").upper().startswith(MARKERS):
+            message = f"names that begin with {MARKERS} are reserved for the marker classes of quotas"
+            yield document.problem(("models", name, "resource_class"), message)
+
+
+def _shared(
+    document: Document, models: Mapping[str, Any], default: Mapping[str, Any], class_of: Callable[[str, Any], str]
+) -> Iterator[Problem]:
+    """Models that Nova can't count separately."""
+    by_class: dict[str, str] = {}
+    for name in default:
+        if not isinstance(models.get(name), dict):
+            continue
+        other = by_class.setdefault(class_of(name, models[name]), name)
+        if other != name:
+            message = (
+                f"Nova counts {quoted(name)} and {quoted(other)} as one resource class: give a limit for one of them"
+            )
+            yield document.problem((*_DEFAULT, name), message, at_key=True)
+
+
+def _marker(name: str, model: Mapping[str, Any]) -> str:
+    return marker_of(str(model.get("alias") or name))
+
+
+def _device_class(name: str, model: Mapping[str, Any]) -> str:
+    match = _mapping(model, "match")
+    return str(model.get("resource_class") or f"{match.get('vendor')}_{match.get('product')}").upper()
+
+
+def _pool(name: str, model: Mapping[str, Any]) -> str:
+    return str(model.get("resource_class") or POOL_CLASS).upper()
+
+
+def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,37 @@
+"""The section ``quotas`` of the spec: how many GPUs of a model each project may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, StrictInt, WithJsonSchema
+
+from gpustack.spec.fields import Name, SpecSection
+from gpustack.spec.flavors import Project
+
+MAX_LIMIT = 2**31 - 1
+"""Keystone's highest limit (``keystone/limit/schema.py``)."""
+Limit = Annotated[
+    StrictInt,
+    Field(ge=0, le=MAX_LIMIT),
+    WithJsonSchema(
+        {"type": "integer", "minimum": 0, "maximum": MAX_LIMIT, "patternErrorMessage": "expected a number of GPUs"}
+    ),
+]
+Limits = Annotated[
+    Mapping[Name, Limit],
+    Field(min_length=1, json_schema_extra={"errorMessage": "expected numbers of GPUs by model, like {k4200: 4}"}),
+]
+CountedBy = Literal["marker", "device"]
+
+
+class Quotas(SpecSection):
+    """How many GPUs of each model a project may have."""
+
+    count: CountedBy = "marker"
+    """The resource class that Nova counts. `marker`: a class of gpustack's own, which each host has as often as GPUs (`provider.yaml`) and each flavor requests with its GPUs; it needs no PCI in Placement. `device`: the class of the devices, with `placement: schedule`; Nova counts it since 2026.2, at boot only."""  # noqa: E501
+    default: Limits
+    """The limit of each project without an entry in `projects`, by model."""
+    projects: Mapping[Project, Limits] = {}
+    """Limits by project (id or name) and model. For other models, the default applies."""
