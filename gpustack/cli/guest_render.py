@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpustack.guest.kubernetes.documents import Rendering
     from gpustack.spec.model import Spec
 
-FORMS = ("capo", "capi-helm", "nodefeaturerule", "kubeadm")
+FORMS = ("capo", "capi-helm", "nodefeaturerule", "operator-values", "kubeadm")
 
 
 class GuestRenderCommand(Command):
@@ -39,7 +39,8 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
             choices=FORMS,
             required=True,
             help="capo: node groups with the annotations of the autoscaler; capi-helm: values of the chart"
-            " openstack-cluster; nodefeaturerule: labels by PCI id; kubeadm: scheduler, labels and taints",
+            " openstack-cluster; nodefeaturerule: labels by PCI id;"
+            " operator-values: the driver for NVIDIA GPU Operator; kubeadm: scheduler, labels and taints",
         )
         parser.add_argument(
             "--flavor",
@@ -78,12 +79,12 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
         return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings; an error among them means that a flavor was left out."""
+        """Report the findings; an error among them means that the output is incomplete."""
         from gpustack.findings import errors
 
         self.report_findings(self._rendering.findings)
         if omitted := {entry.place for entry in errors(self._rendering.findings)}:
-            raise PlanError(f"{counted(len(omitted), 'flavor')} left out", remedy="see the findings above")
+            raise PlanError(f"incomplete for {counted(len(omitted), 'flavor')}", remedy="see the findings above")
         return 0
 
 

@@ -6,24 +6,31 @@ zero until the annotations are added to its MachineDeployment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.guest.kubernetes.capo import node_labels_of
 from gpustack.guest.kubernetes.documents import Document
-from gpustack.guest.kubernetes.groups import NodeGroup
+from gpustack.guest.kubernetes.groups import NodeGroup, tolerations
 
 
-def documents(groups: Sequence[NodeGroup], *, max_nodes: int) -> Iterator[Document]:
-    """One document with the groups, and tolerations for their taints."""
+def documents(groups: Sequence[NodeGroup], drivers: Mapping[str, Any], *, max_nodes: int) -> Iterator[Document]:
+    """One document with the groups, the driver pins, and tolerations for NFD's workers.
+
+    The chart of NFD has no tolerations: without them, the GPU Operator finds no GPU node.
+    """
     if not groups:
         return
+    taints = [taint.key for group in groups for taint in group.taints]
+    addons = {
+        "nodeFeatureDiscovery": {"worker": {"tolerations": tolerations(taints)}} if taints else {},
+        "nvidiaGPUOperator": drivers,
+    }
     content: dict[str, Any] = {"nodeGroups": [_group(group, max_nodes) for group in groups]}
-    if tolerations := _tolerations(groups):
-        values = {"worker": {"tolerations": tolerations}}
-        content["addons"] = {"nodeFeatureDiscovery": {"release": {"values": values}}}
+    if any(addons.values()):
+        content["addons"] = {name: {"release": {"values": values}} for name, values in addons.items() if values}
     yield Document(
         notes=("Values of the chart openstack-cluster. Helm replaces lists: add your other groups.",), content=content
     )
@@ -48,9 +55,3 @@ def _group(group: NodeGroup, max_nodes: int) -> dict[str, Any]:
         registration = {"taints": [taint.to_dict() for taint in group.taints]}
         values["kubeadmConfigSpec"] = {"joinConfiguration": {"nodeRegistration": registration}}
     return values
-
-
-def _tolerations(groups: Sequence[NodeGroup]) -> list[dict[str, str]]:
-    """Tolerations of NFD's workers, whose chart has none: without them, the GPU Operator finds no GPU node."""
-    taints = dict.fromkeys(taint for group in groups for taint in group.taints)
-    return [{"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in taints]

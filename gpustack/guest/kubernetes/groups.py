@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.codes import Code
@@ -66,6 +66,11 @@ class NodeGroup:
         return None if self.selection and len(self.models) > 1 else gputype(self.models)
 
     @property
+    def kinds(self) -> tuple[tuple[str, ...], ...]:
+        """The sets of models that a node can have."""
+        return tuple((model,) for model in self.models) if self.selection else (self.models,)
+
+    @property
     def labels(self) -> dict[str, str]:
         """The labels with which a node registers."""
         return {GPUTYPE: self.gputype} if self.gputype else {}
@@ -74,6 +79,11 @@ class NodeGroup:
     def taints(self) -> tuple[Taint, ...]:
         """The taints with which a node registers: only NVIDIA's operator tolerates the taint of its own resource."""
         return (Taint(key=self.resource),) if self.resource == NVIDIA else ()
+
+
+def tolerations(keys: Iterable[str]) -> list[dict[str, str]]:
+    """Tolerations of taints with these keys."""
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in dict.fromkeys(keys)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +124,7 @@ def _group(spec: Spec, entry: Entry, shares: Sequence[HostShare]) -> NodeGroup:
     models = _models(spec, entry)
     return NodeGroup(
         flavor=entry.name,
-        name=_name(entry.name),
+        name=node_name(entry.name),
         count=entry.count,
         models=models,
         selection=entry.flavor.gpu is not None,
@@ -128,8 +138,9 @@ def _models(spec: Spec, entry: Entry) -> tuple[str, ...]:
     return tuple(sorted({model for name in entry.models for model in spec.selected.get(name, (name,))}))
 
 
-def _name(flavor: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", flavor.lower()).strip("-")
+def node_name(text: str) -> str:
+    """Text as a name of an object: ``g1-k4200-2``. The charts require a letter first, and three characters."""
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return (words if re.match(r"[a-z].{2}", words) else f"gpu-{words}")[:_NAME].strip("-")
 
 
@@ -146,5 +157,5 @@ def _problems(spec: Spec, entry: Entry, groups: Collection[str]) -> Iterator[Fin
     elif len(models) > 1:
         code = Code.MODEL_OF_NODE_UNKNOWN if entry.flavor.gpu else Code.SEVERAL_MODELS_IN_NODE
         yield finding(code, place=entry.name, models=", ".join(models), label=GPUTYPE)
-    if _name(entry.name) in groups or "$" in entry.name:
-        yield finding(Code.NODE_GROUP_NAME, place=entry.name, name=_name(entry.name))
+    if node_name(entry.name) in groups or "$" in entry.name:
+        yield finding(Code.NODE_GROUP_NAME, place=entry.name, name=node_name(entry.name))

@@ -15,7 +15,7 @@ from gpustack.spec.model import Model, Spec
 
 def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:
     """One object with a rule for each kind of node. If several rules match, the label of the last one remains."""
-    kinds = dict.fromkeys(kind for group in groups for kind in _kinds(group))
+    kinds = dict.fromkeys(kind for group in groups for kind in group.kinds)
     rules = [
         _rule(spec, kind)
         for kind in sorted(kinds, key=lambda kind: (len(kind), sum(len(_ids(spec.models[model])) for model in kind)))
@@ -30,14 +30,6 @@ def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:
                 "spec": {"rules": rules},
             },
         )
-
-
-def _kinds(group: NodeGroup) -> Iterator[tuple[str, ...]]:
-    """The sets of models that a node can have."""
-    if group.selection:
-        yield from ((model,) for model in group.models)
-    else:
-        yield group.models
 
 
 def _rule(spec: Spec, models: tuple[str, ...]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from typing import Literal, get_args
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding
-from gpustack.guest.kubernetes import capi_helm, capo, kubeadm, node_features
+from gpustack.guest.kubernetes import capi_helm, capo, kubeadm, node_features, operator
 from gpustack.guest.kubernetes.documents import Document, Rendering
 from gpustack.guest.kubernetes.groups import node_groups
 from gpustack.spec.model import Spec
 
-Form = Literal["capo", "capi-helm", "nodefeaturerule", "kubeadm"]
+Form = Literal["capo", "capi-helm", "nodefeaturerule", "operator-values", "kubeadm"]
 FORMS: tuple[Form, ...] = get_args(Form)
 
 
@@ -33,8 +33,13 @@ def render(
             findings += [entry for group in made.groups for entry in group.unsized]
             documents = tuple(capo.documents([group for group in made.groups if group.sizes], max_nodes=max_nodes))
         case "capi-helm":
-            findings += capi_helm.findings(made.groups)
-            documents = tuple(capi_helm.documents(made.groups, max_nodes=max_nodes))
+            drivers = operator.pins(spec, made.groups)
+            findings += [*capi_helm.findings(made.groups), *drivers.findings]
+            documents = tuple(capi_helm.documents(made.groups, drivers.values, max_nodes=max_nodes))
+        case "operator-values":
+            drivers = operator.pins(spec, made.groups)
+            findings += drivers.findings
+            documents = tuple(operator.documents(drivers))
         case "nodefeaturerule":
             documents = tuple(node_features.documents(spec, made.groups))
         case "kubeadm":

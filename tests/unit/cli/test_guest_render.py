@@ -51,7 +51,7 @@ def test_flavors_that_are_left_out_fail_the_command(gpustack, spec):
     ran = gpustack("guest", "render", spec, "--as", "nodefeaturerule")
     assert ran.code == 13
     assert "g1.other" in ran.err
-    assert "1 flavor left out" in ran.err
+    assert "incomplete for 1 flavor" in ran.err
     assert yaml.safe_load(ran.out)["kind"] == "NodeFeatureRule"
 
 
