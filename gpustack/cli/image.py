@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
+from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, release_of
 from gpustack.cli.gpu import CLOUD_TIMEOUT
-from gpustack.errors import CHANGES
+from gpustack.errors import CHANGES, ApplyError, UsageError
 from gpustack.findings import Finding, Severity
 from gpustack.text import printable
 
 if TYPE_CHECKING:
+    from gpustack.image.change import SetProperties
     from gpustack.image.check import Checked
     from gpustack.image.cloud import ImageCloud
+    from gpustack.image.run import Outcome
 
 
 class ImageCommand(OpenStackCommand):
@@ -24,6 +28,7 @@ class ImageCommand(OpenStackCommand):
 
     _checked: tuple[Checked, ...] = ()
     _findings: list[Finding]
+    _missing: Sequence[str] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -62,9 +67,12 @@ class ImageCommand(OpenStackCommand):
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         flavors = needs_of(spec, release_of(parsed_args.release, spec), hosts)
         cloud = ImageCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT))
-        paired, missing = pairs(cloud.images(), flavors, parsed_args.images)
+        paired, self._missing = pairs(cloud.images(), flavors, parsed_args.images)
         self._checked = check(paired)
-        self._findings = [*unmatched(missing), *(entry for checked in self._checked for entry in checked.findings)]
+        self._findings = [
+            *unmatched(self._missing),
+            *(entry for checked in self._checked for entry in checked.findings),
+        ]
         return cloud
 
 
@@ -101,3 +109,116 @@ gpustack image check gpustack.yaml -f json --exit-code"""
         self.report_findings(self._findings)
         bad = any(entry.severity is not Severity.INFO for entry in self._findings)
         return CHANGES if parsed_args.exit_code and bad else 0
+
+
+class ImageSetCommand(ImageCommand):
+    """Set the image properties that follow from the spec. Shows the changes, and asks for confirmation.
+
+    Sets hw_machine_type=q35 if the image has no machine type, os_type=windows for Windows, and
+    img_hide_hypervisor_id=true if a model needs it and the flavor does not hide the hypervisor. Instances that exist
+    are not affected. The former values are in a journal for `gpustack image undo`. If an image was not changed, the
+    exit code is 14.
+    """
+
+    epilog = """\
+gpustack image set gpustack.yaml windows-11 ubuntu-24.04-gpu;
+gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            "--firmware",
+            choices=("bios", "uefi"),
+            help="also set hw_firmware_type, to the firmware for which the images were installed",
+        )
+        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
+        parser.add_argument(
+            "--journal",
+            type=Path,
+            metavar="FILE",
+            help="write the journal to FILE (default: a new file below ~/.local/state/gpustack)",
+        )
+        return parser
+
+    def add_images(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("images", nargs="+", metavar="IMAGE", help="a name, a pattern or an id")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.image.change import changes
+        from gpustack.image.journal import ImageJournal
+        from gpustack.image.run import carry_out
+        from gpustack.journal_file import default_path
+
+        cloud = self.read(parsed_args)
+        if self._missing:
+            raise UsageError(f"no image has the name or id {' or '.join(self._missing)}", remedy="openstack image list")
+        operations = changes([checked.pair for checked in self._checked], parsed_args.firmware)
+        if not _agreed(self, operations, yes=parsed_args.yes):
+            return 0
+        path = parsed_args.journal or default_path("image")
+        with closing(ImageJournal(path)) as journal:
+            self.report(f"journal: {path}")
+            failed = _print(self, (carry_out(cloud, operation, journal) for operation in operations))
+        self.report(f"to restore the former values: gpustack image undo {quote(str(path))}")
+        if failed:
+            raise failed
+        return 0
+
+
+class ImageUndoCommand(OpenStackCommand):
+    """Restore the properties in a journal of `gpustack image set`. Shows the changes, and asks for confirmation.
+
+    A property that was changed since is left alone, and the exit code is 14.
+    """
+
+    epilog = "gpustack image undo journal.jsonl"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that set wrote")
+        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.image import journal
+        from gpustack.image.cloud import ImageCloud
+        from gpustack.image.run import carry_out
+
+        entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != journal.FAILED]
+        operations = [entry.operation.reverse() for entry in reversed(entries)]
+        if not _agreed(self, operations, yes=parsed_args.yes):
+            return 0
+        cloud = ImageCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT))
+        if failed := _print(self, (carry_out(cloud, operation) for operation in operations)):
+            raise failed
+        return 0
+
+
+def _agreed(command: OpenStackCommand, operations: Sequence[SetProperties], *, yes: bool) -> bool:
+    """Show changes and ask for confirmation; False if there are none."""
+    for operation in operations:
+        command.show(printable(operation.describe()))
+        for line in operation.details():
+            command.show(f"    {printable(line)}", changes=True)
+    if not operations:
+        command.report("nothing to change")
+    elif not yes:
+        confirm(command, f"Change {len(operations)} images?")
+    return bool(operations)
+
+
+def _print(command: OpenStackCommand, outcomes: Iterable[Outcome]) -> ApplyError | None:
+    """Print outcomes as they come."""
+    from gpustack.image.run import Result
+
+    results = []
+    for outcome in outcomes:
+        results.append(outcome.result)
+        detail = f": {outcome.detail}" if outcome.detail else ""
+        command.report(printable(f"{outcome.result}: {outcome.operation.name} ({outcome.operation.image}){detail}"))
+    count = sum(result in (Result.SKIPPED, Result.FAILED) for result in results)
+    return (
+        ApplyError(f"{count} of {len(results)} images were not changed", remedy="see the reasons above")
+        if count
+        else None
+    )

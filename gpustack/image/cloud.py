@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from gpustack.cloudapi import raise_refusal, translated_errors
 from gpustack.errors import CloudError
+from gpustack.image.change import SetProperties
 from gpustack.image.model import Image
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
 _PAGE = "1000"
+_PATCH = "application/openstack-images-v2.1-json-patch"
+_NOT_FOUND = 404
 _FORBIDDEN = "images are changed by their project or by administrators: use a cloud of clouds.yaml with that role"
 _FIELDS = frozenset(("id", "name", "status", "visibility", "min_disk", "min_ram", "size", "virtual_size"))
 
@@ -49,11 +53,35 @@ class ImageCloud:
                 return tuple(images)
             query = {**query, "marker": page[-1].id}
 
+    def image(self, image_id: str) -> Image | None:
+        doing = "read an image"
+        with translated_errors(doing):
+            answer = self._image.get(f"/images/{quote(image_id, safe='')}")
+            if answer.status_code == _NOT_FOUND:
+                return None
+            raise_refusal(answer, doing, self._where, forbidden=_FORBIDDEN)
+            return parsed(answer.json())
+
+    def change(self, operation: SetProperties) -> None:
+        doing = f"change {operation.name}"
+        patch = [_step(key, value, operation.before[key]) for key, value in operation.after.items()]
+        with translated_errors(doing):
+            path = f"/images/{quote(operation.image, safe='')}"
+            answer = self._image.patch(path, json=patch, headers={"Content-Type": _PATCH})
+            raise_refusal(answer, doing, self._where, forbidden=_FORBIDDEN)
+
     def _get(self, path: str, doing: str, query: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
         with translated_errors(doing):
             answer = self._image.get(path, params=query)
             raise_refusal(answer, doing, self._where, forbidden=_FORBIDDEN)
             return answer.json()
+
+
+def _step(key: str, after: str | None, before: str | None) -> dict[str, str]:
+    path = "/" + key.replace("~", "~0").replace("/", "~1")
+    if after is None:
+        return {"op": "remove", "path": path}
+    return {"op": "add" if before is None else "replace", "path": path, "value": after}
 
 
 def parsed(entry: Mapping[str, Any]) -> Image:

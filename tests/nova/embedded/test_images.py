@@ -82,3 +82,40 @@ def test_all_pages_of_a_long_list_are_read(cloud: EmbeddedCloud, monkeypatch: py
         images = ImageCloud(connection).images()
     assert ids <= {image.id for image in images}
     assert len({image.id for image in images}) == len(images)
+
+
+def test_properties_are_set_and_restored(
+    cloud: EmbeddedCloud, spec: str, gpustack: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    image = upload(cloud, "games", os_type="Windows")
+
+    def properties() -> dict[str, str]:
+        with cloud.connection() as connection:
+            (present,) = [entry for entry in ImageCloud(connection).images() if entry.id == image]
+        return {key: value for key, value in present.properties.items() if key.startswith(("hw_", "img_", "os_t"))}
+
+    journal = tmp_path / "journal.jsonl"
+    code, out, err = gpustack("image", "set", spec, image)
+    assert (code, properties()) == (2, {"os_type": "Windows"})  # no terminal
+    assert "+ hw_machine_type = q35\n    ~ os_type = windows (was Windows)\n    + img_hide_hypervisor_id = true" in out
+    code, out, err = gpustack("image", "set", spec, image, "--firmware", "uefi", "--yes", "--journal", journal)
+    after = {
+        "hw_machine_type": "q35",
+        "hw_firmware_type": "uefi",
+        "os_type": "windows",
+        "img_hide_hypervisor_id": "true",
+    }
+    assert (code, properties()) == (0, after), err
+    code, out, err = gpustack("image", "check", spec, image, "-f", "json")
+    assert [row["findings"] for row in json.loads(out)] == [[]]
+    assert "nothing to change" in gpustack("image", "set", spec, image, "--yes")[2]
+    # Somebody changes one of the properties: the undo leaves the image alone.
+    with cloud.connection() as connection:
+        connection.image.update_image(image, hw_firmware_type="bios")
+    code, out, err = gpustack("image", "undo", journal, "--yes")
+    assert (code, properties()) == (14, {**after, "hw_firmware_type": "bios"}), err
+    assert "changed meanwhile: hw_firmware_type" in err
+    with cloud.connection() as connection:
+        connection.image.update_image(image, hw_firmware_type="uefi")
+    code, out, err = gpustack("image", "undo", journal, "--yes")
+    assert (code, properties()) == (0, {"os_type": "Windows"}), err

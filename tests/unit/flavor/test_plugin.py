@@ -34,4 +34,4 @@ def test_both_programs_have_the_same_commands() -> None:
     expected = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith(groups)}
     expected |= {name: commands("gpustack.cli")[name] for name in ("gpu_list", "gpu_show")}
     assert commands("openstack.gpu.v1") == expected
-    assert len(expected) == 17
+    assert len(expected) == 19
