@@ -44,7 +44,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
             help="only this flavor, by its name in the spec or in the cloud; can be repeated",
         )
         add_format(parser)
-        add_exit_code(parser, "no single driver serves the models of a flavor, or another finding is no info")
+        add_exit_code(parser, "a flavor has a warning")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -92,9 +92,10 @@ def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str
 
     driver = needs.nvidia
     best = recommended(driver) if driver else None
-    pin = operator_pin(driver) if driver else None
+    pin = operator_pin(driver) if driver and not needs.windows else None
     return {
         "flavor": needs.flavor,
+        "windows": needs.windows,
         "models": [
             {
                 "model": need.model,
@@ -161,7 +162,7 @@ def _lines(needs: GuestRequirement) -> Iterator[str]:
         yield f"  MIG: up to {needs.mig} instances on each GPU"
     for each in installations(needs):
         yield f"  {each.system}: {_installed(each)}"
-    pin = operator_pin(needs.nvidia) if needs.nvidia else None
+    pin = operator_pin(needs.nvidia) if needs.nvidia and not needs.windows else None
     if pin:
         yield f"  {OPERATOR}: driver.version={pin.driver} driver.kernelModuleType={pin.module_type}"
 
@@ -171,4 +172,4 @@ def _installed(each: Installation) -> str:
         return f"none: {each.missing or each.fault}"
     if each.unknown:
         return f"unknown packages for {' and '.join(each.unknown)}"
-    return "; ".join((*each.commands, " ".join(each.packages)))
+    return "; ".join(each.commands)

@@ -23,7 +23,7 @@ class Installation:
 
     :ivar branch: the NVIDIA branch; None for drivers of Linux only.
     :ivar modules: the NVIDIA kernel modules: ``open`` or ``proprietary``.
-    :ivar commands: commands before the installation of the packages.
+    :ivar commands: the commands that install the driver.
     :ivar missing: why the distribution has no driver for the models; then there are no packages.
     :ivar unknown: drivers of Linux whose packages are unknown.
     :ivar fault: why the packages can't be installed; None if no reason is known.
@@ -64,8 +64,8 @@ def recommended(driver: NvidiaDriver) -> tuple[int, str] | None:
 
 
 def installations(needs: GuestRequirement) -> tuple[Installation, ...]:
-    """The driver for the models in each distribution; empty if no driver serves all of them."""
-    if needs.conflict or not (needs.nvidia or needs.linux):
+    """The driver for the models in each distribution; empty for Windows, and if no driver serves all of them."""
+    if needs.windows or needs.conflict or not (needs.nvidia or needs.linux):
         return ()
     return tuple(_installation(system, needs) for system in _data()["system"])
 
@@ -73,15 +73,16 @@ def installations(needs: GuestRequirement) -> tuple[Installation, ...]:
 def operator_pin(driver: NvidiaDriver) -> OperatorPin | None:
     """The values of NVIDIA GPU Operator; None if it installs no driver that serves the models."""
     releases: Sequence[Mapping[str, str]] = _data()["operator"]
-    served = [entry for entry in releases if _modules(driver, version(entry["driver"])[0])]
+    served = [
+        entry for entry in releases if any(driver.serves_release(entry["driver"], each) for each in driver.modules)
+    ]
     best = recommended(driver)
-    chosen = next((entry for entry in served if best and version(entry["driver"])[0] == best[0]), None)
-    chosen = chosen or (served[-1] if served else None)
-    if chosen is None:
+    chosen = [entry for entry in served if best and version(entry["driver"])[0] == best[0]] or served
+    if not chosen:
         return None
     breaking = next((entry for entry in releases if driver.last and version(entry["driver"])[0] > driver.last), None)
     return OperatorPin(
-        driver=chosen["driver"],
+        driver=chosen[-1]["driver"],
         module_type="auto" if len(driver.modules) > 1 else next(iter(driver.modules)),
         breaks=breaking["release"] if breaking else None,
         default=breaking["driver"] if breaking else None,
@@ -97,7 +98,7 @@ def findings_of(needs: GuestRequirement) -> Iterator[Finding]:
             yield finding(Code.NO_DRIVER_PACKAGE, place=place, models=models, reason=each.missing)
         if each.fault:
             yield finding(Code.DRIVER_PACKAGE_FAULTY, place=f"{needs.flavor}, {each.system}", fault=each.fault)
-    if needs.nvidia is None:
+    if needs.nvidia is None or needs.windows:
         return
     pin = operator_pin(needs.nvidia)
     if pin is None:
@@ -136,11 +137,12 @@ def _installation(system: Mapping[str, Any], needs: GuestRequirement) -> Install
         offered = sorted({number for driver in system["driver"] for number in driver["branches"]})
         missing.append(f"it has R{' and R'.join(map(str, offered))}")
     packages += [package.format(branch=branch) for package in entry.get("packages", ())]
+    before = (command.format(branch=branch) for command in entry.get("commands", ()))
     return Installation(
         system=system["name"],
         branch=branch,
         modules=modules,
-        commands=tuple(command.format(branch=branch) for command in entry.get("commands", ())),
+        commands=() if missing else (*before, " ".join((system["install"], *packages))),
         packages=() if missing else tuple(packages),
         missing="; ".join(missing) or None,
         unknown=tuple(unknown),

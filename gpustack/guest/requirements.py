@@ -62,7 +62,8 @@ class NvidiaDriver:
 
     :ivar first: first branch; None if unknown.
     :ivar last: last branch; None if support continues.
-    :ivar modules: the kernel modules that serve all models: ``open``, ``proprietary`` or both.
+    :ivar modules: the kernel modules that serve all models: ``open``, ``proprietary`` or both; none for Windows.
+    :ivar first_release: the first release that serves all models, if it is not the first of its branch.
     :ivar first_open: the first branch whose open modules serve all models; None if unknown.
     """
 
@@ -70,11 +71,17 @@ class NvidiaDriver:
     last: int | None
     modules: frozenset[str]
     first_open: int | None = None
+    first_release: str | None = None
 
     def serves(self, branch: int, modules: str) -> bool:
         """Whether a driver of this branch with these kernel modules serves all models."""
         first = self.first_open if modules == "open" else None
         return modules in self.modules and max(self.first or 0, first or 0) <= branch <= (self.last or branch)
+
+    def serves_release(self, release: str, modules: str) -> bool:
+        """Whether this release of a driver, such as ``580.126.20``, serves all models."""
+        numbers = version(release)
+        return self.serves(numbers[0], modules) and numbers >= version(self.first_release or "0")
 
     def __str__(self) -> str:
         since, until = f"R{self.first}" if self.first else None, f"R{self.last}" if self.last else None
@@ -82,7 +89,7 @@ class NvidiaDriver:
             branches = since if since == until else f"{since} to {until}"
         else:
             branches = f"{until} or earlier" if until else f"{since} or later" if since else "any branch"
-        return f"{branches}, {' or '.join(sorted(self.modules))} kernel modules"
+        return f"{branches}, {' or '.join(sorted(self.modules))} kernel modules" if self.modules else branches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +101,7 @@ class GuestRequirement:
         card is known.
     :ivar conflict: why no single NVIDIA driver serves the models; None without conflict.
     :ivar linux: drivers of Linux, each with the first release that supports all cards; None if unknown for a card.
+    :ivar windows: whether the guests run Windows, where only the branch of the NVIDIA driver matters.
     """
 
     flavor: str
@@ -101,6 +109,7 @@ class GuestRequirement:
     nvidia: NvidiaDriver | None = None
     conflict: str | None = None
     linux: Mapping[str, str | None]
+    windows: bool = False
 
     @property
     def compute(self) -> tuple[str, ...]:
@@ -117,7 +126,8 @@ class GuestRequirement:
 
 def requirement_of_flavor(spec: Spec, name: str, flavor: Flavor) -> GuestRequirement:
     """What the guests of an entry of the spec's flavors require."""
-    return combined(name, [requirement_of_model(spec, model) for model in models_of(spec, flavor)])
+    models = [requirement_of_model(spec, model) for model in models_of(spec, flavor)]
+    return combined(name, models, windows=flavor.windows)
 
 
 def requirement_of_model(spec: Spec, name: str) -> ModelRequirement:
@@ -128,16 +138,17 @@ def requirement_of_model(spec: Spec, name: str) -> ModelRequirement:
     return ModelRequirement(model=name, vendor=model.match.vendor, card=card, requirement=requirement)
 
 
-def combined(flavor: str, models: Sequence[ModelRequirement]) -> GuestRequirement:
+def combined(flavor: str, models: Sequence[ModelRequirement], *, windows: bool = False) -> GuestRequirement:
     """What guests require that get GPUs of any of these models."""
     nvidia = [need for need in models if need.vendor == NVIDIA and need.requirement.modules]
-    conflict = _conflict(nvidia)
+    conflict = _branch_conflict(nvidia) or (None if windows else _module_conflict(nvidia))
     return GuestRequirement(
         flavor=flavor,
         models=tuple(models),
-        nvidia=_driver(nvidia) if nvidia and conflict is None else None,
+        nvidia=_driver(nvidia, windows=windows) if nvidia and conflict is None else None,
         conflict=conflict,
-        linux=_linux(models),
+        linux={} if windows else _linux(models),
+        windows=windows,
     )
 
 
@@ -150,36 +161,36 @@ def findings_of(needs: GuestRequirement) -> Iterator[Finding]:
         if need.unknown:
             card = need.card.full_name if need.card else "a card that the catalogue lacks"
             yield finding(Code.REQUIREMENT_UNKNOWN, place=need.model, card=card, facts=" and ".join(need.unknown))
-        if need.card and need.requirement.force_probe:
+        if need.card and need.requirement.force_probe and not needs.windows:
             option = f"{need.requirement.module}.force_probe={need.card.product}"
             yield finding(Code.DRIVER_NEEDS_OPTION, place=need.model, card=need.card.full_name, option=option)
 
 
-def _driver(models: Sequence[ModelRequirement]) -> NvidiaDriver:
+def _driver(models: Sequence[ModelRequirement], *, windows: bool) -> NvidiaDriver:
+    """The drivers for all models; open modules may need a later branch than the cards."""
     needs = [need.requirement for need in models]
+    modules = frozenset[str]() if windows else frozenset.intersection(*(need.modules for need in models))
+    first_open = max((need.first_open for need in needs if need.first_open), default=None)
+    firsts = [*(need.first for need in needs), first_open if modules == {"open"} else None]
     return NvidiaDriver(
-        first=_first(models),
+        first=max((first for first in firsts if first), default=None),
         last=min((need.last for need in needs if need.last), default=None),
-        modules=frozenset.intersection(*(need.modules for need in models)),
-        first_open=max((need.first_open for need in needs if need.first_open), default=None),
+        modules=modules,
+        first_open=first_open,
+        first_release=max((need.first_release for need in needs if need.first_release), key=version, default=None),
     )
 
 
-def _first(models: Sequence[ModelRequirement]) -> int | None:
-    """The first branch for all models; open modules may need a later one than the card."""
-    firsts = [need.requirement.first for need in models]
-    if frozenset.intersection(*(need.modules for need in models)) == {"open"}:
-        firsts += [need.requirement.first_open for need in models]
-    return max((first for first in firsts if first), default=None)
-
-
-def _conflict(models: Sequence[ModelRequirement]) -> str | None:
-    """Why no driver serves all models: disjoint branches, or disjoint kernel modules."""
+def _branch_conflict(models: Sequence[ModelRequirement]) -> str | None:
     lasts = {need.requirement.last: need.model for need in reversed(models) if need.requirement.last}
     firsts = {need.requirement.first: need.model for need in reversed(models) if need.requirement.first}
     last, first = min(lasts, default=None), max(firsts, default=None)
     if last and first and first > last:
         return f"{lasts[last]} needs R{last} or earlier, {firsts[first]} R{first} or later"
+    return None
+
+
+def _module_conflict(models: Sequence[ModelRequirement]) -> str | None:
     closed = [need.model for need in models if need.modules == {"proprietary"}]
     opened = [need.model for need in models if need.modules == {"open"}]
     if closed and opened:

@@ -241,7 +241,7 @@ def _card(
         gpus=entry.get("gpus", 1),
         functions=tuple(entry.get("functions", group["functions"])),
         dev_type=dev_types.get(f"{group['vendor']}:{entry['product']}"),
-        quirks=(*group.get("quirks", ()), *entry.get("quirks", ()), *requirement.quirks(needs)),
+        quirks=(*requirement.quirks(needs), *group.get("quirks", ()), *entry.get("quirks", ())),
         source=data["sources"].get(source, source),
     )
 

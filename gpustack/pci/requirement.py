@@ -25,6 +25,7 @@ class Requirement:
     """The requirement of a card; None is unknown or does not apply to the vendor.
 
     :ivar first: the first NVIDIA driver branch that lists the card: 535.
+    :ivar first_release: the first release of that branch, if it is not the first one: ``580.142``.
     :ivar last: the last NVIDIA driver branch that supports the card; None if support continues.
     :ivar modules: the NVIDIA kernel modules that support it: ``open``, ``proprietary``, ``either``.
     :ivar first_open: the first branch whose open kernel modules support it without an option.
@@ -39,6 +40,7 @@ class Requirement:
     """
 
     first: int | None = None
+    first_release: str | None = None
     last: int | None = None
     modules: str | None = None
     first_open: int | None = None

@@ -38,8 +38,11 @@ def test_text_names_driver_packages_and_operator_values(spec: Path, gpustack: An
     assert ran.code == 0
     assert ran.out.startswith("mixed (models: p100, a100)\n  NVIDIA driver: R450 to R580, proprietary kernel modules\n")
     assert "  recommended: R580, proprietary kernel modules\n" in ran.out
-    assert "  Ubuntu 24.04: linux-modules-nvidia-580-server-generic nvidia-headless-no-dkms-580-server" in ran.out
-    assert "  RHEL 8 and 9: dnf module enable nvidia-driver:580-dkms; cuda-drivers\n" in ran.out
+    assert (
+        "  Ubuntu 24.04: apt install linux-modules-nvidia-580-server-generic nvidia-headless-no-dkms-580-server"
+        in ran.out
+    )
+    assert "  RHEL 8 and 9: dnf module enable nvidia-driver:580-dkms; dnf install cuda-drivers\n" in ran.out
     assert "driver.version=580.126.20 driver.kernelModuleType=proprietary\n" in ran.out
     assert "GPU804" in ran.err
 

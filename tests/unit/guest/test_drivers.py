@@ -109,9 +109,12 @@ def test_ubuntu_has_prebuilt_modules() -> None:
 
 
 def test_rhel_selects_a_stream_or_locks_the_version() -> None:
-    assert on("RHEL 8 and 9", HOPPER).commands == ("dnf module enable nvidia-driver:580-open",)
-    assert on("RHEL 8 and 9", PASCAL).commands == ("dnf module enable nvidia-driver:580-dkms",)
-    assert on("RHEL 10", PASCAL).packages == ("cuda-drivers",)
+    assert on("RHEL 8 and 9", HOPPER).commands == (
+        "dnf module enable nvidia-driver:580-open",
+        "dnf install nvidia-open",
+    )
+    assert on("RHEL 8 and 9", PASCAL).commands[0] == "dnf module enable nvidia-driver:580-dkms"
+    assert on("RHEL 10", PASCAL).commands == ("dnf versionlock add '*nvidia*580*'", "dnf install cuda-drivers")
 
 
 def test_linux_drivers_need_a_kernel_that_knows_the_card() -> None:
@@ -139,6 +142,14 @@ def test_operator_values(ids: tuple[str, ...], version: str, module_type: str, b
     pin = operator_pin(driver(*ids))
     assert pin is not None
     assert (pin.driver, pin.module_type, pin.breaks) == (version, module_type, breaks)
+
+
+def test_operator_pins_a_release_that_lists_the_card() -> None:
+    late = driver("10de:2c3a")  # 580.142 lists it, 580.126.20 does not
+    assert late.first_release == "580.142"
+    pin = operator_pin(late)
+    assert pin is not None
+    assert pin.driver == "595.91.07"
 
 
 def test_operator_releases_that_break_cards_are_reported() -> None:

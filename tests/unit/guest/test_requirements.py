@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from gpustack.codes import Code
+from gpustack.guest.drivers import findings_of as driver_findings
+from gpustack.guest.drivers import installations
 from gpustack.guest.requirements import GuestRequirement, findings_of, requirement_of_flavor
 from gpustack.spec.model import Spec
 
@@ -100,6 +102,14 @@ def test_models_that_share_an_alias_are_models_of_the_flavor() -> None:
     requirement = needs({"model": "k4200"}, k4200={"alias": "gpu"}, h100={"alias": "gpu"})
     assert [need.model for need in requirement.models] == ["k4200", "h100"]
     assert codes(requirement) == [Code.NO_SINGLE_DRIVER]
+
+
+def test_windows_needs_a_branch_only() -> None:
+    windows = needs({"gpus": {"p100": 1, "pro6000": 1}, "windows": True})
+    assert (str(windows.nvidia), windows.conflict) == ("R570 to R580", None)
+    assert (installations(windows), list(driver_findings(windows))) == ((), [])
+    assert needs({"gpus": {"k4200": 1, "h100": 1}, "windows": True}).conflict
+    assert needs({"gpus": {"flex": 1}, "windows": True}).linux == {}
 
 
 def test_unknown_facts_are_reported_and_not_guessed() -> None:
