@@ -273,6 +273,11 @@ class Code(enum.StrEnum):
     FLAVOR_SIZE_UNKNOWN = "GPU418"
     EXTRA_SPEC_WITHOUT_NAMESPACE = "GPU420"
 
+    # Flavors against hosts
+    HUGE_PAGES_MISSING = "GPU807"
+    HUGE_PAGES_TOO_FEW = "GPU808"
+    RAM_IN_HUGE_PAGES = "GPU809"
+
     # A host in service
     COMPUTE_HOST_UNKNOWN = "GPU602"
     COMPUTE_HOST_AMBIGUOUS = "GPU603"

@@ -164,12 +164,21 @@ class Cpu(_Facts):
     flags: tuple[Line, ...] = ()
 
 
+class HugePages(_Facts):
+    """The huge pages of one size on a NUMA node: their number, and how many are unused."""
+
+    size_kib: Number
+    total: Number | None = None
+    free: Number | None = None
+
+
 class NumaNode(_Facts):
-    """A NUMA node with its processors (``0-31,64-95``) and memory in MiB."""
+    """A NUMA node with its processors (``0-31,64-95``), memory in MiB, and huge pages (None: an older collector)."""
 
     node: Number
     cpus: Line | None = None
     memory_mib: Number | None = None
+    huge_pages: Annotated[tuple[HugePages, ...], Field(max_length=64)] | None = None
 
 
 class Kernel(_Facts):

@@ -8,8 +8,9 @@ from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.flavor.address_space import DEFAULT_BITS, GIB, Firmware, placed
 from gpustack.flavor.flavors import Sizes, readable
+from gpustack.flavor.memory import memory_pages
 from gpustack.flavor.shares import HostShare, bars
-from gpustack.spec.extra_specs import MAXPHYSADDR, MAXPHYSADDR_BITS
+from gpustack.spec.extra_specs import MAXPHYSADDR, MAXPHYSADDR_BITS, PAGE_SIZE
 from gpustack.spec.flavors import Flavor
 
 _STRICT = ("required",)
@@ -41,7 +42,8 @@ def fitting(
         yield finding(Code.FLAVOR_NUMA_POLICY_UNUSED, place=name, policy=flavor.numa.policy)
     if not shares:
         return
-    yield from _on_hosts(name, models, sizes, topology, policy, shares)
+    page_size = flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE)
+    yield from _on_hosts(name, models, sizes, topology, policy, page_size, shares)
     yield from _address_space(name, flavor, models, sizes, shares, knows_maxphysaddr)
 
 
@@ -51,6 +53,7 @@ def _on_hosts(
     sizes: Sizes,
     topology: int | None,
     policy: str | None,
+    page_size: str | None,
     shares: Sequence[HostShare],
 ) -> Iterator[Finding]:
     holding = [share for share in shares if share.has(models)]
@@ -71,6 +74,7 @@ def _on_hosts(
         strict = f", with its GPUs on the same nodes ({policy})" if policy in _STRICT else ""
         vcpus, ram = -(-sizes.vcpus // topology), readable(-(-sizes.ram // topology))
         yield finding(Code.FLAVOR_FITS_NO_NUMA_NODES, place=name, nodes=topology, strict=strict, vcpus=vcpus, ram=ram)
+    yield from memory_pages(name, page_size, sizes, topology or 1, large)
 
 
 def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes: int, policy: str | None) -> bool:

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.facts.gpus import Gpu
-from gpustack.facts.model import Cpu, Host
+from gpustack.facts.model import Cpu, Host, NumaNode
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.model import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShare:
-    """A NUMA node: logical CPUs and memory (None if unknown), and the number of GPUs by model."""
+    """A NUMA node: logical CPUs, memory and huge pages by size in KiB (None if unknown), and the GPUs by model."""
 
     cpus: int | None
     memory_mib: int | None
+    huge_pages: Mapping[int, int] | None
     gpus: Mapping[str, int]
 
 
@@ -37,6 +38,12 @@ class HostShare:
     gpus: Mapping[str, tuple[Gpu, ...]]
     gpu_count: int
     nodes: Mapping[int, NodeShare]
+
+    @property
+    def huge_pages(self) -> tuple[Mapping[int, int], ...] | None:
+        """The huge pages of each NUMA node; None if unknown."""
+        pages = [node.huge_pages for node in self.nodes.values() if node.huge_pages is not None]
+        return tuple(pages) if pages and len(pages) == len(self.nodes) else None
 
     def has(self, wanted: Mapping[str, int]) -> bool:
         """Whether the host has these numbers of GPUs by model."""
@@ -68,6 +75,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
         node.node: NodeShare(
             cpus=_count_cpus(node.cpus),
             memory_mib=node.memory_mib,
+            huge_pages=_huge_pages(node),
             gpus={m: sum(g.main.numa_node == node.node for g in of_model) for m, of_model in by_model.items()},
         )
         for node in host.numa_nodes
@@ -82,6 +90,12 @@ def _share(spec: Spec, host: Host) -> HostShare:
         gpu_count=len(assigned_here),
         nodes=nodes,
     )
+
+
+def _huge_pages(node: NumaNode) -> dict[int, int] | None:
+    if node.huge_pages is None or any(pool.total is None for pool in node.huge_pages):
+        return None
+    return {pool.size_kib: pool.total or 0 for pool in node.huge_pages}
 
 
 def _count_cpus(ranges: str | None) -> int | None:

@@ -138,6 +138,21 @@ def memory_mib(text: Optional[str]) -> Optional[int]:
     return int(match.group(1)) // 1024 if match else None
 
 
+def huge_pages(host: HostRoot, base: str) -> List[Dict[str, Optional[int]]]:
+    """The pools of huge pages of a NUMA node, by size in KiB; empty if the kernel has no huge pages."""
+    sizes = (re.fullmatch(r"hugepages-([0-9]{1,12})kB", name) for name in host.names(base))
+    pools = (
+        {
+            "size_kib": int(size.group(1)),
+            "total": host.number(f"{base}/{size.group(0)}/nr_hugepages"),
+            "free": host.number(f"{base}/{size.group(0)}/free_hugepages"),
+        }
+        for size in sizes
+        if size
+    )
+    return sorted(pools, key=lambda pool: pool["size_kib"] or 0)
+
+
 def numa_nodes(host: HostRoot) -> List[Dict[str, Any]]:
     """The NUMA nodes with their processors and memory."""
     base = "/sys/devices/system/node"
@@ -150,6 +165,7 @@ def numa_nodes(host: HostRoot) -> List[Dict[str, Any]]:
                     "node": int(name[4:]),
                     "cpus": host.value(path + "/cpulist"),
                     "memory_mib": memory_mib(host.text(path + "/meminfo", TEXT_LIMIT)),
+                    "huge_pages": huge_pages(host, path + "/hugepages"),
                 }
             )
     return sorted(nodes, key=lambda node: node["node"])

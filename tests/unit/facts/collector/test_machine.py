@@ -35,7 +35,7 @@ def test_who_the_host_is(tmp_path: Path) -> None:
         "flags": ["vmx", "ept"],
     }
     assert document["memory_mib"] == 515072
-    assert document["numa_nodes"] == [{"node": 0, "cpus": "0-3", "memory_mib": 515072}]
+    assert document["numa_nodes"] == [{"node": 0, "cpus": "0-3", "memory_mib": 515072, "huge_pages": []}]
     assert document["kernel"] == {
         "release": "6.1.0-37-amd64",
         "command_line": "BOOT_IMAGE=/boot/vmlinuz-6.1.0-37-amd64 root=UUID=0a1b ro quiet",
@@ -80,3 +80,19 @@ def test_the_architecture_of_a_root_that_runs_nothing(tmp_path: Path) -> None:
 )
 def test_ranges_of_the_kernel_are_counted(text: str, count: int | None) -> None:
     assert count_range(text) == count
+
+
+def test_huge_pages_of_each_numa_node(tmp_path: Path) -> None:
+    root = talk_host(tmp_path)
+    base = "/sys/devices/system/node/node0/hugepages"
+    for size, total, free in ((1048576, 96, 32), (2048, 0, 0)):
+        root.write(f"{base}/hugepages-{size}kB/nr_hugepages", f"{total}\n")
+        root.write(f"{base}/hugepages-{size}kB/free_hugepages", f"{free}\n")
+    root.write(f"{base}/hugepages-16777216kB/nr_hugepages", "many\n")
+    root.write(f"{base}/unrelated", "")
+    (node,) = collect(str(root.path))["numa_nodes"]
+    assert node["huge_pages"] == [
+        {"size_kib": 2048, "total": 0, "free": 0},
+        {"size_kib": 1048576, "total": 96, "free": 32},
+        {"size_kib": 16777216, "total": None, "free": None},
+    ]
