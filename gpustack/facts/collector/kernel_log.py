@@ -30,11 +30,11 @@ _RECORD = re.compile(r"[0-9]+,[0-9]+,[0-9]+,[^;]*;(.*)")
 def kernel_log(host: HostRoot) -> Optional[List[str]]:
     """The newest matching messages since boot, oldest first within a kind; ``None`` if the log can't be read."""
     try:
-        records = list(_records(host))
+        all_records = list(records(host))
     except OSError:
         return None  # it takes root, and another root has none
     messages: Dict[int, Deque[str]] = collections.defaultdict(lambda: collections.deque(maxlen=MOST_OF_A_KIND))
-    for record in records:
+    for record in all_records:
         match = _RECORD.match(record)
         kind = next((number for number, sign in enumerate(KINDS) if match and sign.search(match.group(1))), None)
         if match and kind is not None:
@@ -42,7 +42,7 @@ def kernel_log(host: HostRoot) -> Optional[List[str]]:
     return [message for kind in sorted(messages) for message in messages[kind]]
 
 
-def _records(host: HostRoot) -> Iterator[str]:
+def records(host: HostRoot) -> Iterator[str]:
     """The records of the device, one for each read; of a file in another root, its lines."""
     if not host.running:
         status = host.status(KMSG)

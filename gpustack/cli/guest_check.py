@@ -1,0 +1,114 @@
+"""``gpustack guest check``: the GPUs of a guest, from inside or by its console log."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, is_for_machines, positive, ssh_options
+from gpustack.errors import CHANGES, HostError, UsageError
+from gpustack.findings import Severity
+from gpustack.text import printable
+
+if TYPE_CHECKING:
+    from gpustack.findings import Finding
+
+_COLUMNS = ("Guest", "Address", "Card", "Driver", "Findings")
+_MOST = 16 << 20
+
+
+class GuestCheckCommand(Lister):
+    """Check the GPUs of a guest: number, driver, address space, and the reasons in the kernel's messages.
+
+    Run it in the guest, read the guest over SSH, or read the output of `openstack console log show`. With SPEC and
+    --flavor, or with --gpus, the GPUs are compared with those that the instance must have. Nothing is changed. The
+    column Findings is ok, unknown, or has the codes of the findings, which are printed on stderr.
+    """
+
+    epilog = """\
+gpustack guest check --ssh debian@203.0.113.7 --sudo --flavor g1.a100.2 gpustack.yaml;
+openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
+
+    _findings: tuple[Finding, ...] = ()
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            "spec", type=Path, nargs="?", metavar="SPEC", help="the spec of --flavor, usually gpustack.yaml"
+        )
+        promise = parser.add_mutually_exclusive_group()
+        promise.add_argument("--flavor", metavar="NAME", help="the flavor of the instance, by its name in the cloud")
+        promise.add_argument("--gpus", type=positive, metavar="N", help="the number of GPUs that the guest must have")
+        source = parser.add_mutually_exclusive_group()
+        source.add_argument("--console", metavar="FILE", help="read this console log (-: standard input)")
+        source.add_argument("--root", type=Path, metavar="DIR", help="read this directory as the / of a guest")
+        source.add_argument(
+            "--ssh", metavar="HOST", help="read this guest over SSH, as [user@]name (default: this machine)"
+        )
+        ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
+        add_ssh_options(ssh, timeout=30.0)
+        add_exit_code(parser, "there is a warning or an error")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        from gpustack.guest.check import Promise, findings, promise, rows
+
+        if (parsed_args.flavor is None) != (parsed_args.spec is None):
+            raise UsageError("SPEC and --flavor need each other", remedy="give both, or neither")
+        promised = Promise(count=parsed_args.gpus) if parsed_args.gpus else None
+        if parsed_args.flavor is not None:
+            from gpustack.spec.load import load_spec
+
+            promised = promise(load_spec(parsed_args.spec), parsed_args.flavor)
+        where, facts = self._facts(parsed_args)
+        self._findings = tuple(findings(facts, promised, where))
+        described = rows(facts, self._findings, where)
+        if is_for_machines(parsed_args):
+            return tuple(name.lower() for name in _COLUMNS), [
+                (row["guest"], row["address"], row["card"], row["driver"], row["findings"]) for row in described
+            ]
+        return _COLUMNS, [_cells(row, self._findings) for row in described]
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings."""
+        self.report_findings(self._findings)
+        bad = any(entry.severity is not Severity.INFO for entry in self._findings)
+        return CHANGES if parsed_args.exit_code and bad else 0
+
+    def _facts(self, parsed_args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+        """The guest's name and facts."""
+        from gpustack.guest import check, source
+        from gpustack.guest.inside import console
+
+        if parsed_args.console is not None:
+            log = _read(parsed_args.console)
+            return "guest", console.facts(log, check.consoles())
+        if parsed_args.ssh is not None:
+            return parsed_args.ssh.rpartition("@")[2], source.over_ssh(parsed_args.ssh, ssh_options(parsed_args))
+        if parsed_args.sudo and parsed_args.root:
+            raise UsageError("--sudo applies only to guests and this machine", remedy="omit --sudo")
+        if parsed_args.sudo:
+            return "guest", source.with_sudo(ssh_options(parsed_args))
+        return "guest", source.local(parsed_args.root)
+
+
+def _read(name: str) -> bytes:
+    """The end of a console log."""
+    if name == "-":
+        return sys.stdin.buffer.read()[-_MOST:]
+    try:
+        with Path(name).open("rb") as file:
+            return file.read()[-_MOST:]
+    except OSError as error:
+        raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a console log") from error
+
+
+def _cells(row: dict[str, Any], found: Sequence[Finding]) -> tuple[str, ...]:
+    codes = ", ".join(dict.fromkeys(row["findings"]))
+    good = "ok" if row["driver"] and not found else "-" if row["driver"] else "unknown"
+    driver = "unknown" if row["driver"] is None else row["driver"] or "none"
+    cells = (row["guest"], row["address"], row["card"], driver, codes or good)
+    return tuple(printable(cell, keep="") for cell in cells)

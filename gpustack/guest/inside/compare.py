@@ -1,0 +1,182 @@
+"""Compare the facts of a guest with what its flavor promises. Pure.
+
+A problem is a kind, a place, and values for the text of a finding. The cause is reported, not its consequences: a GPU
+that NVIDIA's driver ignores has no driver bound as well.
+"""
+
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set
+
+from . import messages
+
+Problem = Dict[str, Any]
+
+NVIDIA = "10de"
+# Vendors whose drivers need the kernel's DRM.
+_DRM_VENDORS = {"1002": "amdgpu", "8086": "i915 and xe"}
+# They match NVIDIA's GPUs, and run no CUDA.
+_DISPLAY_ONLY = ("nouveau", "nvidiafb", "nova_core", "nova_drm")
+_HELD = ("vfio-pci", "pci-stub")
+
+# Kinds of events that explain why a GPU has no driver, or a driver that does not work.
+_CAUSES = (
+    messages.LEGACY,
+    messages.NO_GSP,
+    messages.OPEN_REQUIRED,
+    messages.UNSUPPORTED,
+    messages.BAR_UNPLACED,
+    messages.NOUVEAU,
+    messages.FIRMWARE,
+)
+_FAILURES = (messages.INIT_FAILED, messages.PROBE_FAILED)
+_REPORTED = (
+    messages.LEGACY,
+    messages.NO_GSP,
+    messages.OPEN_REQUIRED,
+    messages.UNSUPPORTED,
+    messages.FIRMWARE,
+    messages.MISMATCH,
+)
+
+
+def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -> List[Problem]:
+    """The problems of a guest.
+
+    :param expected: ``count``, the number of GPUs, and ``ids``, the accepted ``vendor:product`` (empty: any).
+    """
+    gpus = facts["gpus"] or []
+    events = list(_relevant(facts["events"] or [], facts["gpus"]))
+    explained = _explained(events, gpus)
+    return [
+        *_counted(facts, expected),
+        *_unplaced(gpus, events),
+        *_of_events(events),
+        *_failed(events, explained),
+        *_drivers(facts, gpus, events, explained),
+        *_unknown(facts, explained | {event["address"] for event in events if event["kind"] in _FAILURES}),
+    ]
+
+
+def _problem(kind: str, place: Optional[str], **values: object) -> Problem:
+    return {"kind": kind, "place": place or "kernel", "values": values}
+
+
+def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, Any]]]) -> Iterator[Dict[str, Any]]:
+    """The events of GPUs: other devices have BARs and drivers too."""
+    addresses = {gpu["address"] for gpu in gpus or ()}
+    for event in events:
+        if event["kind"] == messages.BAR_UNPLACED:
+            wanted = gpus is None or event["address"] in addresses
+        elif event["kind"] == messages.PROBE_FAILED:
+            wanted = event["address"] in addresses or event["driver"] in messages.DRIVERS
+        else:
+            wanted = True
+        if wanted:
+            yield event
+
+
+def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[Optional[str]]:
+    """The addresses of GPUs whose failure has a known cause."""
+    causes = [event for event in events if event["kind"] in _CAUSES]
+    addresses = {event["address"] for event in causes} | {gpu["address"] for gpu in gpus if gpu["unplaced"]}
+    if None in addresses:  # NVIDIA's message about old cards has no address
+        addresses |= {gpu["address"] for gpu in gpus if gpu["vendor"] == NVIDIA}
+    return addresses
+
+
+def _counted(facts: Dict[str, Any], expected: Optional[Dict[str, Any]]) -> Iterator[Problem]:
+    gpus = facts["gpus"]
+    if expected is None or gpus is None:
+        return
+    if len(gpus) < expected["count"]:
+        yield _problem("gpus-missing", "PCI", count=len(gpus), expected=expected["count"])
+    elif len(gpus) > expected["count"] or (expected["ids"] and not set(map(_ids, gpus)) <= set(expected["ids"])):
+        yield _problem("gpus-differ", "PCI", found=_listed(gpus), expected=_counted_ids(expected))
+
+
+def _ids(gpu: Dict[str, Any]) -> str:
+    return "{}:{}".format(gpu["vendor"], gpu["product"])
+
+
+def _listed(gpus: List[Dict[str, Any]]) -> str:
+    return ", ".join("{} {}".format(gpu["address"], _ids(gpu)) for gpu in gpus)
+
+
+def _counted_ids(expected: Dict[str, Any]) -> str:
+    ids = " or ".join(expected["ids"])
+    return "{}{}".format(expected["count"], " of " + ids if ids else "")
+
+
+def _unplaced(gpus: List[Dict[str, Any]], events: List[Dict[str, Any]]) -> Iterator[Problem]:
+    by_address = {gpu["address"]: set(map(str, gpu["unplaced"])) for gpu in gpus}
+    for event in events:
+        if event["kind"] == messages.BAR_UNPLACED:
+            by_address.setdefault(event["address"], set()).add(event["bar"])
+    for address, bars in sorted(by_address.items(), key=lambda item: str(item[0])):
+        if bars:
+            yield _problem(messages.BAR_UNPLACED, address, bars=", ".join(sorted(bars)))
+
+
+def _of_events(events: List[Dict[str, Any]]) -> Iterator[Problem]:
+    for event in events:
+        if event["kind"] in _REPORTED:
+            values = {key: value for key, value in event.items() if key not in ("kind", "address")}
+            yield _problem(event["kind"], event["address"], **values)
+
+
+def _failed(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:
+    failed: Set[Optional[str]] = set()
+    for kind in _FAILURES:
+        for event in events:
+            if event["kind"] == kind and event["address"] not in explained | failed:
+                failed.add(event["address"])
+                values = {key: value for key, value in event.items() if key not in ("kind", "address")}
+                yield _problem(kind, event["address"], **values)
+
+
+def _drivers(
+    facts: Dict[str, Any], gpus: List[Dict[str, Any]], events: List[Dict[str, Any]], explained: Set[Optional[str]]
+) -> Iterator[Problem]:
+    """GPUs that no driver uses, and why."""
+    nouveau = {e["address"] for e in events if e["kind"] == messages.NOUVEAU}
+    nouveau |= {gpu["address"] for gpu in gpus if gpu["driver"] == "nouveau"}
+    for address in sorted(nouveau, key=str):
+        yield _problem(messages.NOUVEAU, address)
+    unsigned = [event for event in events if event["kind"] == messages.UNSIGNED]
+    failed = {event["address"] for event in events if event["kind"] == messages.PROBE_FAILED}
+    unbound = [gpu for gpu in gpus if gpu["driver"] == "" and gpu["address"] not in explained | failed]
+    if unsigned and (unbound or any(gpu["driver"] is None for gpu in gpus) or not gpus):
+        yield _problem(messages.UNSIGNED, None, text=unsigned[-1]["text"])
+        unbound = []
+    for gpu in gpus:
+        if gpu["driver"] in _HELD:
+            yield _problem("driver-other", gpu["address"], driver=gpu["driver"], ids=_ids(gpu))
+    if facts["drm"] is False:
+        named = [gpu for gpu in unbound if gpu["vendor"] in _DRM_VENDORS]
+        for vendor in sorted({gpu["vendor"] for gpu in named}):
+            yield _problem("no-drm", None, kernel=facts["kernel"] or "the kernel", drivers=_DRM_VENDORS[vendor])
+        unbound = [gpu for gpu in unbound if gpu not in named]
+    for gpu in unbound:
+        modules = [name for name in gpu["modules"] or () if name not in _DISPLAY_ONLY]
+        if modules:
+            yield _problem("driver-unbound", gpu["address"], ids=_ids(gpu), module=modules[0])
+        else:
+            yield _problem("driver-missing", gpu["address"], ids=_ids(gpu), kernel=facts["kernel"] or "the kernel")
+
+
+def _unknown(facts: Dict[str, Any], explained: Set[Optional[str]]) -> Iterator[Problem]:
+    """What the facts lack, so that its absence proves nothing.
+
+    :param explained: the addresses of GPUs whose drivers failed.
+    """
+    missing = []
+    if facts["gpus"] is None:
+        missing.append("the GPUs")
+    elif any(gpu["driver"] is None and gpu["address"] not in explained for gpu in facts["gpus"]):
+        missing.append("the bound drivers")
+    if facts["events"] is None:
+        missing.append("the kernel's messages")
+    elif not facts["complete"]:
+        missing.append("the kernel's messages from the start of the guest")
+    if missing:
+        report = facts.get("problem")
+        yield _problem("unknown", facts["source"], missing=", ".join(missing), report=report or "none")

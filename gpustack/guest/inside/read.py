@@ -1,0 +1,116 @@
+"""The facts of the guest on which this runs, or of a directory as its root."""
+
+import gzip
+import json
+import re
+import zlib
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from gpustack.facts.collector.addresses import PCI
+from gpustack.facts.collector.aliases import Aliases, aliases
+from gpustack.facts.collector.functions import FunctionFiles, identity
+from gpustack.facts.collector.kernel import running_release
+from gpustack.facts.collector.kernel_log import records
+from gpustack.facts.collector.limits import ADDRESS, TEXT_LIMIT, VALUE_LIMIT
+from gpustack.facts.collector.reader import HostRoot
+from gpustack.facts.collector.resources import bars
+
+from . import messages
+from .devices import gpus
+from .text import lines
+
+_VERSION = re.compile(r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,2}")
+_FLAVOR = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
+# A record of /dev/kmsg: priority, number, time, flags; message. Control characters in the message are \xNN.
+_RECORD = re.compile(r"[0-9]+,(?P<number>[0-9]+),[0-9]+,[^;]*;(?P<message>.*)")
+_INSTANCE_DATA = ("/run/cloud-init/instance-data-sensitive.json", "/run/cloud-init/instance-data.json")
+
+
+def facts(root: str, consoles: Sequence[Sequence[Optional[str]]]) -> Dict[str, Any]:
+    """The facts of a guest.
+
+    :param root: the directory to read as ``/``.
+    :param consoles: vendor and product of virtual displays.
+    :raises NotADirectoryError: if ``root`` is not a directory.
+    """
+    host = HostRoot(root)
+    log, complete = kernel_messages(host)
+    release = running_release(host)
+    return {
+        "source": "guest",
+        "gpus": _gpus(host, consoles),
+        "events": None if log is None else messages.events(log),
+        "complete": complete,
+        "kernel": release,
+        "drm": has_drm(host, release),
+        "flavor": flavor(host),
+        "driver_version": host.word("/sys/module/nvidia/version", _VERSION),
+        "problem": None,
+    }
+
+
+def kernel_messages(host: HostRoot) -> Tuple[Optional[List[str]], bool]:
+    """The kernel's messages, and whether the first one since the boot is among them; ``None`` if unreadable."""
+    try:
+        matches = [match for match in map(_RECORD.match, records(host)) if match]
+    except OSError:
+        return None, False  # it takes root
+    complete = any(int(match.group("number")) == 0 for match in matches)
+    text = "\n".join(match.group("message").replace("\\x0a", "\n") for match in matches)
+    return lines(text), complete
+
+
+def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> List[Dict[str, Any]]:
+    functions = []
+    for address in filter(ADDRESS.fullmatch, host.names(PCI)):
+        files = FunctionFiles(host, address)
+        ids = identity(files)
+        if None not in ids.values():
+            functions.append({"address": address, **ids})
+    chosen = gpus(functions, consoles)
+    known = aliases(host) if chosen else Aliases(())
+    return [{**function, **_bound(FunctionFiles(host, function["address"]), known)} for function in chosen]
+
+
+def _bound(files: FunctionFiles, known: Aliases) -> Dict[str, Any]:
+    """The driver of a function, the modules that match, and the BARs without an address."""
+    modalias = files.value("modalias")
+    registers = bars(files.host.text(files.path("resource"), VALUE_LIMIT) or "") if "resource" in files.present else []
+    return {
+        "driver": files.link("driver") or "",
+        "modules": known.candidates(modalias) if modalias else [],
+        "unplaced": [bar["index"] for bar in registers if bar["start"] == 0 and not bar["io"]],
+    }
+
+
+def has_drm(host: HostRoot, release: Optional[str]) -> Optional[bool]:
+    """Whether the running kernel has DRM, by its configuration, else by its modules; ``None`` if unknown."""
+    if release is None:
+        return None
+    text = host.text("/boot/config-" + release, 4 * TEXT_LIMIT)
+    if text is None:
+        try:
+            text = gzip.decompress(host.data("/proc/config.gz", 4 * TEXT_LIMIT) or b"").decode("ascii", "replace")
+        except (OSError, EOFError, zlib.error):
+            text = ""
+    if "CONFIG_" in text:
+        return re.search(r"^CONFIG_DRM=[ym]$", text, re.MULTILINE) is not None
+    directory = "/lib/modules/" + release
+    if not host.names(directory + "/kernel"):
+        return None
+    return bool(host.names(directory + "/kernel/drivers/gpu/drm")) or "/gpu/drm/drm.ko" in (
+        host.text(directory + "/modules.builtin") or ""
+    )
+
+
+def flavor(host: HostRoot) -> Optional[str]:
+    """The name of the instance's flavor, from cloud-init's copy of Nova's EC2 metadata; ``None`` if unknown."""
+    for path in _INSTANCE_DATA:
+        try:
+            document = json.loads(host.text(path, 16 * TEXT_LIMIT) or "")
+            name = document["ds"]["ec2_metadata"]["instance-type"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if isinstance(name, str) and _FLAVOR.fullmatch(name):
+            return name
+    return None
