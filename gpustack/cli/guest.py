@@ -102,7 +102,10 @@ def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str
                 "card": need.card.full_name if need.card else None,
                 "label": need.label,
                 "unknown": list(need.unknown),
-                "sources": dict(need.requirement.sources),
+                "facts": {
+                    name: {"value": getattr(need.requirement, name), "source": source}
+                    for name, source in need.requirement.sources.items()
+                },
             }
             for need in needs.models
         ],

@@ -24,7 +24,7 @@ class Installation:
     :ivar branch: the NVIDIA branch; None for drivers of Linux only.
     :ivar modules: the NVIDIA kernel modules: ``open`` or ``proprietary``.
     :ivar commands: the commands that install the driver.
-    :ivar missing: why the distribution has no driver for the models; then there are no packages.
+    :ivar missing: why no package of the distribution is known that serves the models; then there are no packages.
     :ivar unknown: drivers of Linux whose packages are unknown.
     :ivar fault: why the packages can't be installed; None if no reason is known.
     """
@@ -135,7 +135,7 @@ def _installation(system: Mapping[str, Any], needs: GuestRequirement) -> Install
     branch, modules, entry = _nvidia(system, needs.nvidia) if needs.nvidia else (None, None, {})
     if needs.nvidia and branch is None:
         offered = sorted({number for driver in system["driver"] for number in driver["branches"]})
-        missing.append(f"it has R{' and R'.join(map(str, offered))}")
+        missing.append(f"only R{' and R'.join(map(str, offered))} {'is' if len(offered) == 1 else 'are'} known")
     packages += [package.format(branch=branch) for package in entry.get("packages", ())]
     before = (command.format(branch=branch) for command in entry.get("commands", ()))
     return Installation(

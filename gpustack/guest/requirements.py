@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
+from gpustack.pci import catalogue
 from gpustack.pci.requirement import Requirement, label, requirement_of
 from gpustack.spec.attributes import card_of
 from gpustack.spec.requests import models_of
 
 if TYPE_CHECKING:
-    from gpustack.pci.catalogue import Card
     from gpustack.spec.flavors import Flavor
     from gpustack.spec.model import Spec
 
@@ -30,7 +30,7 @@ class ModelRequirement:
 
     model: str
     vendor: str
-    card: Card | None
+    card: catalogue.Card | None
     requirement: Requirement
 
     @property
@@ -133,7 +133,7 @@ def requirement_of_flavor(spec: Spec, name: str, flavor: Flavor) -> GuestRequire
 def requirement_of_model(spec: Spec, name: str) -> ModelRequirement:
     """What a model of the spec requires."""
     model = spec.models[name]
-    card = card_of(model)
+    card = card_of(model) or catalogue.card_of_function(model.match.vendor, model.match.product)
     requirement = requirement_of(card) if card else Requirement()
     return ModelRequirement(model=name, vendor=model.match.vendor, card=card, requirement=requirement)
 

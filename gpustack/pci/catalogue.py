@@ -95,6 +95,18 @@ def lookup(
     return next((card for card in known if not card.subsystems), None)
 
 
+def card_of_function(vendor: str, product: str) -> Card | None:
+    """Return the card that has virtual functions with these ids; None if it is not in the catalogue."""
+    return next(
+        (
+            card
+            for card in cards()
+            if card.vendor == vendor.lower() and product.lower() in requirement.requirement_of(card).functions
+        ),
+        None,
+    )
+
+
 @functools.cache
 def cards() -> tuple[Card, ...]:
     """All cards of the catalogue, in the order of the file."""

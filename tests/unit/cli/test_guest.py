@@ -69,6 +69,8 @@ def test_formats_for_programs(spec: Path, gpustack: Any) -> None:
     assert [entry["code"] for entry in described["impossible"]["findings"]] == ["GPU800"]
     assert described["impossible"]["nvidia"] is None
     assert described["mixed"]["models"][1]["label"] == "a100-pcie-40gb"
+    assert described["mixed"]["models"][1]["facts"]["first"]["value"] == 450
+    assert "nvidia-detect" in described["mixed"]["models"][1]["facts"]["first"]["source"]
     assert yaml.safe_load(gpustack("guest", "requirements", spec, "-f", "yaml").out) == json.loads(ran.out)
 
 

@@ -85,8 +85,8 @@ def test_every_known_nvidia_card_has_a_recommended_driver() -> None:
 
 
 def test_debian_13_has_no_driver_for_blackwell() -> None:
-    assert on("Debian 13", BLACKWELL).missing == "it has R535 and R550"
-    assert on("Debian 12", BLACKWELL).missing == "it has R470 and R535"
+    assert on("Debian 13", BLACKWELL).missing == "only R535 and R550 are known"
+    assert on("Debian 12", BLACKWELL).missing == "only R470 and R535 are known"
     blackwell = [entry.place for entry in findings(BLACKWELL) if entry.code is Code.NO_DRIVER_PACKAGE]
     assert blackwell == ["f, Debian 12", "f, Debian 13"]
 

@@ -25,6 +25,7 @@ IDS = {
     "pro6000": "10de:2bb1",
     "odd": "10de:ffff",
     "mi300x": "1002:74a1",
+    "mi300x-vf": "1002:74b5",
     "b580": "8086:e20b",
     "b70": "8086:e223",
     "flex": "8086:56c0",
@@ -122,6 +123,11 @@ def test_unknown_facts_are_reported_and_not_guessed() -> None:
     (entry,) = findings_of(partly)
     assert (entry.code, entry.place) == (Code.REQUIREMENT_UNKNOWN, "h100-64")
     assert "first driver branch" in entry.message
+
+
+def test_virtual_functions_need_the_driver_of_their_card() -> None:
+    requirement = of("mi300x-vf")
+    assert (requirement.linux, requirement.compute, codes(requirement)) == ({"amdgpu": None}, ("gfx942",), [])
 
 
 def test_intel_cards_name_driver_and_kernel() -> None:
