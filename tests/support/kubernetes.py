@@ -12,7 +12,7 @@ import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate  # type: ignore[import-untyped]
 import yaml
 
-FREE = ("labels", "nodeLabels", "nodeSelector", "matchLabels", "requests", "limits")
+FREE = ("labels", "nodeLabels", "nodeSelector", "matchLabels", "requests", "limits", "hard")
 """Mappings whose keys are free."""
 KUBERNETES = "1.37"
 
@@ -41,7 +41,19 @@ def validate(document: Mapping[str, Any], form: str | None = None) -> None:
         raise ValueError(f"{name}: {error}") from error
 
 
-def misspelt(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def unnoticed(document: Mapping[str, Any], form: str | None = None) -> list[str]:
+    """The keys of a document that could be misspelt without an error; none if the schema is strict."""
+    accepted = []
+    for path, changed in _misspelt(document):
+        try:
+            validate(changed, form)
+        except ValueError:
+            continue
+        accepted.append(path)
+    return accepted
+
+
+def _misspelt(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The document with one misspelt key, for each of its keys."""
     for path in _paths(document):
         changed: Any = copy.deepcopy(document)

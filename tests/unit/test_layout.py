@@ -99,6 +99,7 @@ SCENARIOS = {
     "facts/test_bounds",
     "flavor/test_plugin",
     "flavor/test_signing_in",
+    "guest/kubernetes/test_howto",
     "host/test_cases",
     "host/test_prior_art",
     "host/test_properties",
