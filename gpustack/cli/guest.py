@@ -174,5 +174,5 @@ def _installed(each: Installation) -> str:
     if each.missing or each.fault:
         return f"none: {each.missing or each.fault}"
     if each.unknown:
-        return f"unknown packages for {' and '.join(each.unknown)}"
+        return f"packages for {' and '.join(each.unknown)} unknown"
     return "; ".join(each.commands)

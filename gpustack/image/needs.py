@@ -11,6 +11,7 @@ from gpustack.nova_options.releases import Release
 from gpustack.pci import catalogue
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.model import Spec
+from gpustack.spec.requests import models_of
 
 _REFUSES_HYPERVISOR = "error-43"
 _COHERENT = "coherent-memory"
@@ -26,7 +27,7 @@ def needs_of(spec: Spec, release: Release, hosts: Sequence[Host] = ()) -> tuple[
 
 def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host]) -> FlavorNeeds:
     flavor = entry.flavor
-    models = tuple(model for name in entry.models for model in spec.selected.get(name, (name,)))
+    models = models_of(spec, flavor)
     return FlavorNeeds(
         name=entry.name,
         models=models,

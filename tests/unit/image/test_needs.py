@@ -38,6 +38,15 @@ def test_needs_of_counts_selections_and_options() -> None:
     assert not one.hides_hypervisor
 
 
+def test_models_that_share_an_alias_are_models_of_the_flavor() -> None:
+    shared = SPEC.replace('product: "1b80"}', 'product: "1b80"}, alias: gpu').replace(
+        'product: "740f"}', 'product: "740f"}, alias: gpu'
+    )
+    *_, small = needs_of(parse_spec(shared, "spec"), release("2025.2"))
+    assert small.models == ("gtx", "mi210")
+    assert small.vendors == {"10de", "1002"}
+
+
 def test_architectures_are_those_of_hosts_with_the_models() -> None:
     hosts = [
         parse_host(entry, str(entry["hostname"]))
