@@ -60,6 +60,12 @@ def bundled(entry: str, title: str, arguments: str) -> str:
     :param entry: the module's name.
     :param arguments: the arguments of ``main``, as Python's source.
     """
+    return _PROGRAM.format(title=title, sources=_sources(entry), entry=entry, arguments=arguments)
+
+
+@functools.cache
+def _sources(entry: str) -> list[tuple[str, str]]:
+    """The modules that a module needs, and itself, by name and text, in the order of execution."""
     texts: dict[str, str] = {}
     needed: dict[str, set[str]] = {}
     open_names = {entry}
@@ -70,8 +76,7 @@ def bundled(entry: str, title: str, arguments: str) -> str:
         open_names |= needed[name] - texts.keys()
     # Sorted, so that the text does not depend on the order of sets.
     order = graphlib.TopologicalSorter({name: sorted(needed[name]) for name in sorted(needed)}).static_order()
-    sources = [(name, texts[name]) for name in order]
-    return _PROGRAM.format(title=title, sources=sources, entry=entry, arguments=arguments)
+    return [(name, texts[name]) for name in order]
 
 
 def _path(name: str) -> Path:

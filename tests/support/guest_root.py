@@ -57,7 +57,7 @@ def guest_root(
         (root / f"boot/config-{RELEASE}").write_text(f"CONFIG_64BIT=y\n{config}")
     (root / "dev/kmsg").write_text(f"{_BOOT}4,900,5,-;{log}\n")
     metadata = {"ds": {"ec2_metadata": {"instance-type": flavor}}}
-    (root / "run/cloud-init/instance-data-sensitive.json").write_text(json.dumps(metadata))
+    (root / "run/cloud-init/instance-data-sensitive.json").write_text(json.dumps(metadata, indent=1))
     if driver == "nvidia":
         (root / "sys/module/nvidia").mkdir(parents=True)
         (root / "sys/module/nvidia/version").write_text("580.95.05\n")

@@ -1,0 +1,42 @@
+"""``gpustack guest vendordata``: Nova's vendor data with the check of the guest's GPUs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gpustack.cli.common import Command
+
+
+class GuestVendordataCommand(Command):
+    """Render Nova's vendor data: a script that reports the GPUs of every guest on its console.
+
+    The file is for StaticJSON, Nova's default provider: `vendordata_jsonfile_path` in the group `api`. cloud-init runs
+    the script at the first boot of each instance. Without a GPU it does nothing, unless the flavor promises one. It
+    changes nothing in the guest. `gpustack guest check --console` reads its report. Other vendor data in FILE of
+    --merge, such as NTP servers, is kept.
+    """
+
+    epilog = """\
+gpustack guest vendordata gpustack.yaml --out vendordata.json;
+gpustack guest vendordata gpustack.yaml --merge /etc/nova/vendordata.json --out vendordata.json"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE (default: standard output)")
+        parser.add_argument("--merge", type=Path, metavar="FILE", help="keep the vendor data of this file")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        from gpustack.files import write_atomic
+        from gpustack.guest import check, vendordata
+        from gpustack.spec.load import load_spec
+
+        promised = check.promises(load_spec(parsed_args.spec))
+        text = vendordata.render(promised, vendordata.read(parsed_args.merge) if parsed_args.merge else None)
+        if parsed_args.out is None:
+            print(text, end="", file=self.app.stdout)
+            return
+        write_atomic(parsed_args.out, text, mode=0o644)
+        self.report(f"{parsed_args.out} written: {len(text)} bytes")
