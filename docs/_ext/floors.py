@@ -9,7 +9,7 @@ _HEIGHT, _GAP, _LETTER, _WIDTH = 30, 8, 8, 780
 
 def floors(page: Path) -> dict[int, list[str]]:
     """The packages of each floor."""
-    rows = re.findall(r"^\| (\d) \| (`.+?) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (`.+?) \|", page.read_text(encoding="utf-8"), re.MULTILINE)
     packages: dict[int, list[str]] = {}
     for floor, names in rows:
         packages.setdefault(int(floor), []).extend(re.findall(r"`(\w+)`", names))

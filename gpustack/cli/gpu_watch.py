@@ -50,8 +50,8 @@ class GpuWatchCommand(FleetCommand):
     """Collect metrics of all GPUs repeatedly, for Prometheus: states, instances, projects.
 
     Writes a textfile for node_exporter, serves HTTP, or both. With --spec, also counts how many instances of each of
-    its flavors fit. Numbers that are not certain because a source did not answer are absent, and
-    gpustack_collect_success of this source is 0. The next collection asks again.
+    its flavors fit, and reads the limits of projects if it has quotas. Numbers that are not certain because a source
+    did not answer are absent, and gpustack_collect_success of this source is 0. The next collection asks again.
     """
 
     epilog = """\
@@ -135,14 +135,20 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         except (CloudError, DatabaseError) as error:
             fault = error
         flavors, failure = self._flavors(parsed_args, fleet)
+        limits, unread = self._limits(parsed_args, fleet)
+        others = {"capacity": (flavors, failure), "limits": (limits, unread)}
         collection = Round(
             sources=_sources(parsed_args),
             ended=time.time(),
             seconds=time.monotonic() - begun,
-            others={} if flavors is None else {"capacity": failure is None and fleet is not None},
+            others={
+                name: error is None and fleet is not None
+                for name, (metrics, error) in others.items()
+                if metrics is not None
+            },
         )
-        page.publish([*families(fleet, collection), *(flavors or ())])
-        return fault or failure
+        page.publish([*families(fleet, collection), *(flavors or ()), *(limits or ())])
+        return fault or failure or unread
 
     def _flavors(
         self, parsed_args: argparse.Namespace, fleet: Fleet | None
@@ -169,6 +175,30 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         except (CloudError, DatabaseError, PartialError) as error:
             return [], error
         return list(families(counted)), None
+
+    def _limits(
+        self, parsed_args: argparse.Namespace, fleet: Fleet | None
+    ) -> tuple[list[Metric] | None, GpustackError | None]:
+        """The metrics of the spec's quotas, and why they are missing; None for the metrics if there are no quotas."""
+        from gpustack.quota.cloud import LimitsCloud
+        from gpustack.quota.desired import wanted
+        from gpustack.quota.metrics import families
+        from gpustack.quota.survey import survey
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+        if spec is None or spec.quotas is None:
+            return None, None
+        if fleet is None:
+            return [], None
+        projects = {holder.project for gpu in fleet.gpus for holder in gpu.holders}
+        try:
+            cloud = LimitsCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT))
+            known = survey(cloud, wanted(spec), projects, with_use=False)
+        except CloudError as error:
+            return [], error
+        unread = PartialError(f"the limits are partial: {'; '.join(known.gaps)}") if known.gaps else None
+        return list(families(spec, known.shares)), unread
 
 
 def _partial(fleet: Fleet) -> PartialError | None:

@@ -59,7 +59,9 @@ gpustack quota show --project research"""
         if is_for_machines(parsed_args):
             return FIELDS, [share.to_row() for share in rows]
         cells = [share.row() for share in rows]
-        return COLUMNS, [tuple(printable(c) if isinstance(c, str) else c for c in row) for row in cells]
+        return COLUMNS, [
+            tuple("-" if c is None else printable(c) if isinstance(c, str) else c for c in row) for row in cells
+        ]
 
     def _read(self, cloud: LimitsCloud, parsed_args: argparse.Namespace) -> tuple[Present, list[Project]]:
         from dataclasses import replace

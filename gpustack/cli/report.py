@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.capacity.model import Capacity
+    from gpustack.report.quotas import QuotaTable
     from gpustack.report.tables import FlavorRow
     from gpustack.spec.model import Spec
 
@@ -29,7 +30,8 @@ class ReportCommand(FleetCommand):
 
     The page is one file, index.html, which needs no server and loads nothing from elsewhere. It contains names of
     instances, projects and users. If a source does not answer, or the user may not read it, the page is marked as
-    partial, and the exit code is 23. With --spec, the page has the numbers of gpustack capacity.
+    partial, and the exit code is 23. With --spec, the page has the numbers of gpustack capacity, and
+    the limits of projects if the spec has quotas.
     """
 
     epilog = """\
@@ -69,11 +71,35 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         self._fleet = replace(fleet, findings=(*fleet.findings, *of_hosts))
         if spec is not None and spec.nova is not None and spec.flavors:
             flavors = self._flavors(parsed_args, spec)
-        report = Report(fleet=self._fleet, at=at, cloud=self._cloud, topologies=topologies, flavors=flavors)
+        quotas = self._quotas(parsed_args, spec) if spec is not None and spec.quotas is not None else None
+        report = Report(
+            fleet=self._fleet, at=at, cloud=self._cloud, topologies=topologies, flavors=flavors, quotas=quotas
+        )
         path = write(report, parsed_args.out)
         hosts = len({count.host for count in self._fleet.counts})
         self.show(f"{path}: {len(self._fleet.gpus)} GPUs on {hosts} hosts")
         return 0
+
+    def _quotas(self, parsed_args: argparse.Namespace, spec: Spec) -> QuotaTable:
+        """Read the limits of projects, and add what is missing to the fleet."""
+        from gpustack.fleet.model import Gap, Source
+        from gpustack.quota.cloud import LimitsCloud
+        from gpustack.quota.desired import wanted
+        from gpustack.quota.survey import survey
+        from gpustack.report.quotas import QuotaTable, quota_table
+
+        projects = {holder.project for gpu in self._fleet.gpus for holder in gpu.holders}
+        gaps: tuple[str, ...]
+        try:
+            cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+            known = survey(LimitsCloud(cloud), wanted(spec), projects)
+        except CloudError as error:
+            gaps, table = (f"{error.what}; limits are unknown",), QuotaTable(unknown=error.what)
+        else:
+            gaps, table = known.gaps, quota_table(known)
+        partial = (Gap(source=Source.KEYSTONE, reason=gap) for gap in gaps)
+        self._fleet = replace(self._fleet, partial=(*self._fleet.partial, *partial))
+        return table
 
     def _flavors(self, parsed_args: argparse.Namespace, spec: Spec) -> list[FlavorRow]:
         """Count what fits, and add what is missing for it to the fleet."""

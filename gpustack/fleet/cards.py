@@ -6,7 +6,7 @@ Placement has a resource class for each device, which contains the PCI ids unles
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpustack.facts.gpus import is_gpu
@@ -72,19 +72,25 @@ def kinds_of(spec: Spec) -> Iterator[Kind]:
 
 def models_of(spec: Spec) -> Models:
     """The models of a spec, by the names of their cards."""
-    aliases: dict[str, set[str]] = {}
+    aliases: dict[str, list[str]] = {}
     by_class: dict[str, list[Kind]] = {}
     for kind in kinds_of(spec):
         for alias in spec.aliases_of(kind.name):
-            aliases.setdefault(alias, set()).add(name_of(*kind.ids) or kind.name)
+            aliases.setdefault(alias, []).append(kind.name)
         if all(kind.ids) and kind.resource_class:
             by_class.setdefault(kind.resource_class, []).append(kind)
     return Models(
-        aliases={alias: " or ".join(sorted(names)) for alias, names in aliases.items()},
+        aliases={alias: cards_of(spec, names) for alias, names in aliases.items()},
         kinds={name: tuple(kinds) for name, kinds in by_class.items()},
         expects=lambda host: bool(models_for(spec, host)),
         scheduled=spec.nova.placement == "schedule" if spec.nova is not None else None,
     )
+
+
+def cards_of(spec: Spec, models: Iterable[str]) -> str:
+    """The cards of models that nothing distinguishes, by the name that the fleet shows."""
+    matches = ((name, spec.models[name].match) for name in models)
+    return " or ".join(sorted({name_of(match.vendor or "", match.product or "") or name for name, match in matches}))
 
 
 def ids_of(resource_class: str, models: Models, traits: Collection[str] = ()) -> tuple[str, str]:

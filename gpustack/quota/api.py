@@ -17,6 +17,9 @@ class LimitsApi(Protocol):
     def projects(self, name: str) -> tuple[Project, ...]:
         """Return the projects with this id or name."""
 
+    def all_projects(self) -> tuple[Project, ...]:
+        """Return all projects."""
+
     def used(self, project: str) -> Mapping[str, int]:
         """Return the units that a project uses, by resource class."""
 

@@ -16,32 +16,38 @@ _PREFIX = "GPUs: "
 class Share:
     """The limit of a project for a model, and its use.
 
+    :ivar limit: None if it is unknown. -1 is no limit for oslo.limit 2.12 and later, and refuses everything before.
     :ivar own: whether the project has a limit of its own; the default applies otherwise.
+    :ivar used: None if it is unknown.
     """
 
     project: Project
     model: str
     resource_class: str
-    limit: int
+    limit: int | None
     own: bool
-    used: int
+    used: int | None
 
     @property
-    def free(self) -> int:
-        """The units that the project may still use."""
+    def free(self) -> int | None:
+        """The units that the project may still use; None if that is unknown."""
+        if self.limit is None or self.limit < 0 or self.used is None:
+            return None
         return max(self.limit - self.used, 0)
 
     @property
     def state(self) -> str:
         """Whether the project is over its limit, or at it."""
+        if self.free is None or self.limit is None or self.used is None:
+            return "unknown"
         return "over" if self.used > self.limit else "full" if self.used == self.limit else "free"
 
-    def row(self) -> tuple[str | int, ...]:
-        """The cells of :data:`COLUMNS`."""
-        source = "project" if self.own else "default"
+    def row(self) -> tuple[str | int | None, ...]:
+        """The cells of :data:`COLUMNS`; None for an unknown number."""
+        source = "project" if self.own else "default" if self.limit is not None else "unknown"
         return (self.project.name, self.model, self.limit, source, self.used, self.free, self.state)
 
-    def to_row(self) -> tuple[str | int, ...]:
+    def to_row(self) -> tuple[str | int | None, ...]:
         """The values of :data:`FIELDS`."""
         name, model, *others = self.row()
         return (self.project.id, name, model, self.resource_class, *others)
@@ -53,7 +59,7 @@ def description_of(model: str) -> str:
 
 
 def shares(present: Present, projects: Sequence[Project], models: Mapping[str, str]) -> Iterator[Share]:
-    """The limits of projects for GPUs.
+    """The limits of projects for GPUs. If Keystone may not have listed all limits, no default is certain to apply.
 
     :param models: the model by resource class, of a spec; without it, limits with gpustack's mark are for GPUs.
     """
@@ -68,9 +74,9 @@ def shares(present: Present, projects: Sequence[Project], models: Mapping[str, s
                 project=project,
                 model=models.get(name) or model_of(default),
                 resource_class=name,
-                limit=limit.limit if limit else default.limit,
+                limit=limit.limit if limit else default.limit if present.complete else None,
                 own=limit is not None,
-                used=present.used.get(project.id, {}).get(name, 0),
+                used=present.used[project.id].get(name, 0) if project.id in present.used else None,
             )
 
 

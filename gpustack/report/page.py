@@ -21,6 +21,7 @@ from gpustack.fleet.model import Fleet, Source, State
 from gpustack.fleet.summary import grouped
 from gpustack.report import tables
 from gpustack.report.hosts import GROUP, columns, host_groups, summed
+from gpustack.report.quotas import QuotaTable
 from gpustack.report.topologies import Topologies
 from gpustack.text import printable
 
@@ -50,6 +51,7 @@ class Report:
     :ivar cloud: the name of the cloud; empty if it has none.
     :ivar topologies: those of hosts whose facts are known.
     :ivar flavors: how many more instances fit; None if that was not counted.
+    :ivar quotas: projects against their quotas; None if the spec has none.
     """
 
     fleet: Fleet
@@ -57,6 +59,7 @@ class Report:
     cloud: str = ""
     topologies: Topologies = field(default_factory=Topologies)
     flavors: Sequence[tables.FlavorRow] | None = None
+    quotas: QuotaTable | None = None
 
 
 def write(report: Report, directory: Path) -> Path:

@@ -17,7 +17,7 @@ FACES = ("__init__", "__main__", "osc_plugin")
 
 
 def floors() -> dict[str, int]:
-    rows = re.findall(r"^\| (\d) \| (`.+?) \|", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (`.+?) \|", PAGE.read_text(), re.MULTILINE)
     return {name: int(floor) for floor, names in rows for name in re.findall(r"`(\w+)`", names)}
 
 

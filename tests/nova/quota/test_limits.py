@@ -9,6 +9,7 @@ from openstack.exceptions import ForbiddenException
 
 from gpustack_demo.embedded import servers
 from support.clouds import NAMED
+from support.metric_samples import samples
 from support.quota_cloud import SECONDS, QuotaWorld, data
 
 NEWEST = NAMED[-1]
@@ -92,6 +93,13 @@ def test_everybody_sees_the_own_limit(world: QuotaWorld) -> None:
     world.boot("g1")
     (share,) = data(world.run("quota", "show", "-f", "json", user="student"))
     assert (share["project_name"], share["model"], share["limit"], share["used"]) == ("research", "k4200", 2, 1)
+    metrics = world.directory / "gpus.prom"
+    assert world.run("gpu", "watch", "--once", "--textfile", metrics, "--spec", spec).code == 0
+    text = metrics.read_text(encoding="utf-8")
+    (use,) = samples(text, "gpustack_tenant_gpus").items()
+    assert samples(text, "gpustack_tenant_gpu_limit")[use[0]] == 2
+    assert world.run("report", "--out", world.directory, "--spec", spec).code == 0
+    assert "Projects against quota" in (world.directory / "index.html").read_text(encoding="utf-8")
     every = data(world.run("quota", "show", "--all-projects", "-f", "json"))
     assert {entry["project_name"]: entry["limit"] for entry in every} == {"admin": 1, "research": 2}
     ran = world.run("quota", "plan", spec, user="student")

@@ -22,6 +22,7 @@ from gpustack.fleet.answers import Answers
 from gpustack.fleet.model import Gap, Source
 from gpustack.prometheus import Page
 from support.fleet_answers import device
+from support.limits import StandInLimits, limited
 from support.metric_samples import Labels, labels, samples
 from support.ports import closed_port
 from support.prometheus_programs import check_metrics
@@ -216,3 +217,35 @@ def test_scrapes_do_not_ask_the_cloud(cloud: Cloud, gpustack: Gpustack, monkeypa
     ran = gpustack("gpu", "watch", "--listen", "0")
     assert (ran.code, cloud.asked) == (INTERRUPTED, 2)
     assert f"metrics: http://127.0.0.1:{ports[0]}/metrics" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "expected", "answered"),
+    [
+        (StandInLimits(limited(1, p1=4)), 0, {"p1": 4}, 1),
+        (StandInLimits(limited(1, complete=False, p1=4)), 23, {"p1": 4}, 0),
+        (StandInLimits(limited(1), fails=("present",)), 21, None, 0),
+    ],
+)
+def test_limits_of_a_spec_with_quotas(
+    cloud: Cloud,
+    tmp_path: Path,
+    gpustack: Gpustack,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: StandInLimits,
+    code: int,
+    expected: dict[str, float] | None,
+    answered: int,
+) -> None:
+    monkeypatch.setattr(GpuWatchCommand, "connection", lambda *_arguments, **_more: None)
+    monkeypatch.setattr("gpustack.quota.cloud.LimitsCloud", lambda _connection: limits)
+    spec, path = tmp_path / "gpustack.yaml", tmp_path / "gpus.prom"
+    spec.write_text(SPEC.partition("flavors")[0] + "quotas: {default: {k4200: 1}}\n")
+    ran = gpustack("gpu", "watch", "--textfile", path, "--once", "--spec", spec)
+    assert ran.code == code, ran.err
+    text = path.read_text(encoding="utf-8")
+    found = {
+        labels(tenant_id=project, model="NVIDIA Quadro K4200"): limit for project, limit in (expected or {}).items()
+    }
+    assert samples(text, "gpustack_tenant_gpu_limit") == found
+    assert success(text) == {"nova": 1, "placement": 1, "limits": answered}

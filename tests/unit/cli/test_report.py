@@ -15,6 +15,7 @@ from gpustack.errors import CloudError
 from gpustack.fleet.model import Fleet, Gap, Source
 from gpustack.fleet.read import Detail, Given
 from support.fleets import fleet_of
+from support.limits import StandInLimits, limited
 from support.page import Page
 
 SPEC = """
@@ -85,3 +86,34 @@ def test_directory_that_cannot_be_written_is_an_error(gpustack: Callable, cloud:
     assert ran.code == 1
     assert str(tmp_path / "file") in ran.err
     assert "Traceback" not in ran.err
+
+
+QUOTAS = SPEC + "quotas: {default: {k4200: 1}}\n"
+
+
+@pytest.mark.parametrize(
+    ("limits", "code", "words"),
+    [
+        (StandInLimits(limited(1)), 0, ["k4200, default limit"]),
+        (StandInLimits(limited(1, complete=False)), 23, ["the limits of other projects may be missing", "?"]),
+        (StandInLimits(limited(1), fails=("present",)), 23, ["The limits are unknown: present does not answer."]),
+    ],
+)
+def test_limits_of_projects_are_shown(
+    gpustack: Callable,
+    cloud: Callable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: StandInLimits,
+    code: int,
+    words: list[str],
+) -> None:
+    cloud(fleet_of(1))
+    monkeypatch.setattr(ReportCommand, "connection", lambda *_arguments, **_more: None)
+    monkeypatch.setattr("gpustack.quota.cloud.LimitsCloud", lambda _connection: limits)
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text("".join(line for line in QUOTAS.splitlines(True) if not line.startswith("flavors")))
+    ran = gpustack("report", "--out", tmp_path, "--spec", spec)
+    assert ran.code == code, ran.err
+    page = Page((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert [text for text in words if text not in page.words] == []

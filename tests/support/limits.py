@@ -1,0 +1,64 @@
+"""A stand-in for Keystone's limits and Placement's use, as :class:`gpustack.quota.api.LimitsApi`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from gpustack.errors import CloudError
+from gpustack.quota.model import Limit, Present, Project
+
+MARKER = "CUSTOM_GPU_QUOTA_K4200"
+
+
+@dataclass
+class StandInLimits:
+    """Limits as data, read-only.
+
+    :ivar fails: the names of the methods that raise :class:`CloudError`.
+    """
+
+    state: Present
+    names: tuple[Project, ...] = ()
+    uses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    fails: Collection[str] = ()
+    asked: list[str] = field(default_factory=list)
+
+    def _ask(self, method: str) -> None:
+        self.asked.append(method)
+        if method in self.fails:
+            raise CloudError(f"{method} does not answer")
+
+    def present(self) -> Present:
+        self._ask("present")
+        return self.state
+
+    def all_projects(self) -> tuple[Project, ...]:
+        self._ask("all_projects")
+        return self.names
+
+    def used(self, project: str) -> Mapping[str, int]:
+        self._ask("used")
+        return self.uses.get(project, {})
+
+    def projects(self, name: str) -> tuple[Project, ...]:
+        raise NotImplementedError
+
+    def inventories(self, hosts: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        raise NotImplementedError
+
+    def create(self, resource_class: str, project: str | None, limit: int, description: str) -> None:
+        raise NotImplementedError
+
+    def change(self, limit: Limit, value: int) -> None:
+        raise NotImplementedError
+
+    def delete(self, limit: Limit) -> None:
+        raise NotImplementedError
+
+
+def limited(default: int | None = 1, complete: bool = True, **projects: int) -> Present:
+    """The limits of one marker class."""
+    defaults = () if default is None else (Limit(id="r1", resource_class=MARKER, limit=default),)
+    limits = (Limit(id=f"l-{p}", resource_class=MARKER, limit=limit, project=p) for p, limit in projects.items())
+    return Present(defaults=defaults, limits=tuple(limits), complete=complete)
