@@ -24,11 +24,13 @@ class Gpu:
     :ivar main: the display, 3D or accelerator function that Nova passes through.
     :ivar companions: the other functions of the card, by address.
     :ivar group: all members of the IOMMU group, shared by its GPUs.
+    :ivar virtual: its virtual functions (SR-IOV), by address. Slot and ids can be those of the card, or others.
     """
 
     main: Function
     companions: tuple[Function, ...] = ()
     group: tuple[Function, ...] = ()
+    virtual: tuple[Function, ...] = ()
 
     @cached_property
     def neighbours(self) -> tuple[Function, ...]:
@@ -42,13 +44,17 @@ class Gpu:
 
     @property
     def _others(self) -> Iterator[Function]:
-        apart = {*(f.address for f in self.functions), *self.main.virtual_functions}
-        return (f for f in self.group if f.address not in apart)
+        return (f for f in self.group if f.address not in self.addresses)
 
     @property
     def functions(self) -> tuple[Function, ...]:
         """The functions of the card, which are bound together."""
         return (self.main, *self.companions)
+
+    @cached_property
+    def addresses(self) -> frozenset[str]:
+        """The addresses of the card: of its functions, and of its virtual functions."""
+        return frozenset(f.address for f in (*self.functions, *self.virtual)) | {*self.main.virtual_functions}
 
     @property
     def name(self) -> str:
@@ -103,7 +109,9 @@ def assemble(host: Host, main: Function) -> Gpu:
     beside = {f.address: f for f in host.slots[main.bdf.slot] if f.address != main.address}
     beside |= {f.address: f for f in _behind_card_switch(host, main) if f.iommu_group == main.iommu_group is not None}
     companions = sorted((f for f in beside.values() if _is_of_card(host, f, main)), key=lambda f: f.bdf)
-    return Gpu(main=main, companions=tuple(companions), group=members)
+    card = {main.address, *(f.address for f in companions)}
+    virtual = sorted((f for address in card for f in host.virtual.get(address, ())), key=lambda f: f.bdf)
+    return Gpu(main=main, companions=tuple(companions), group=members, virtual=tuple(virtual))
 
 
 def forwards(function: Function) -> bool:

@@ -93,6 +93,7 @@ class Function(_Facts):
     """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
 
     :ivar mediated: the mediated devices (vGPU) on it that are active.
+    :ivar mediated_types: the types of mediated devices that its driver can create, with their names.
     :ivar parent: the bridge above it; None on a root bus.
     :ivar root_bus: the root bus above it, by domain and number (``0000:80``).
     :ivar root_parent: the function that provides this root bus (Intel VMD); None if a host bridge does.
@@ -117,6 +118,7 @@ class Function(_Facts):
     physical_function: Bdf | None = None
     virtual_functions: tuple[Bdf, ...] = ()
     mediated: tuple[Line, ...] = ()
+    mediated_types: tuple[Line, ...] = ()
     reset_methods: tuple[Line, ...] = ()
     bars: tuple[Bar, ...] = ()
     link: Link | None = None
@@ -357,7 +359,7 @@ class Host(_Facts):
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
         copy = self.model_copy(update={"pci": tuple(functions)})
-        for name in ("functions", "children", "groups", "slots"):
+        for name in ("functions", "children", "groups", "slots", "virtual"):
             copy.__dict__.pop(name, None)
         return copy
 
@@ -391,3 +393,12 @@ class Host(_Facts):
         for function in sorted(self.pci, key=lambda f: f.bdf):
             members.setdefault(function.bdf.slot, []).append(function)
         return {slot: tuple(functions) for slot, functions in members.items()}
+
+    @cached_property
+    def virtual(self) -> dict[str, tuple[Function, ...]]:
+        """The virtual functions of each physical function, by its address."""
+        members: dict[str, list[Function]] = {}
+        for function in self.pci:
+            if function.physical_function is not None:
+                members.setdefault(function.physical_function, []).append(function)
+        return {physical: tuple(functions) for physical, functions in members.items()}

@@ -13,6 +13,7 @@ from gpustack.facts.gpus import is_gpu
 from gpustack.facts.model import Function
 from gpustack.nova_options.pci_values import reported_class, traits
 from gpustack.pci import catalogue
+from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
 
@@ -129,8 +130,8 @@ def is_listed(
     :param function: the function in the facts of the host; None without facts.
     :param virtual: whether it is a virtual function.
     """
-    if function is not None and not virtual:
-        return is_gpu(function)
+    if function is not None:
+        return is_gpu_class(function.pci_class) if function.physical_function is not None else is_gpu(function)
     if not vendor:
         return True  # a resource class of the configuration; nothing shows what it is for
     if catalogue.lookup(vendor, product) is not None:

@@ -159,7 +159,9 @@ def _facts(index: Index) -> Iterator[Disagreement]:
             continue
         place = f"{index.host_of(node)} {address}"
         function = host.functions.get(address)
-        if function is None or (ids != ("", "") and (function.vendor, function.product) != ids):
+        # A device of Placement is a function, or stands for the virtual functions of a physical one.
+        parts = host.virtual.get(address, ())
+        if function is None or (ids != ("", "") and ids not in {(f.vendor, f.product) for f in (function, *parts)}):
             present = f"the host has {function.ids} there" if function else "the host has no device there"
             text = finding(
                 Code.GPU_NOT_ON_HOST,
@@ -170,7 +172,7 @@ def _facts(index: Index) -> Iterator[Disagreement]:
                 expected=":".join(filter(None, ids)) or "a device",
             )
             yield Disagreement(node=node, address=address, finding=text)
-        elif not virtual and index.is_gpu(node, address, ids) and not is_passthrough_driver(function.driver):
+        elif not (virtual or parts) and index.is_gpu(node, address, ids) and not is_passthrough_driver(function.driver):
             text = finding(Code.OFFERED_GPU_ON_HOST_DRIVER, place=place, driver=function.driver or "none")
             yield Disagreement(node=node, address=address, finding=text, breaks=False)
 

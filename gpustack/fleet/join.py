@@ -240,8 +240,7 @@ def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
         facts = index.facts(node)
         for gpu in gpus(facts) if facts else ():
             main = gpu.main
-            addresses = {*(function.address for function in gpu.functions), *main.virtual_functions}
-            if is_passthrough_driver(main.driver) and not {(node, address) for address in addresses} & spots:
+            if is_passthrough_driver(main.driver) and not {(node, address) for address in gpu.addresses} & spots:
                 yield Gpu(
                     host=host,
                     node=node,

@@ -166,9 +166,8 @@ def _new_events(host: Host, earlier: Host | None) -> list[Event]:
 
 
 def _messages(host: Host, gpu: Gpu, new: list[Event]) -> Iterator[Finding]:
-    addresses = {f.address for f in gpu.functions} | set(gpu.main.virtual_functions)
     for sign, code in _CODES.items():
-        of_gpu = [event for event in new if event.sign is sign and event.address in addresses]
+        of_gpu = [event for event in new if event.sign is sign and event.address in gpu.addresses]
         if of_gpu:
             yield finding(
                 code,

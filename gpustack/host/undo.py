@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.codes import Code
+from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot import bls as entries
@@ -40,6 +41,7 @@ from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.readiness.assessment import of_instances
 
 LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
 """The files that are removed after the commands: an interrupted undo needs them to continue."""
@@ -61,6 +63,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         operations += _operations(host, removed, given_back)
         findings += support.inexact(host, operations)
     why = tuple(reasons(host_then, skipped=frozenset(skipped)))
+    findings += _shared(host, host_then, frozenset(skipped))
     if given_back and host.kernel.booted_at is not None:
         why = (*why, "the configuration by hand is restored, and applies from the next boot on")
     if why and not operations and not _made_since_boot(host):
@@ -78,6 +81,15 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         refused=refused,
         expected={},
     )
+
+
+def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding]:
+    """Cards that the undo takes from their passthrough driver although instances use their virtual functions."""
+    released = {function.address for function in still_kept(then, elsewhere(then), skipped=skipped)}
+    for gpu in gpus(host):
+        if gpu.main.address in released and (bound := ", ".join(of_instances(gpu))):
+            place = f"{host.hostname} {gpu.main.address}"
+            yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=place, functions=bound)
 
 
 def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
@@ -186,7 +198,8 @@ def too_many(host: Host, other: Elsewhere, text: str, *, skipped: frozenset[str]
 def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozenset()) -> tuple[Function, ...]:
     """The functions on a passthrough driver that only gpustack can have bound.
 
-    A ``driver_override`` that gpustack did not set belongs to driverctl, or to libvirt for an instance.
+    A ``driver_override`` that gpustack did not set belongs to driverctl, or to libvirt for an instance. gpustack binds
+    no virtual function.
     """
     by_script = kept_at_boot(host)
     others = tuple(other.ids())
@@ -195,6 +208,7 @@ def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozen
         function
         for function in sorted(host.pci, key=lambda f: f.bdf)
         if is_passthrough_driver(function.driver)
+        and function.physical_function is None
         and function.ids not in stay
         and not any(ids.driver == canonical(function.driver or "") and ids.binds(function) for ids in others)
         and (not function.driver_override or (function.address in by_script and not skipped & set(IN_INITRAMFS)))

@@ -25,6 +25,14 @@ def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[As
         if not target.gpu.main.bdf.fits_nova:
             yield finding(Code.PREPARED_CARD_DOMAIN_TOO_WIDE, place=f"{host.hostname} {target.gpu.main.address}")
     reached = matched(specs, host)
+    for address in reached:
+        parts = host.virtual.get(address, ())
+        if parts and not any(part.address in reached for part in parts):
+            yield finding(
+                Code.PHYSICAL_FUNCTION_OFFERED,
+                place=f"{host.hostname} {address}",
+                functions=", ".join(part.address for part in parts),
+            )
     for address, index in reached.items():
         if address not in wanted_addresses:
             yield finding(

@@ -21,6 +21,7 @@ from gpustack.linux.drivers import BY_ID, is_host_driver, is_passthrough_driver
 from gpustack.pci import catalogue, classes
 from gpustack.readiness.group_members import idle, in_the_way, needs, peers
 from gpustack.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
+from gpustack.text import listed
 
 PREPARATION = frozenset(
     {
@@ -213,8 +214,17 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     if main.sriov_numvfs:
         enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
         yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled)
-    if bound := ", ".join(_of_instances(host, main)):
+    if bound := ", ".join(of_instances(gpu)):
         yield finding(Code.VIRTUAL_FUNCTIONS_OF_INSTANCES, place=place, functions=bound)
+    if types := list(dict.fromkeys(kind for f in (*gpu.functions, *gpu.virtual) for kind in f.mediated_types)):
+        active = sum(len(f.mediated) for f in (*gpu.functions, *gpu.virtual))
+        yield finding(
+            Code.MEDIATED_TYPES,
+            place=place,
+            driver=main.driver or "a driver",
+            types=listed(types, 4),
+            active=count(active, "mediated device"),
+        )
     if not main.reset_methods:
         yield finding(Code.NO_RESET_METHOD, place=place)
     if not main.bdf.fits_nova:
@@ -225,11 +235,10 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
 
 
-def _of_instances(host: Host, main: Function) -> Iterator[str]:
+def of_instances(gpu: Gpu) -> Iterator[str]:
     """The virtual functions of a card that are bound to a passthrough driver or to NVIDIA's vGPU driver."""
-    for function in sorted(host.pci, key=lambda f: f.bdf):
-        serves = is_passthrough_driver(function.driver) or function.driver == _VGPU_DRIVER
-        if function.physical_function == main.address and serves:
+    for function in gpu.virtual:
+        if is_passthrough_driver(function.driver) or function.driver == _VGPU_DRIVER:
             yield f"{function.address} ({function.driver})"
 
 

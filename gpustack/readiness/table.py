@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.facts.gpus import Gpu, gpus
 from gpustack.facts.model import Function, Host
 from gpustack.pci import catalogue, classes
+from gpustack.pci.requirement import requirement_of
 from gpustack.readiness.assessment import Readiness, assess
 from gpustack.readiness.host import host_reasons, size
 
@@ -27,8 +28,15 @@ FIELDS = (
     *("dev_type", "companions", "ready", "reasons", "notes", "family", "memory", "subsystem_vendor_id"),
     *("subsystem_product_id", "revision", "modules", "driver_override", "boot_vga", "sriov_totalvfs"),
     *("sriov_numvfs", "reset_methods", "link", "slot", "serial", "bars", "bridges", "claims", "neighbours"),
+    *("virtual_functions", "mig"),
 )
 """All columns: the keys of :func:`describe`, in its order."""
+
+_MEMBERS: Mapping[str, Callable[[Gpu], tuple[Function, ...]]] = {
+    "companions": lambda gpu: gpu.companions,
+    "neighbours": lambda gpu: gpu.neighbours,
+    "virtual_functions": lambda gpu: gpu.virtual,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +94,8 @@ def describe(row: Row) -> dict[str, object]:
         "bridges": [bridge.address for bridge in row.gpu.bridges],
         "claims": list(main.claims),
         "neighbours": [_member(row.gpu, function) for function in row.gpu.neighbours],
+        "virtual_functions": [_member(row.gpu, function) for function in row.gpu.virtual],
+        "mig": requirement_of(card).mig if card else None,
     }
 
 
@@ -112,9 +122,8 @@ def text(row: Row, key: str, value: object) -> str:
     if key in ("reasons", "notes"):
         findings = row.readiness.reasons if key == "reasons" else row.readiness.notes
         return "; ".join(f"{f.code} {f.message}" for f in findings) or "-"
-    if key in ("companions", "neighbours"):
-        members = row.gpu.companions if key == "companions" else row.gpu.neighbours
-        return ", ".join(f.address for f in members) or "-"
+    if key in _MEMBERS:
+        return ", ".join(f.address for f in _MEMBERS[key](row.gpu)) or "-"
     if key == "bars":
         return ", ".join(f"{bar.index}: {size(bar.size)}" for bar in row.gpu.main.bars) or "-"
     if key == "link":

@@ -115,8 +115,7 @@ def service_of(spec: Spec, host: Host) -> Service:
 def _is(entry: OutOfService, target: Assigned) -> bool:
     if entry.serial:
         return _serial(target) == entry.serial
-    addresses = {f.address for f in target.gpu.functions} | set(target.gpu.main.virtual_functions)
-    return entry.address in addresses
+    return entry.address in target.gpu.addresses
 
 
 def _serial(target: Assigned) -> str | None:

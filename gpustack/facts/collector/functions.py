@@ -127,6 +127,20 @@ def mediated_devices(files: FunctionFiles) -> List[str]:
     return [*devices, f"vGPU type {kind}"] if kind not in (None, "", "0") else devices
 
 
+def mediated_types(files: FunctionFiles) -> List[str]:
+    """The types of mediated devices that the host driver can create, each with its name: ``nvidia-63 (GRID P40-1Q)``.
+
+    Only they show a host driver for vGPUs of kernels before 6.8 whose devices do not exist yet.
+    """
+    if "mdev_supported_types" not in files.present:
+        return []
+    types = []
+    for kind in files.host.names(files.path("mdev_supported_types")):
+        name = files.host.value(files.path("mdev_supported_types/%s/name" % kind))
+        types.append("%s (%s)" % (kind, name) if name else kind)
+    return types
+
+
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -192,6 +206,7 @@ def kernel_view(files: FunctionFiles, tables: Tables) -> Dict[str, Any]:
         "physical_function": files.function("physfn"),
         "virtual_functions": virtual_functions(files),
         "mediated": mediated_devices(files),
+        "mediated_types": mediated_types(files),
     }
 
 

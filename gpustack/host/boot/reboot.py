@@ -71,6 +71,8 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
     for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.address in wanted or function.driver not in BY_ID or function.driver_override:
             continue
+        if function.physical_function is not None:  # gpustack binds none of them
+            continue
         is_explained = function.ids in wanted_ids or any(foreign.binds(function) for foreign in others)
         if not is_explained and (is_rewritten or function.ids in before):
             yield f"{function.address} is on {function.driver}, which is no longer wanted"

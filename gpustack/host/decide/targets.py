@@ -18,9 +18,11 @@ from gpustack.spec.hosts import models_for, nearby, options_for
 from gpustack.spec.model import NvSwitch, Spec
 
 # Findings that preparing the host fixes, or that a plan reports with its own codes.
-_NOT_REPEATED = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER})
+_NOT_REPEATED = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER, Code.MEDIATED_TYPES})
 _PEERS = Code.GROUP_SHARED_WITH_GPUS
-_UNKNOWN = Code.READINESS_UNKNOWN
+# A plan must not guess, so unknown facts are errors. Virtual functions may be offered to instances even if none uses
+# them now: they disappear when the host boots with the card on vfio-pci.
+_GRAVE = frozenset({Code.READINESS_UNKNOWN, Code.VIRTUAL_FUNCTIONS_ENABLED})
 _NOTE = Code.CARD_NOTE
 
 
@@ -128,8 +130,7 @@ def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
     going = targets.functions
     # The place of a finding about the host is only its name.
     about = [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
-    # A plan must not guess, so unknown facts are errors.
-    about = [replace(f, severity=Severity.ERROR) if f.code == _UNKNOWN else f for f in about]
+    about = [replace(f, severity=Severity.ERROR) if f.code in _GRAVE else f for f in about]
     findings = errors(about) if target.is_switch else about
     staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in going]
     if staying:

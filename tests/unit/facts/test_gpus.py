@@ -50,6 +50,25 @@ def test_other_members_of_the_group_are_neighbours_or_bridges():
     assert [f.address for f in gpu.bridges] == ["0000:80:01.0"]
 
 
+SAME_SLOT = ("10de:15f8", "0000:01:00.1", "0000:01:00.2", "0000:01:00.3", "0000:01:00.4")
+"""QEMU's NVMe drive with sriov_max_vfs=4: the virtual functions have the ids and the slot of the physical function."""
+OTHER_SLOTS = ("10de:10ca", "0000:01:10.0", "0000:01:10.2", "0000:01:10.4", "0000:01:11.0")
+"""QEMU's igb: other ids, other slots."""
+
+
+@pytest.mark.parametrize("layout", [SAME_SLOT, OTHER_SLOTS])
+@pytest.mark.parametrize("group", [40, 7])
+def test_virtual_functions_belong_to_their_card_in_any_slot(layout: tuple[str, ...], group: int) -> None:
+    ids, *places = layout
+    physical = function("0000:01:00.0", sriov_totalvfs=4, sriov_numvfs=4, iommu_group=7)
+    parts = [function(a, ids=ids, physical_function="0000:01:00.0", iommu_group=group) for a in places]
+    other = function("0000:02:00.0", ids=ids, physical_function="0000:09:00.0", iommu_group=8)
+    (gpu,) = gpus(host(physical, *parts, other))
+    assert gpu.companions == gpu.neighbours == ()
+    assert [f.address for f in gpu.virtual] == places
+    assert gpu.addresses == {"0000:01:00.0", *places}
+
+
 def test_consoles_and_virtual_functions_are_no_gpus():
     facts = host(
         function("0000:03:00.0", ids="1a03:2000", pci_class="030000", iommu_group=3),

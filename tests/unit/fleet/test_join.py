@@ -368,3 +368,17 @@ def test_a_serial_number_needs_the_facts_of_the_host() -> None:
     known = (host.model_copy(update={"pci": (card,)}),)
     fleet = join(answers([device("gpu1", 0x81)], out_of_service=(entry,), hosts=known))
     assert [gpu.out_of_service for gpu in fleet.gpus] == ["no reset"]
+
+
+@pytest.mark.parametrize(("product", "address"), [("11b4", "0000:81:00.1"), ("10ca", "0000:81:10.0")])
+def test_provider_of_virtual_functions_agrees_with_the_facts(product: str, address: str) -> None:
+    """The provider has the address of the card, and the resource class of its virtual functions."""
+    host = facts("gpu1", 0x81, driver="nvidia")
+    part = host.pci[0].model_copy(
+        update={"address": address, "product": product, "physical_function": "0000:81:00.0", "driver": None}
+    )
+    host = host.with_pci([*host.pci, part])
+    shared = device("gpu1", 0x81, capacity=4, resource_class=f"CUSTOM_PCI_10DE_{product.upper()}")
+    assert codes(join(answers([shared], hosts=(host,)))) == []
+    stranger = replace(shared, resource_class="CUSTOM_PCI_10DE_FFFF")
+    assert codes(join(answers([stranger], hosts=(host,)))) == [("GPU705", "gpu1 0000:81:00.0")]

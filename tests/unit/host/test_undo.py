@@ -193,6 +193,31 @@ def test_an_override_that_is_not_gpustacks_stays() -> None:
     assert not any("0000:88:00.0" in reason for reason in plan.reboot)
 
 
+def shared(**more: Any) -> Machine:
+    """A prepared host with a virtual function of a card that is on vfio-pci."""
+    _, machine = prepared("prepared")
+    part = {"vendor": "10de", "product": "11b4", "class": "030200", "physical_function": "0000:88:00.0", **more}
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:10.0": part}})
+    return machine
+
+
+def test_virtual_functions_of_instances_block_the_undo() -> None:
+    plan = plan_undo(shared(driver="vfio-pci", driver_override="vfio-pci").host)
+    assert plan.refused
+    (error,) = (f for f in plan.findings if f.severity == "error")
+    assert (error.code, error.place) == ("GPU876", "gpu01 0000:88:00.0")
+
+
+def test_virtual_functions_are_never_bound_by_gpustack() -> None:
+    _, machine = prepared("prepared")
+    machine.carry_out(plan_undo(machine.host))
+    card = {"sriov_numvfs": 1, "sriov_totalvfs": 4}
+    part = {"vendor": "10de", "product": "11b4", "class": "030200", "driver": "vfio-pci"}
+    pci = {"0000:88:00.0": card, "0000:88:10.0": {**part, "physical_function": "0000:88:00.0"}}
+    machine.raw = changed(machine.raw, {"pci": pci})
+    assert not any("0000:88:10.0" in reason for reason in plan_undo(machine.host).reboot)
+
+
 def test_what_another_reboot_would_not_change_is_reported() -> None:
     _, machine = prepared("prepared")
     machine.carry_out(plan_undo(machine.host))

@@ -31,6 +31,10 @@ def test_mediated_devices_are_found_with_and_without_mdev(tmp_path: Path) -> Non
         "0000:88:00.0": ["aa618089-8b16-4d01-a136-25a0f3c73123"],
         "0000:88:00.4": ["vGPU type 557"],
     }
+    root.write(f"{base}.0/mdev_supported_types/nvidia-63/name", "GRID P40-1Q\n")
+    root.write(f"{base}.0/mdev_supported_types/i915-GVTg_V5_4/available_instances", "1\n")
+    card = collect(str(root.path))["pci"][0]
+    assert card["mediated_types"] == ["i915-GVTg_V5_4", "nvidia-63 (GRID P40-1Q)"]
     root.write(f"{base}.4/nvidia/current_vgpu_type", "0\n")
     assert collect(str(root.path))["pci"][1]["mediated"] == []
 
@@ -58,6 +62,7 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "physical_function": None,
         "virtual_functions": [],
         "mediated": [],
+        "mediated_types": [],
         "reset_methods": ["bus"],
         "bars": [
             {"index": 0, "start": 0xC8000000, "size": 16 << 20, "prefetchable": False, "bits": 32, "io": False},
