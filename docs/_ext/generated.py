@@ -112,6 +112,7 @@ JOBS = {
     "Create flavors": ("flavor",),
     "Prepare guests": ("guest", "image"),
     "Limit GPUs": ("quota",),
+    "Reserve GPU hosts": ("tenancy",),
     "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),

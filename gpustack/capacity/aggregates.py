@@ -7,16 +7,14 @@ that they would refuse count as a doubt.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from gpustack.capacity.model import Demand, Host
-from gpustack.hostnames import key
+from gpustack.nova_options.aggregates import BY_PROJECT, PROJECTS, REQUIRED, TRAIT
 from gpustack.nova_options.scheduler import Scheduler
 
 FILTER = "AggregateInstanceExtraSpecsFilter"
-_BY_PROJECT = "AggregateMultiTenancyIsolation"
-_PROJECT = "filter_tenant_id"
 ZONE = "availability_zone"
 _NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.ge,
@@ -34,28 +32,6 @@ _TEXTS: Mapping[str, Callable[[str, str], bool]] = {
     "s>=": operator.ge,
     "<in>": operator.contains,
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Aggregate:
-    """An aggregate of Nova.
-
-    :ivar hosts: the keys of its hosts.
-    """
-
-    name: str
-    hosts: frozenset[str]
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-
-def metadata_of(host: str, aggregates: Sequence[Aggregate]) -> dict[str, frozenset[str]]:
-    """The metadata of a host's aggregates, as the filters have it: all values of each key."""
-    values: dict[str, set[str]] = {}
-    for aggregate in aggregates:
-        if key(host) in aggregate.hosts:
-            for name, text in aggregate.metadata.items():
-                values.setdefault(name, set()).update(part.strip() for part in text.split(","))
-    return {name: frozenset(texts) for name, texts in values.items()}
 
 
 def zone_of(metadata: Mapping[str, frozenset[str]]) -> str:
@@ -77,7 +53,7 @@ class Refusal:
 
 def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refusal]:
     """Yield the reasons why a host refuses, or may refuse, a flavor."""
-    project = False if scheduler.by_project is False and scheduler.enables(_BY_PROJECT) is False else None
+    project = False if scheduler.by_project is False and scheduler.enables(BY_PROJECT) is False else None
     for enabled, applies, because in (
         (
             scheduler.enables(FILTER),
@@ -91,7 +67,7 @@ def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refus
         ),
         (
             project,
-            any(name.startswith(_PROJECT) for name in host.metadata),
+            any(name.startswith(PROJECTS) for name in host.metadata),
             "some hosts are in aggregates for projects",
         ),
     ):
@@ -108,11 +84,10 @@ def _has(host: Host, requirements: Mapping[str, str]) -> bool:
 
 def _isolating(host: Host) -> frozenset[str]:
     """The traits that instances must require."""
-    prefix = "trait:"
     return frozenset(
-        name.removeprefix(prefix)
+        name.removeprefix(TRAIT)
         for name, values in host.metadata.items()
-        if name.startswith(prefix) and "required" in values
+        if name.startswith(TRAIT) and REQUIRED in values
     )
 
 

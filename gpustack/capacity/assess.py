@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpustack.capacity import read
-from gpustack.capacity.aggregates import ZONE, Aggregate
+from gpustack.capacity.aggregates import ZONE
 from gpustack.capacity.count import capacity
 from gpustack.capacity.hosts import Sources, hosts
 from gpustack.capacity.model import Capacity, Demand, Host
 from gpustack.errors import UsageError
 from gpustack.facts.model import Host as Facts
+from gpustack.fleet.aggregates import aggregates as aggregates_of
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet
 from gpustack.fleet.read import Detail, Given
 from gpustack.fleet.read import read as read_fleet
 from gpustack.fleet.requests import Progress, silent
+from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.spec.model import Spec
 
@@ -74,7 +76,7 @@ def state(
         # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
         rows = (lambda: found) if empty and found is not None else None
         fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))
-    hypervisors, aggregates = read.hypervisors(cloud), read.aggregates(cloud)
+    hypervisors, aggregates = read.hypervisors(cloud), aggregates_of(cloud)
     known = scheduler or Scheduler()
     computes, problems = _computes(found.with_hosts if found and not empty else ())
     sources = Sources(

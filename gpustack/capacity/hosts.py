@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpustack.capacity.aggregates import Aggregate, metadata_of, zone_of
+from gpustack.capacity.aggregates import zone_of
 from gpustack.capacity.aliases import Aliases
 from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.capacity.read import Hypervisor, Rooms
@@ -16,6 +16,7 @@ from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu, Source, State
 from gpustack.hostnames import key, short
 from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.spec.assignment import service_of
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec

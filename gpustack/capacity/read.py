@@ -11,12 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from gpustack.capacity.aggregates import Aggregate
 from gpustack.capacity.model import Demand, Free
 from gpustack.cloudapi import Refused
 from gpustack.fleet.placement import VERSION
 from gpustack.fleet.requests import Progress, each, get, pages, silent, well_formed
-from gpustack.hostnames import key
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -129,24 +127,6 @@ def accepted(cloud: Connection, demand: Demand, nodes: Collection[str], progress
             return frozenset()  # nobody has a trait or a resource class that Placement does not know
         raise
     return frozenset(accepting)
-
-
-def aggregates(cloud: Connection) -> list[Aggregate]:
-    """List the aggregates: one request.
-
-    :raises CloudError: if Nova cannot be reached or refuses.
-    """
-    doing = "list aggregates"
-    content = get(cloud, "compute", "/os-aggregates", doing, version=_NOVA)
-    with well_formed(doing):
-        return [
-            Aggregate(
-                name=str(entry["name"]),
-                hosts=frozenset(key(str(host)) for host in entry["hosts"]),
-                metadata={str(name): str(value) for name, value in (entry["metadata"] or {}).items()},
-            )
-            for entry in content["aggregates"]
-        ]
 
 
 def _candidates(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:

@@ -82,6 +82,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         from gpustack.flavor.compare import FlavorChoices
         from gpustack.flavor.desired import wanted
         from gpustack.spec.load import load_spec
+        from gpustack.tenancy.flavors import guarded
 
         spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
@@ -94,7 +95,8 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         )
         cloud = self.cloud(parsed_args)
         flavor_plan = plan(cloud, desired.flavors, choices)
-        self._plan = dataclasses.replace(flavor_plan, findings=(*desired.findings, *flavor_plan.findings))
+        order = guarded(lambda: self.connection(parsed_args), spec.tenancy, flavor_plan.operations)
+        self._plan = dataclasses.replace(flavor_plan, findings=(*desired.findings, *flavor_plan.findings, *order))
         return cloud
 
     def _print(self, parsed_args: argparse.Namespace) -> None:

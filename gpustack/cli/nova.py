@@ -331,6 +331,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             expected=_aliases(spec) if spec else (),
             advised=_advised(spec, release, hosts) if spec else (),
             limited=spec is not None and spec.quotas is not None,
+            reserved=spec.tenancy if spec else None,
         )
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [

@@ -156,7 +156,11 @@ def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None
         mem_page_size=flavor.mem_page_size,
         maxphysaddr=flavor.maxphysaddr,
         hide_hypervisor=flavor.hide_hypervisor,
-        others={**flavor.extra_specs, **markers.extra_specs(spec, gpus)},
+        others={
+            **flavor.extra_specs,
+            **markers.extra_specs(spec, gpus),
+            **(spec.tenancy.extra_specs if spec.tenancy else {}),
+        },
     )
 
 

@@ -11,7 +11,7 @@ from gpustack.cloudapi import Refused, compute_of, numbers
 from gpustack.errors import CloudError
 from gpustack.fleet.model import Disks, Gap, Server, Source
 from gpustack.fleet.requests import get, pages, well_formed
-from gpustack.spec.extra_specs import ALIAS, parse_alias
+from gpustack.spec.extra_specs import ALIAS, parse_alias, required_traits
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -93,6 +93,7 @@ def _listing(entries: Collection[Mapping[str, Any]], everything: bool) -> Listin
 
 def _server(entry: Mapping[str, Any]) -> Server:
     flavor = entry["flavor"]
+    specs = flavor.get("extra_specs") or {}
     status, task = str(entry.get("status") or ""), entry.get("OS-EXT-STS:task_state")
     return Server(
         id=str(entry["id"]),
@@ -103,7 +104,8 @@ def _server(entry: Mapping[str, Any]) -> Server:
         node=str(entry.get("OS-EXT-SRV-ATTR:hypervisor_hostname") or ""),
         status=status,
         flavor=str(flavor.get("original_name") or ""),
-        devices=parse_alias(str((flavor.get("extra_specs") or {}).get(ALIAS) or "")),
+        devices=parse_alias(str(specs.get(ALIAS) or "")),
+        traits=required_traits(specs),
         since=moment(entry.get("OS-SRV-USG:launched_at")),
         placed=bool(entry.get("OS-EXT-SRV-ATTR:host") or entry.get("hostId")),
         moving=bool(task) or status in _MOVING,

@@ -57,6 +57,7 @@ class Server:
     :ivar node: the hypervisor's name; usually that of the host.
     :ivar status: Nova's status (``ACTIVE``, ``SHUTOFF``); lower-case ``vm_state`` if read from a database.
     :ivar devices: the number of requested devices, by alias.
+    :ivar traits: the traits that its flavor required when it was booted or resized.
     :ivar since: the time since which it has its present devices, naive UTC; None if unknown.
     :ivar placed: whether it is on a host, also if the user may not see which.
     :ivar moving: whether it has a task, or waits for the confirmation of a move: its allocations may be in two places.
@@ -73,6 +74,7 @@ class Server:
     status: str = ""
     flavor: str = ""
     devices: Mapping[str, int] = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
     since: datetime | None = None
     placed: bool = True
     moving: bool = False

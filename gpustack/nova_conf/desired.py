@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
+from gpustack.nova_conf import tenancy
 from gpustack.nova_conf.coverage import proof
 from gpustack.nova_conf.packing import Advised, advised, gpus_by_alias, requested
 from gpustack.nova_conf.preflight import doubts
@@ -144,7 +145,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
         aliases=aliases,
         filters=required_filters(spec),
         computes=computes,
-        advised=tuple(advised(counts, release, mode)),
+        advised=(*advised(counts, release, mode), *tenancy.advised(spec)),
         markers={name: markers_of(spec, service.offered) for name, service in of_host.items()},
         findings=tuple(findings),
     )
@@ -161,7 +162,7 @@ def required_filters(spec: Spec) -> tuple[str, ...]:
     Instances with NUMA nodes need one more: without it, hosts without a fitting node use up retries.
     """
     with_nodes = any(flavor.has_numa_nodes for flavor in spec.flavors.values())
-    return (PCI_FILTER, NUMA_FILTER) if with_nodes else (PCI_FILTER,)
+    return (PCI_FILTER, *([NUMA_FILTER] if with_nodes else []), *tenancy.filters(spec.tenancy))
 
 
 def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> tuple[Alias, ...]:

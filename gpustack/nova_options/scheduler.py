@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from gpustack.nova_options import releases
@@ -13,11 +12,8 @@ from gpustack.nova_options.releases import Option
 
 _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
 _FILTERS = releases.option("filter_scheduler/enabled_filters")
-_of_scheduler = partial(
-    Option, services=("scheduler",), kind="bool", group="scheduler", source="nova/conf/scheduler.py"
-)
-_ISOLATED = _of_scheduler(name="enable_isolated_aggregate_filtering", since=20)
-_BY_PROJECT = _of_scheduler(name="limit_tenants_to_placement_aggregate", since=18)
+_ISOLATED = releases.option("scheduler/enable_isolated_aggregate_filtering")
+_BY_PROJECT = releases.option("scheduler/limit_tenants_to_placement_aggregate")
 _ZONE = Option(
     group="DEFAULT",
     name="default_schedule_zone",

@@ -19,6 +19,7 @@ from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.card_model import disjoint, within
 from gpustack.spec.check_flavors import check_flavors
 from gpustack.spec.check_quotas import check_quotas
+from gpustack.spec.check_tenancy import check_tenancy
 from gpustack.spec.document import Document
 from gpustack.spec.model import Match, OutOfService
 from gpustack.spec.patterns import HostPattern
@@ -38,6 +39,7 @@ def check(document: Document) -> Iterator[Problem]:
     for name, match in matches.items():
         yield from _doubtful(document, ("models", name, "match"), match)
     yield from check_flavors(document, models, flavors)
+    yield from check_tenancy(document, flavors, _mapping(document.data, "tenancy"))
     yield from _out_of_service(document, hosts)
     yield from check_quotas(
         document, models, flavors, _mapping(document.data, "quotas"), _mapping(document.data, "nova")

@@ -16,6 +16,8 @@ HIDE = "hw:hide_hypervisor_id"
 OLD_HIDE = "hide_hypervisor_id"
 NAMESPACE = "gpustack:"
 """The prefix of gpustack's own extra specs."""
+TRAIT, REQUIRED = "trait:", "required"
+"""``trait:NAME = required``: the host must have the trait."""
 
 
 def alias_value(gpus: Mapping[str, int]) -> str:
@@ -44,3 +46,9 @@ def alias_names(value: str) -> tuple[str, ...]:
 def has_numa_nodes(specs: Mapping[str, str]) -> bool:
     """Whether Nova gives an instance of these extra specs NUMA nodes (nova/virt/hardware.py, numa_get_constraints)."""
     return specs.get(CPU_POLICY) in ("dedicated", "mixed") or not specs.keys().isdisjoint({NUMA_NODES, PAGE_SIZE, PMEM})
+
+
+def required_traits(specs: Mapping[str, str]) -> frozenset[str]:
+    """The traits that the host must have."""
+    names = (name for name, value in specs.items() if name.startswith(TRAIT) and value == REQUIRED)
+    return frozenset(name.removeprefix(TRAIT) for name in names)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, WithJsonSchema
+
+from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+# The part that an editor can check; HostPattern checks the ends of ranges.
+HOST_PATTERN = (
+    r"^([A-Za-z0-9_*?]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])"
+    r"([A-Za-z0-9_.*?-]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])*$"
+)
 
 
 def described(pattern: str, expected: str, *examples: str) -> WithJsonSchema:
@@ -20,6 +27,25 @@ Name = Annotated[
     str,
     StringConstraints(pattern=NAME_PATTERN),
     described(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200"),
+]
+
+
+def _pattern(text: str) -> str:
+    return HostPattern.parse(text).text
+
+
+Pattern = Annotated[
+    str,
+    AfterValidator(_pattern),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": HOST_PATTERN,
+            "maxLength": MAX_LENGTH,
+            "patternErrorMessage": "expected a host name or a pattern like gpu-[01:16].example.org or gpu-*",
+            "examples": ["gpu-[01:16].example.org"],
+        }
+    ),
 ]
 NumaPolicy = Literal["legacy", "preferred", "required", "socket"]
 """How strictly an instance must be on its devices' NUMA nodes (``nova/objects/fields.py``: PCINUMAAffinityPolicy)."""

@@ -18,16 +18,16 @@ from pydantic import (
     Field,
     StrictBool,
     StringConstraints,
-    WithJsonSchema,
 )
 
 from gpustack.pci.address import Address
 from gpustack.spec import attributes
-from gpustack.spec.fields import Name, NumaPolicy, SpecSection, described
+from gpustack.spec.fields import Name, NumaPolicy, Pattern, SpecSection, described
 from gpustack.spec.flavors import THRESHOLDS, Attributes, Flavor, FlavorName, Gib, Trait
-from gpustack.spec.patterns import MAX_LENGTH, HostPattern
+from gpustack.spec.patterns import HostPattern
 from gpustack.spec.quotas import Quotas
 from gpustack.spec.reclaim import Reclaim
+from gpustack.spec.tenancy import Tenancy
 
 HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
@@ -36,19 +36,10 @@ SERIAL_PATTERN = r"^[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){7}$"
 REASON_PATTERN = r"^[^\x00-\x1f\x7f]{1,200}$"
 SINCE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
-# The part that an editor can check; HostPattern checks the ends of ranges.
-HOST_PATTERN = (
-    r"^([A-Za-z0-9_*?]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])"
-    r"([A-Za-z0-9_.*?-]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])*$"
-)
 
 
 def _address(text: str) -> str:
     return str(Address.parse(text))
-
-
-def _pattern(text: str) -> str:
-    return HostPattern.parse(text).text
 
 
 def _off(placement: object) -> object:
@@ -99,19 +90,6 @@ ReleaseName = Annotated[
     str,
     StringConstraints(pattern=RELEASE_PATTERN),
     described(RELEASE_PATTERN, "a release's number in quotes, or its codename", "2025.2"),
-]
-Pattern = Annotated[
-    str,
-    AfterValidator(_pattern),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": HOST_PATTERN,
-            "maxLength": MAX_LENGTH,
-            "patternErrorMessage": "expected a host name or a pattern like gpu-[01:16].example.org or gpu-*",
-            "examples": ["gpu-[01:16].example.org"],
-        }
-    ),
 ]
 
 
@@ -264,6 +242,8 @@ class Spec(SpecSection):
     """How many GPUs of each model a project may have."""
     reclaim: Reclaim | None = None
     """When GPUs of idle instances are freed (`gpustack reclaim`)."""
+    tenancy: Tenancy | None = None
+    """Which instances the GPU hosts accept (`gpustack tenancy`)."""
 
     out_of_service: tuple[OutOfService, ...] = ()
     """GPUs that Nova does not offer: their host's `device_spec` lists the addresses of its other GPUs."""

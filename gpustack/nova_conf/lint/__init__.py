@@ -12,14 +12,15 @@ from gpustack.codes import Code
 from gpustack.errors import NovaConfigError, TemplateError
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding, worst
-from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, packing, placement, quota
+from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, packing, placement, quota, tenancy
 from gpustack.nova_conf.lint.registry import CHECKS
 from gpustack.nova_conf.lint.subject import LintSubject
 from gpustack.nova_conf.packing import Advised
 from gpustack.nova_conf.sources import Source, read_sources
 from gpustack.nova_options.releases import Release
+from gpustack.spec.tenancy import Tenancy
 
-FAMILIES = (options, aliases, devices, agreement, filters, packing, placement, quota)
+FAMILIES = (options, aliases, devices, agreement, filters, packing, placement, quota, tenancy)
 """The modules with checks, in the order of the report."""
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 _RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
@@ -73,6 +74,7 @@ def lint(
     expected: Collection[str] = (),
     advised: Sequence[Advised] = (),
     limited: bool = False,
+    reserved: Tenancy | None = None,
 ) -> Report:
     """Check configurations.
 
@@ -81,6 +83,7 @@ def lint(
     :param expected: the aliases of the spec.
     :param advised: the options that the counts of its flavors require.
     :param limited: whether the spec has quotas.
+    :param reserved: which instances its GPU hosts accept.
     :raises UsageError: when an argument is not a configuration.
     """
     sources: list[Source] = []
@@ -105,7 +108,15 @@ def lint(
         results=(
             files,
             *(
-                judged(sources, release=release, hosts=hosts, expected=expected, advised=advised, limited=limited)
+                judged(
+                    sources,
+                    release=release,
+                    hosts=hosts,
+                    expected=expected,
+                    advised=advised,
+                    limited=limited,
+                    reserved=reserved,
+                )
                 if sources
                 else ()
             ),
@@ -121,6 +132,7 @@ def judged(
     expected: Collection[str] = (),
     advised: Sequence[Advised] = (),
     limited: bool = False,
+    reserved: Tenancy | None = None,
 ) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
     subject = LintSubject(
@@ -130,6 +142,7 @@ def judged(
         expected=frozenset(expected),
         advised=tuple(advised),
         limited=limited,
+        tenancy=reserved,
     )
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]

@@ -17,6 +17,7 @@ from gpustack.nova_options.config import Setting
 from gpustack.nova_options.device_spec import NORMALISED, DeviceSpec
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of
 from gpustack.nova_options.releases import Option, Release
+from gpustack.spec.tenancy import Tenancy
 
 ALIAS = releases.option("pci/alias")
 REPORT = releases.option("pci/report_in_placement")
@@ -75,6 +76,8 @@ class LintSubject:
     """The options that the counts of the spec's flavors require."""
     limited: bool = False
     """Whether the spec has quotas."""
+    tenancy: Tenancy | None = None
+    """Which instances the spec's GPU hosts accept."""
 
     @cached_property
     def device_option(self) -> Option:

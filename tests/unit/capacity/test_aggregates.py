@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.capacity.aggregates import FILTER, Aggregate, matches, metadata_of, zone_of
+from gpustack.capacity.aggregates import FILTER, matches, zone_of
 from gpustack.capacity.count import capacity
 from gpustack.capacity.model import Cards, Demand, Host, Reason
+from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.nova_options.scheduler import Scheduler
 
 ON = Scheduler(filters=frozenset({FILTER}), isolated=True, by_project=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpustack.capacity.aggregates import Aggregate
 from gpustack.capacity.compute_nodes import ComputeNode, Pool
 from gpustack.capacity.hosts import Sources, hosts
 from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Node, Reason
 from gpustack.capacity.read import Hypervisor, Rooms
 from gpustack.fleet.model import Fleet, Gap, Gpu, Source, State
+from gpustack.nova_options.aggregates import Aggregate
 from gpustack.spec.load import parse_spec
 from support.fleet_answers import facts, server
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from gpustack.capacity.aggregates import Aggregate
 from gpustack.capacity.model import Demand, Free
-from gpustack.capacity.read import Hypervisor, accepted, aggregates, hypervisors, rooms
+from gpustack.capacity.read import Hypervisor, accepted, hypervisors, rooms
 from gpustack.errors import CloudError
 from support.fleet_cloud import Answer, StandIn
 
@@ -124,18 +123,3 @@ def test_an_unknown_trait_is_accepted_nowhere() -> None:
     cloud = StandIn({"placement /allocation_candidates": (503, {})})
     with pytest.raises(CloudError):
         accepted(cloud.connection, DEMAND, ["a"])
-
-
-def test_aggregates_have_their_hosts_and_metadata() -> None:
-    entries = [
-        {"name": "racks", "hosts": ["GPU1"], "metadata": {"rack": "a"}},
-        {"name": "b", "hosts": [], "metadata": None},
-    ]
-    cloud = StandIn({"compute /os-aggregates": (200, {"aggregates": entries})})
-    assert aggregates(cloud.connection) == [
-        Aggregate(name="racks", hosts=frozenset({"gpu1"}), metadata={"rack": "a"}),
-        Aggregate(name="b", hosts=frozenset()),
-    ]
-    for answer in ((403, {}), (200, {"aggregates": [{}]})):
-        with pytest.raises(CloudError, match="can't list aggregates"):
-            aggregates(StandIn({"compute /os-aggregates": answer}).connection)

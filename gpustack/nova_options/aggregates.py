@@ -1,0 +1,59 @@
+"""Host aggregates of Nova, as nova-scheduler reads their metadata. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpustack.hostnames import key
+
+BY_PROJECT = "AggregateMultiTenancyIsolation"
+"""The filter that keeps other projects off the hosts of an aggregate; the projects themselves may use other hosts."""
+PROJECTS = "filter_tenant_id"
+"""The metadata with ids of projects. Releases after 2023.1 also read other keys that begin with it."""
+TRAIT, REQUIRED = "trait:", "required"
+"""Metadata ``trait:NAME = required``: a request that does not require the trait gets no host of the aggregate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aggregate:
+    """An aggregate of Nova.
+
+    :ivar hosts: its hosts, as Nova names them.
+    :ivar uuid: its id in Placement.
+    """
+
+    name: str
+    hosts: frozenset[str]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    id: int = 0
+    uuid: str = ""
+
+    @property
+    def projects(self) -> frozenset[str]:
+        """The ids of the projects that its hosts accept; empty for all."""
+        return _values(text for name, text in self.metadata.items() if name.startswith(PROJECTS))
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """The traits that instances must require."""
+        names = (name for name, text in self.metadata.items() if text == REQUIRED)
+        return frozenset(name.removeprefix(TRAIT) for name in names if name.startswith(TRAIT))
+
+    def has(self, host: str) -> bool:
+        """Whether a host is in it."""
+        return key(host) in map(key, self.hosts)
+
+
+def metadata_of(host: str, aggregates: Sequence[Aggregate]) -> dict[str, frozenset[str]]:
+    """The metadata of a host's aggregates, as the filters have it: all values of each key."""
+    values: dict[str, set[str]] = {}
+    for aggregate in aggregates:
+        if aggregate.has(host):
+            for name, text in aggregate.metadata.items():
+                values.setdefault(name, set()).update(_values([text]))
+    return {name: frozenset(texts) for name, texts in values.items()}
+
+
+def _values(texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(part.strip() for text in texts for part in text.split(","))
