@@ -33,7 +33,10 @@ class GpuAggregate(SpecSection):
 
     hosts: tuple[Pattern, ...] = ()
     """The hosts, by name or pattern. Without this key, all hosts of the spec."""
-    projects: Annotated[tuple[Project, ...], Field(max_length=MAX_PROJECTS)] = ()
+    projects: Annotated[
+        tuple[Project, ...],
+        Field(max_length=MAX_PROJECTS, json_schema_extra={"errorMessage": f"expected at most {MAX_PROJECTS} projects"}),
+    ] = ()
     """The projects (id or name) whose instances the hosts accept. Without this key, those of all projects. A host in several aggregates accepts the projects of all of them."""  # noqa: E501
     isolated: StrictBool = True
     """Whether the hosts refuse instances whose flavor does not require `trait`, so that GPU hosts stay free for GPU instances."""  # noqa: E501
@@ -44,7 +47,10 @@ class Tenancy(SpecSection):
 
     trait: _Trait = DEFAULT_TRAIT
     """The trait of all hosts of the spec if an aggregate is isolated. All flavors of the spec require it."""
-    aggregates: Annotated[Mapping[AggregateName, GpuAggregate], Field(min_length=1)]
+    aggregates: Annotated[
+        Mapping[AggregateName, GpuAggregate],
+        Field(min_length=1, json_schema_extra={"errorMessage": "expected aggregates by name, like {gpu: {}}"}),
+    ]
     """Nova's host aggregates, by name. gpustack creates them and changes no others."""
 
     @property

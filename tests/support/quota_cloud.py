@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-import openstack.connection
 import yaml
-from openstack.config import loader
 
 from gpustack.cli.app import main
 from gpustack.facts.store import save_snapshot
@@ -23,6 +21,7 @@ from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from support.cloudworld import Ran
 from support.fleet_answers import facts
+from support.members import connection_of, member
 
 if TYPE_CHECKING:
     from openstack.compute.v2.server import Server
@@ -137,13 +136,9 @@ def quota_world(release: str, placement: str, directory: Path) -> Iterator[Quota
         world.nova = stack.enter_context(EmbeddedNova(release, hosts=[host], config=config, keystone=True, limits=True))
         world.admin = stack.enter_context(world.nova.connection())
         _register(world.admin)
-        world.clouds = {"admin": world.nova.clouds_yaml, "student": _student(world)}
-        config_files = loader.OpenStackConfig(
-            config_files=[str(world.clouds["student"])], secure_files=[], vendor_files=[], load_envvars=False
-        )
-        world.student = stack.enter_context(
-            openstack.connection.Connection(config=config_files.get_one(cloud="embedded"))
-        )
+        student = member(world.admin, world.nova.clouds_yaml, directory, user="student", project="research")
+        world.clouds = {"admin": world.nova.clouds_yaml, "student": student}
+        world.student = stack.enter_context(connection_of(student))
         yield world
 
 
@@ -153,20 +148,6 @@ def _register(admin: Connection) -> None:
         entry = {"service_id": service["id"], "region_id": "RegionOne", "resource_name": name, "default_limit": limit}
         answer = admin.identity.post("/registered_limits", json={"registered_limits": [entry]})
         assert answer.ok, answer.text
-
-
-def _student(world: QuotaWorld) -> Path:
-    """The clouds.yaml of a user without other rights than those of a member of ``research``."""
-    identity: Any = world.admin.identity
-    project = identity.create_project(name="research", domain_id="default")
-    user = identity.create_user(name="student", password="secret", default_project_id=project.id)
-    (role,) = identity.roles(name="member")
-    identity.assign_project_role_to_user(project, user, role)
-    content = yaml.safe_load(world.nova.clouds_yaml.read_text(encoding="utf-8"))
-    content["clouds"]["embedded"]["auth"] |= {"username": "student", "password": "secret", "project_name": "research"}
-    path = world.directory / "student.yaml"
-    path.write_text(yaml.safe_dump(content))
-    return path
 
 
 def data(ran: Ran) -> Any:
