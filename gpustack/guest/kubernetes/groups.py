@@ -44,8 +44,8 @@ class NodeGroup:
 
     :ivar name: the flavor's name as a name in Kubernetes.
     :ivar count: the number of GPUs of a node.
-    :ivar models: the models in a node; of a selection, the models of which a node has one.
-    :ivar selection: whether the flavor selects GPUs by attribute.
+    :ivar models: the models in a node; if they are alternatives, those that a node can have.
+    :ivar alternatives: whether Nova chooses among models: by attribute, or because they share an alias.
     :ivar resource: the extended resource of the GPUs.
     :ivar sizes: the sizes of the flavor; None without the facts that ``auto`` needs.
     :ivar unsized: why the sizes are unknown.
@@ -55,7 +55,7 @@ class NodeGroup:
     name: str
     count: int
     models: tuple[str, ...]
-    selection: bool
+    alternatives: bool
     resource: str
     sizes: Sizes | None
     unsized: tuple[Finding, ...] = field(default=(), compare=False)
@@ -63,12 +63,17 @@ class NodeGroup:
     @property
     def gputype(self) -> str | None:
         """The value of the label; None if only the node itself shows its model."""
-        return None if self.selection and len(self.models) > 1 else gputype(self.models)
+        return None if self.alternatives else gputype(self.models)
 
     @property
     def kinds(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of models that a node can have."""
-        return tuple((model,) for model in self.models) if self.selection else (self.models,)
+        """The sets of models of the nodes that have a label of their own."""
+        return tuple((model,) for model in self.models) if self.alternatives else (self.models,)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether Nova can give a node GPUs of several of the alternatives."""
+        return self.alternatives and self.count > 1
 
     @property
     def labels(self) -> dict[str, str]:
@@ -127,7 +132,7 @@ def _group(spec: Spec, entry: Entry, shares: Sequence[HostShare]) -> NodeGroup:
         name=node_name(entry.name),
         count=entry.count,
         models=models,
-        selection=entry.flavor.gpu is not None,
+        alternatives=_chooses(spec, entry),
         resource=resource_of(spec.models[models[0]]) or "",
         sizes=sizes,
         unsized=tuple(unsized),
@@ -135,7 +140,16 @@ def _group(spec: Spec, entry: Entry, shares: Sequence[HostShare]) -> NodeGroup:
 
 
 def _models(spec: Spec, entry: Entry) -> tuple[str, ...]:
-    return tuple(sorted({model for name in entry.models for model in spec.selected.get(name, (name,))}))
+    return tuple(sorted({model for name in entry.models for model in _choice(spec, name)}))
+
+
+def _chooses(spec: Spec, entry: Entry) -> bool:
+    return any(len(_choice(spec, name)) > 1 for name in entry.models)
+
+
+def _choice(spec: Spec, name: str) -> tuple[str, ...]:
+    """The models among which Nova chooses for a model, or for the alias of a selection."""
+    return spec.models_of(spec.alias_of(name))
 
 
 def node_name(text: str) -> str:
@@ -155,7 +169,7 @@ def _problems(spec: Spec, entry: Entry, groups: Collection[str]) -> Iterator[Fin
     elif len(resources) > 1:
         yield finding(Code.SEVERAL_DEVICE_PLUGINS, place=entry.name, resources=", ".join(sorted(map(str, resources))))
     elif len(models) > 1:
-        code = Code.MODEL_OF_NODE_UNKNOWN if entry.flavor.gpu else Code.SEVERAL_MODELS_IN_NODE
+        code = Code.MODEL_OF_NODE_UNKNOWN if _chooses(spec, entry) else Code.SEVERAL_MODELS_IN_NODE
         yield finding(code, place=entry.name, models=", ".join(models), label=GPUTYPE)
     if node_name(entry.name) in groups or "$" in entry.name:
         yield finding(Code.NODE_GROUP_NAME, place=entry.name, name=node_name(entry.name))

@@ -46,11 +46,11 @@ def pins(spec: Spec, groups: Sequence[NodeGroup]) -> Pins:
             findings.append(finding(Code.NO_OPERATOR_NEEDED, place=group.flavor, resource=group.resource))
             continue
         for kind in group.kinds:
-            pin, problems = _pin(spec, group.flavor, kind)
+            pin, problems = _pin(spec, group.flavor, group.models if group.mixes else kind)
             findings += problems
             if pin is None:
                 refused = True
-            else:
+            elif group.mixes or kind not in served:
                 served[kind] = pin
     models = sorted({model for kind in served for model in kind})
     common = None if refused or not served else _common(spec, models)
@@ -79,16 +79,16 @@ def _values(common: OperatorPin | None, served: Mapping[tuple[str, ...], Operato
         return {}
     return {
         "driver": {"nvidiaDriverCRD": {"enabled": True, "deployDefaultCR": False}},
-        "extraObjects": [_driver(kind, pin) for kind, pin in served.items()],
+        "extraObjects": [_driver(number, kind, pin) for number, (kind, pin) in enumerate(served.items(), 1)],
     }
 
 
-def _driver(models: Sequence[str], pin: OperatorPin) -> dict[str, Any]:
+def _driver(number: int, models: Sequence[str], pin: OperatorPin) -> dict[str, Any]:
     """An object for the nodes with these models; it has none of the chart's defaults."""
     return {
         "apiVersion": "nvidia.com/v1alpha1",
         "kind": "NVIDIADriver",
-        "metadata": {"name": node_name(f"gpu-{gputype(models)}")},
+        "metadata": {"name": node_name(f"gpu-{number}-{gputype(models)}")},
         "spec": {
             "driverType": "gpu",
             "repository": "nvcr.io/nvidia",

@@ -41,6 +41,7 @@ def render(
             findings += drivers.findings
             documents = tuple(operator.documents(drivers))
         case "nodefeaturerule":
+            findings += node_features.findings(spec, made.groups)
             documents = tuple(node_features.documents(spec, made.groups))
         case "kubeadm":
             documents = tuple(kubeadm.documents(made.groups))

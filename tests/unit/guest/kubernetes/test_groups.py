@@ -91,6 +91,15 @@ def test_a_selection_has_a_label_only_if_it_selects_one_model(attributes, label,
     assert [entry.code for entry in result.findings] == codes
 
 
+def test_models_with_one_alias_are_alternatives():
+    """Nova gives a card of either model."""
+    head = HEAD.replace('"11b4"}', '"11b4"}, alias: gpu').replace('"15f8"}', '"15f8"}, alias: gpu')
+    result = node_groups(parse_spec(f"{head}flavors: {{g1: {{model: k4200, count: 2, {SIZES}}}}}", "spec.yaml"))
+    (group,) = result.groups
+    assert (group.models, group.gputype, group.mixes) == (("k4200", "p100"), None, True)
+    assert [entry.code for entry in result.findings] == ["GPU869"]
+
+
 def test_labels_are_values_that_kubernetes_accepts():
     assert gputype(["a" * 62 + ".b"]) == "a" * 62
     assert gputype(["k4200."]) == "k4200"

@@ -60,3 +60,14 @@ def test_ids_are_text_for_every_parser():
     plain = [t.value for t in yaml.scan(text) if isinstance(t, yaml.ScalarToken) and t.plain]
     assert "1e07" in text
     assert [value for value in plain if value[:1].isdigit() or len(value) < 2] == []
+
+
+def test_models_with_the_same_ids_are_reported():
+    spec = SPEC.replace(', subsystem_vendor: "10de", subsystem_product: "118f"', ', addresses: ["0000:88:00.0"]')
+    findings = render(parse_spec(spec, "spec.yaml"), "nodefeaturerule").findings
+    assert [(entry.code, entry.place) for entry in findings if entry.code == "GPU874"] == [("GPU874", "special")]
+
+
+def test_the_class_of_a_model_is_part_of_its_rule():
+    spec = SPEC.replace('product: "1e07"', 'product: "1e07", class: "0300"')
+    assert "class:" in render(parse_spec(spec, "spec.yaml"), "nodefeaturerule").text

@@ -11,8 +11,8 @@ HEAD = """
 version: 1
 models:
   k4200: {match: {vendor: "10de", product: "11b4"}}
-  p100: {match: {vendor: "10de", product: "15f8"}, traits: [CUSTOM_A]}
-  h100: {match: {vendor: "10de", product: "2331"}}
+  p100: {match: {vendor: "10de", product: "15f8"}, traits: [CUSTOM_A, CUSTOM_B]}
+  h100: {match: {vendor: "10de", product: "2331"}, traits: [CUSTOM_B]}
   b200: {match: {vendor: "10de", product: "2901"}, traits: [CUSTOM_A]}
   mi300x: {match: {vendor: "1002", product: "74a1"}}
   mystery: {match: {vendor: "10de", product: "ffff"}}
@@ -57,6 +57,27 @@ def test_a_selection_needs_no_common_driver():
     """A node has one of the models, and NFD labels it."""
     (values,), codes = rendered("gpu: {traits: [CUSTOM_A]}")
     assert (set(objects(values)), codes) == ({"p100", "b200"}, ["GPU869"])
+
+
+def test_nodes_that_mix_models_of_a_selection_need_a_common_driver():
+    """With two GPUs, Nova can give a node one of each."""
+    assert rendered("gpu: {traits: [CUSTOM_A]}, count: 2") == ([], ["GPU869", "GPU872"])
+    (values,), _ = rendered("model: b200", "gpu: {min_memory: 16GiB, traits: [CUSTOM_B]}, count: 2", "model: h100")
+    assert {name: branch(driver)[1] for name, driver in objects(values).items()} == {
+        "b200": "open",
+        "h100": "proprietary",
+        "p100": "proprietary",
+    }
+
+
+def test_names_of_objects_differ_if_labels_differ_in_case_only():
+    models = HEAD.replace("  h100:", "  P100: {match: {vendor: '10de', product: '20b5'}}\n  h100:")
+    head = models.replace("[k4200,", "[k4200, P100,")
+    flavors = ", ".join(
+        f"g{n}: {{model: {name}, vcpus: 1, ram: 1, disk: 1}}" for n, name in enumerate(("p100", "P100", "b200"))
+    )
+    (document,) = render(parse_spec(f"{head}flavors: {{{flavors}}}", "spec.yaml"), "operator-values").documents
+    assert len({extra["metadata"]["name"] for extra in document.content["extraObjects"]}) == 3
 
 
 def test_a_node_without_driver_keeps_the_operator_away():
