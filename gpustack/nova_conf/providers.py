@@ -11,27 +11,53 @@ from collections.abc import Mapping
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.nova_options.markers import MARK
+from gpustack.nova_options.releases import Release
 
 DIRECTORY = "/etc/nova/provider_config"
 """The default of ``[compute] provider_config_location``."""
 PATH = f"{DIRECTORY}/gpustack.yaml"
 
 
-INSTEAD: Mapping[str, str] = {
-    "kolla": "set nova_cell_compute_provider_config of each host to its content",
-    "kayobe": "set nova_cell_compute_provider_config of each host to its content",
+_ANSIBLE = "in the host_vars of each host, set nova_cell_compute_provider_config to its content"
+_INSTEAD: Mapping[str, str] = {
+    "kolla": _ANSIBLE,
+    "kayobe": f"{_ANSIBLE} (etc/kayobe/kolla/inventory/host_vars)",
+    "openstack-ansible": "the role os_nova has nova_provider_overrides since 2023.1 only",
+    "openstack-helm": (
+        f"the chart has no value for it: mount a hostPath volume at {DIRECTORY} (pod.mounts.nova_compute), and place it"
+        " there on each host"
+    ),
 }
-"""What places the file with a deployment tool that has a place for it."""
+"""How to place the file with a deployment tool for which gpustack does not write it."""
 _BY_HAND = f"place it in {DIRECTORY} of each host"
+_SINCE: Mapping[str, int] = {"drop-in": 0, "rhoso": 0, "openstack-ansible": 27}
+"""The deployment tools whose rendering contains the file, and the release of Nova from which they take it."""
+
+
+def is_written(deployment: str, release: Release) -> bool:
+    """Whether a rendering for a deployment tool contains the file."""
+    return deployment in _SINCE and release.major >= _SINCE[deployment]
 
 
 def not_written(place: str, deployment: str = "") -> Finding:
     """The finding for a deployment whose configuration does not contain the file."""
-    return finding(Code.PROVIDERS_NOT_WRITTEN, place=place, instead=INSTEAD.get(deployment, _BY_HAND))
+    return finding(Code.PROVIDERS_NOT_WRITTEN, place=place, instead=_INSTEAD.get(deployment, _BY_HAND))
+
+
+def content(markers: Mapping[str, int]) -> dict[str, object]:
+    """The content of the file.
+
+    :param markers: the units by marker class.
+    """
+    inventories = [{name: {"total": total, "max_unit": total}} for name, total in sorted(markers.items())]
+    return {
+        "meta": {"schema_version": "1.0"},
+        "providers": [{"identification": {"uuid": "$COMPUTE_NODE"}, "inventories": {"additional": inventories}}],
+    }
 
 
 def text(markers: Mapping[str, int]) -> str | None:
-    """The content of the file; None if the host needs none.
+    """The text of the file; None if the host needs none.
 
     :param markers: the units by marker class.
     """
@@ -39,10 +65,5 @@ def text(markers: Mapping[str, int]) -> str | None:
         return None
     import yaml
 
-    inventories = [{name: {"total": total, "max_unit": total}} for name, total in sorted(markers.items())]
-    content = {
-        "meta": {"schema_version": "1.0"},
-        "providers": [{"identification": {"uuid": "$COMPUTE_NODE"}, "inventories": {"additional": inventories}}],
-    }
     head = f"{MARK}: change the spec and render again.\n# Nova counts these units against the limits of projects.\n"
-    return head + yaml.safe_dump(content, sort_keys=False)
+    return head + yaml.safe_dump(content(markers), sort_keys=False)

@@ -91,7 +91,7 @@ def render(
         files = tuple(drop_in.files(job, names, together=together, everywhere=only is None))
     else:
         files = tuple(_tool_files(job, deployment, names))
-    if deployment != "drop-in" and any(wanted.markers.values()):
+    if any(wanted.markers.values()) and not providers.is_written(deployment, wanted.release):
         findings.append(providers.not_written(deployment, deployment))
     if deployment == "openstack-ansible":
         findings += openstack_ansible.findings(job, names)

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, Severity, finding
+from gpustack.nova_conf import providers
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, template, typed
 from gpustack.nova_conf.sections import sections
@@ -27,6 +28,7 @@ DIRECTORY = "/etc/openstack_deploy"
 FILE = "gpustack.yml"
 _GROUP, _PLACEMENT_GROUP = "group_vars/nova_all", "group_vars/placement_all"
 _FILTERS, _OVERRIDES = "nova_scheduler_extra_filters", "nova_nova_conf_overrides"
+_PROVIDERS = "nova_provider_overrides"
 _PLACEMENT_OVERRIDES = "placement_placement_conf_overrides"
 _OTHER_NAMES = ("", ".yml", ".yaml", ".json")
 _REPLACING = (
@@ -66,8 +68,13 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
     for host in names:
         path = f"host_vars/{host}"
         lines = [*job.kept(host, f"{job.directory}/{path}/{FILE}").devices, *map(str, wanted.computes[host])]
+        of_host: dict[str, object] = {}
         if lines:
-            yield path, {variable: lines if wanted.release.major >= _LISTS_SINCE else _in_one_line(lines)}
+            of_host[variable] = lines if wanted.release.major >= _LISTS_SINCE else _in_one_line(lines)
+        if (units := wanted.markers.get(host)) and providers.is_written("openstack-ansible", wanted.release):
+            of_host[_PROVIDERS] = [{"name": "gpustack", "content": providers.content(units)}]
+        if of_host:
+            yield path, of_host
 
 
 def findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:

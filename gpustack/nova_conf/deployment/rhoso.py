@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.errors import NovaConfigError
+from gpustack.nova_conf import providers
 from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
 from gpustack.nova_conf.sections import CONTROL, ConfigSection, sections
 from gpustack.nova_conf.sources import PLACEMENT, Source
@@ -28,6 +29,8 @@ PATTERN = "*nova*.conf"
 """The only keys that edpm-ansible turns into drop-ins (``roles/edpm_nova/templates/config.json.j2``)."""
 KEY = "35-gpustack-nova.conf"
 """The drop-in's name in the ConfigMap: files are read in the order of their names, after those of the operator."""
+PROVIDER_KEY = "provider-gpustack.yaml"
+"""edpm-ansible copies the keys ``provider*.yaml`` to ``/etc/nova/provider_config``."""
 FILTERS = frozenset(("PciPassthroughFilter", "NUMATopologyFilter"))
 """The filters required by gpustack that nova-operator enables by default (``templates/nova/nova.conf``)."""
 _TEMPLATES = {"api": "apiServiceTemplate", "scheduler": "schedulerServiceTemplate"}
@@ -40,7 +43,7 @@ _MAX_NAME = 63
 def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     """The data plane's resources, and the control plane's patch."""
     if "compute" in job.services:
-        documents = [document for name, text in _computes(job, names) for document in _service(name, text)]
+        documents = [document for name, data in _computes(job, names) for document in _service(name, data)]
         yield _file(job, "dataplane.yaml", ("compute",), documents)
     control = tuple(service for service in CONTROL if service in job.services)
     patch = _patch(job, control)
@@ -49,20 +52,22 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
         yield _file(job, "controlplane.yaml", readers, [patch])
 
 
-def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The name and drop-in text of each service: for hosts without GPUs, and for each set of devices."""
-    yield f"{_SERVICE}-none", _text(job.sections(("compute",)))
-    by_text: dict[str, list[str]] = {}
+def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The name and the files of each service: for hosts without GPUs, and for each set of devices."""
+    yield f"{_SERVICE}-none", {KEY: _text(job.sections(("compute",)))}
+    by_text: dict[tuple[str, str | None], list[str]] = {}
     for host in names:
         if job.wanted.computes[host]:
-            by_text.setdefault(_text(job.sections(("compute",), host)), []).append(host)
+            texts = _text(job.sections(("compute",), host)), providers.text(job.wanted.markers.get(host, {}))
+            by_text.setdefault(texts, []).append(host)
     used: set[str] = set()
-    for text, hosts in by_text.items():
+    for (text, provider), hosts in by_text.items():
         ids = dict.fromkeys(f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes[hosts[0]])
         name = _name(_SERVICE, *ids)
         name = name if name not in used else _name(_SERVICE, hosts[0])
         used.add(name)
-        yield name, f"# {', '.join(hosts)}\n{text}"
+        data = {KEY: f"# {', '.join(hosts)}\n{text}"}
+        yield name, data if provider is None else {**data, PROVIDER_KEY: provider}
 
 
 def _name(*parts: str) -> str:
@@ -70,8 +75,8 @@ def _name(*parts: str) -> str:
     return re.sub("[^a-z0-9-]+", "-", "-".join(parts).lower())[:_MAX_NAME].strip("-")
 
 
-def _service(name: str, text: str) -> Iterator[dict[str, object]]:
-    yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {KEY: text}}
+def _service(name: str, data: Mapping[str, str]) -> Iterator[dict[str, object]]:
+    yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
     yield {
         "apiVersion": "dataplane.openstack.org/v1beta1",
         "kind": "OpenStackDataPlaneService",
