@@ -314,6 +314,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Run the checks and lay out their results like nova-status."""
         from gpustack.facts.store import load_snapshot
+        from gpustack.nova_conf.instance_shapes import shapes
         from gpustack.nova_conf.lint import lint
         from gpustack.spec.load import load_spec
 
@@ -330,6 +331,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             hosts=hosts,
             expected=_aliases(spec) if spec else (),
             advised=_advised(spec, release, hosts) if spec else (),
+            shapes=shapes(spec) if spec else (),
             limited=spec is not None and spec.quotas is not None,
             reserved=spec.tenancy if spec else None,
         )

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from gpustack.facts.model import Host
+from gpustack.nova_conf.instance_shapes import InstanceShape
 from support.nova_hosts import host, raw
 
 _DIRECTORY = Path(__file__).parents[1] / "unit" / "nova_conf" / "lint"
@@ -40,6 +41,11 @@ class Case:
         return arguments
 
     @property
+    def shapes(self) -> tuple[InstanceShape, ...]:
+        """The instances of the spec's flavors."""
+        return tuple(InstanceShape(**{"gpus": 1, **shape}) for shape in self.data.get("flavors", ()))
+
+    @property
     def hosts(self) -> tuple[Host, ...]:
         """The hosts whose facts are passed to the linter."""
         snapshot = self.data.get("snapshot")
@@ -52,6 +58,9 @@ class Case:
 
 
 def _host(name: str) -> Host:
+    if name == "with-huge-pages":
+        pages = [{"size_kib": 2048, "total": 0}, {"size_kib": 1 << 20, "total": 16}]
+        return host("k4200-prepared", numa_nodes=[{"node": node, "huge_pages": pages[: 2 - node]} for node in (0, 1)])
     if name not in ("with-vf", "with-vfs"):
         return host(name)
     addresses = ["0000:05:02.0", "0000:05:02.1"][: 1 if name == "with-vf" else 2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,23 @@ class Judge:
         self._process.wait(timeout=120)
         self._process.stdout.close()
 
-    def asked(self, files: Iterable[Path], host: Host | None = None) -> dict[str, Any]:
-        """Nova's result for configuration files on a host."""
-        job = {
+    def asked(self, files: Iterable[Path], host: Host | None = None, *, compute: bool = False) -> dict[str, Any]:
+        """Nova's result for configuration files on a host; with ``compute``, of a host with eight processors too."""
+        return self._answer(self._job(files, host) | {"compute": compute})
+
+    def fits_pages(self, case: Mapping[str, Any]) -> bool:
+        """Whether an instance fits into the huge pages of a host."""
+        fits: bool = self._answer({"pages": {**case, "host": [list(node.items()) for node in case["host"]]}})["fits"]
+        return fits
+
+    def _job(self, files: Iterable[Path], host: Host | None) -> dict[str, Any]:
+        return {
             "files": [str(file) for file in files],
             "functions": functions(host) if host else [],
             "interfaces": {net.name: f.address for f in host.pci for net in f.uses.net} if host else {},
         }
+
+    def _answer(self, job: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")

@@ -12,7 +12,19 @@ from gpustack.codes import Code
 from gpustack.errors import NovaConfigError, TemplateError
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding, worst
-from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, packing, placement, quota, tenancy
+from gpustack.nova_conf.instance_shapes import InstanceShape
+from gpustack.nova_conf.lint import (
+    agreement,
+    aliases,
+    compute,
+    devices,
+    filters,
+    options,
+    packing,
+    placement,
+    quota,
+    tenancy,
+)
 from gpustack.nova_conf.lint.registry import CHECKS
 from gpustack.nova_conf.lint.subject import LintSubject
 from gpustack.nova_conf.packing import Advised
@@ -20,7 +32,7 @@ from gpustack.nova_conf.sources import Source, read_sources
 from gpustack.nova_options.releases import Release
 from gpustack.spec.tenancy import Tenancy
 
-FAMILIES = (options, aliases, devices, agreement, filters, packing, placement, quota, tenancy)
+FAMILIES = (options, aliases, devices, agreement, filters, packing, placement, quota, tenancy, compute)
 """The modules with checks, in the order of the report."""
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 _RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
@@ -73,6 +85,7 @@ def lint(
     hosts: Sequence[Host] = (),
     expected: Collection[str] = (),
     advised: Sequence[Advised] = (),
+    shapes: Sequence[InstanceShape] = (),
     limited: bool = False,
     reserved: Tenancy | None = None,
 ) -> Report:
@@ -82,6 +95,7 @@ def lint(
     :param hosts: the facts of compute hosts, for checks of device_specs.
     :param expected: the aliases of the spec.
     :param advised: the options that the counts of its flavors require.
+    :param shapes: the instances of its flavors.
     :param limited: whether the spec has quotas.
     :param reserved: which instances its GPU hosts accept.
     :raises UsageError: when an argument is not a configuration.
@@ -114,6 +128,7 @@ def lint(
                     hosts=hosts,
                     expected=expected,
                     advised=advised,
+                    shapes=shapes,
                     limited=limited,
                     reserved=reserved,
                 )
@@ -131,6 +146,7 @@ def judged(
     hosts: Sequence[Host] = (),
     expected: Collection[str] = (),
     advised: Sequence[Advised] = (),
+    shapes: Sequence[InstanceShape] = (),
     limited: bool = False,
     reserved: Tenancy | None = None,
 ) -> tuple[LintResult, ...]:
@@ -141,6 +157,7 @@ def judged(
         hosts=tuple(hosts),
         expected=frozenset(expected),
         advised=tuple(advised),
+        shapes=tuple(shapes),
         limited=limited,
         tenancy=reserved,
     )

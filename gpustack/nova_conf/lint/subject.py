@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from gpustack.facts.model import Host
 from gpustack.findings import Severity
 from gpustack.nova_conf.deployed import hosts_of
+from gpustack.nova_conf.instance_shapes import InstanceShape
 from gpustack.nova_conf.packing import Advised
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
@@ -74,6 +75,8 @@ class LintSubject:
     """The aliases of the spec."""
     advised: tuple[Advised, ...] = ()
     """The options that the counts of the spec's flavors require."""
+    shapes: tuple[InstanceShape, ...] = ()
+    """The instances of the spec's flavors."""
     limited: bool = False
     """Whether the spec has quotas."""
     tenancy: Tenancy | None = None

@@ -6,6 +6,7 @@
 would offer to guests, and how many of them each alias gets.
 """
 
+import inspect
 import json
 import sys
 
@@ -130,8 +131,67 @@ def share(device_stats, name, most):
     return 0
 
 
+class Host:
+    """A host with eight processors, for the driver's methods that read the configuration of them."""
+
+    get_online_cpus = get_available_cpus = staticmethod(lambda: set(range(8)))
+
+
+def compute():
+    """What nova-compute makes of its configuration: inventories, machine type, RAM ratio."""
+    from nova.virt import hardware
+    from nova.virt.libvirt import driver, utils
+
+    class Driver:
+        _host = Host
+
+    shared = driver.LibvirtDriver._get_vcpu_available(Driver)
+    dedicated = driver.LibvirtDriver._get_pcpu_available(Driver)
+    return {
+        "vcpu": len(shared),
+        "pcpu": len(dedicated),
+        "machine": utils.get_default_machine_type("x86_64"),
+        "ratio": CONF.ram_allocation_ratio or CONF.initial_ram_allocation_ratio,
+        "ports": CONF.libvirt.num_pcie_ports,
+        "reserved": sum(sum(sizes.values()) for sizes in hardware.numa_get_reserved_huge_pages().values()),
+    }
+
+
+def fits_pages(request, ram, nodes, host):
+    """Whether Nova fits an instance into the huge pages of a host that runs no other."""
+    from nova.virt import hardware
+
+    cells = [
+        objects.NUMACell(
+            id=number,
+            cpuset=set(range(number * 8, number * 8 + 8)),
+            pcpuset=set(),
+            memory=1 << 20,
+            cpu_usage=0,
+            memory_usage=0,
+            pinned_cpus=set(),
+            siblings=[],
+            socket=None,
+            network_metadata=objects.NetworkMetadata(physnets=set(), tunneled=False),
+            mempages=[
+                objects.NUMAPagesTopology(size_kb=size, total=total, used=0) for size, total in [(4, 1 << 28), *pages]
+            ],
+        )
+        for number, pages in enumerate(host)
+    ]
+    flavor = objects.Flavor(
+        vcpus=nodes, memory_mb=ram, extra_specs={"hw:mem_page_size": request, "hw:numa_nodes": str(nodes)}
+    )
+    instance = hardware.numa_get_constraints(flavor, objects.ImageMeta.from_dict({}))
+    fit = hardware.numa_fit_instance_to_host
+    more = {"provider_mapping": None} if "provider_mapping" in inspect.signature(fit).parameters else {}
+    return fit(objects.NUMATopology(cells=cells), instance, **more) is not None
+
+
 def judge(job):
     answer = {}
+    if "pages" in job:
+        return {"fits": fits_pages(**{k: v for k, v in job["pages"].items() if k != "fits"})}
     PRESENT.clear()
     PRESENT.update({function["address"]: function for function in job.get("functions", ())})
     INTERFACES.clear()
@@ -140,6 +200,8 @@ def judge(job):
         CONF([], project="nova", default_config_files=job["files"], default_config_dirs=[])
     except cfg.Error as error:
         return {"parse_error": str(error)}
+    if job.get("compute"):
+        attempt(answer, "compute", compute)
     attempt(answer, "aliases", aliases)
     answer["alias_keys"] = sorted(request._ALIAS_SCHEMA["properties"])
     attempt(answer, "devices", devices)

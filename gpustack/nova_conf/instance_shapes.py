@@ -1,0 +1,51 @@
+"""What the instances of a spec's flavors ask of their host's nova-compute: processors, memory pages, PCIe ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.spec.extra_specs import CPU_POLICY, PAGE_SIZE
+from gpustack.spec.flavors import Flavor, named
+from gpustack.spec.model import Spec
+from gpustack.spec.requests import by_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceShape:
+    """The instances of one flavor. A size is None if it is derived from the facts of hosts (``auto``).
+
+    :ivar cpu_policy: ``hw:cpu_policy``; shared by default.
+    :ivar page_size: ``hw:mem_page_size``.
+    :ivar nodes: the number of NUMA nodes.
+    """
+
+    flavor: str
+    gpus: int
+    vcpus: int | None = None
+    ram_mib: int | None = None
+    cpu_policy: str = "shared"
+    page_size: str | None = None
+    nodes: int | None = 1
+
+
+def shapes(spec: Spec) -> tuple[InstanceShape, ...]:
+    """The shapes of all flavors of a spec."""
+    return tuple(shape for template, flavor in spec.flavors.items() for shape in _shapes(template, flavor))
+
+
+def _shapes(template: str, flavor: Flavor) -> Iterator[InstanceShape]:
+    for count, _ in by_model(flavor):
+        yield InstanceShape(
+            flavor=named(template, count),
+            gpus=count,
+            vcpus=_size(flavor.vcpus, flavor.per_gpu.vcpus, count),
+            ram_mib=_size(flavor.ram, flavor.per_gpu.ram, count),
+            cpu_policy=flavor.cpu_policy or flavor.extra_specs.get(CPU_POLICY, "shared"),
+            page_size=flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE),
+            nodes=None if flavor.numa.nodes == "auto" else flavor.numa.nodes or 1,
+        )
+
+
+def _size(fixed: int | None, per_gpu: int | str | None, count: int) -> int | None:
+    return fixed if fixed is not None else per_gpu * count if isinstance(per_gpu, int) else None
