@@ -442,6 +442,7 @@ class Code(enum.StrEnum):
     KERNEL_WITHOUT_DRM = "GPU826"
     IMAGE_ARCHITECTURE = "GPU827"
     IMAGE_CONFLICTS_WITH_FLAVOR = "GPU828"
+    TPM_PREREQUISITES = "GPU829"
 
     # The check inside a guest
     GUEST_GPUS_MISSING = "GPU845"

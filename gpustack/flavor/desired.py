@@ -15,6 +15,7 @@ from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_f
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.spec import markers
+from gpustack.spec.attributes import card_of
 from gpustack.spec.extra_specs import (
     AFFINITY,
     ALIAS,
@@ -24,11 +25,17 @@ from gpustack.spec.extra_specs import (
     NUMA_NODES,
     OLD_HIDE,
     PAGE_SIZE,
+    SECURE_BOOT,
+    TPM_MODEL,
+    TPM_VERSION,
     alias_value,
 )
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import by_alias, by_model
+from gpustack.spec.requests import by_alias, by_model, models_of
+
+_REFUSES_HYPERVISOR = "error-43"
+_TPM, _TPM_MODEL = "2.0", "tpm-crb"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +70,7 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
     flavors: list[WantedFlavor] = []
     findings: list[Finding] = []
     for entry in entries(spec):
-        problems = list(_release_problems(entry, release))
+        problems = list(_release_problems(spec, entry, release))
         sizes, missing = sizes_of(entry, shares)
         nodes, unknown = _nodes(entry, shares)
         problems += [*missing, *unknown]
@@ -155,13 +162,28 @@ def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None
         cpu_policy=flavor.cpu_policy,
         mem_page_size=flavor.mem_page_size,
         maxphysaddr=flavor.maxphysaddr,
-        hide_hypervisor=flavor.hide_hypervisor,
+        hide_hypervisor=_hides(spec, flavor),
+        secure_boot=flavor.secure_boot,
+        tpm=flavor.tpm,
         others={
             **flavor.extra_specs,
             **markers.extra_specs(spec, gpus),
             **(spec.tenancy.extra_specs if spec.tenancy else {}),
         },
     )
+
+
+def refusing_hypervisor(spec: Spec, flavor: Flavor) -> tuple[str, ...]:
+    """The models of a flavor whose older Windows drivers refuse to run if they see a hypervisor."""
+    cards = {model: card_of(spec.models[model]) for model in models_of(spec, flavor)}
+    return tuple(model for model, card in cards.items() if card and _REFUSES_HYPERVISOR in card.quirks)
+
+
+def _hides(spec: Spec, flavor: Flavor) -> bool:
+    """Whether the hypervisor is hidden: as the spec has it, else for Windows with a model that needs it."""
+    if "hide_hypervisor" in flavor.model_fields_set:
+        return flavor.hide_hypervisor
+    return flavor.is_windows and bool(refusing_hypervisor(spec, flavor))
 
 
 def extra_specs(
@@ -174,6 +196,8 @@ def extra_specs(
     mem_page_size: str | None = None,
     maxphysaddr: Literal["passthrough"] | None = None,
     hide_hypervisor: bool = False,
+    secure_boot: bool = False,
+    tpm: bool = False,
     others: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the extra specs of a flavor, with the names that ``release`` supports.
@@ -181,6 +205,8 @@ def extra_specs(
     :param gpus: the number of GPUs by alias.
     :param policy: the PCI NUMA affinity policy.
     :param nodes: the number of NUMA nodes of the instance.
+    :param secure_boot: whether Secure Boot is required.
+    :param tpm: whether instances have a virtual TPM 2.0.
     :param others: further extra specs, which override the others.
     """
     specs = {
@@ -191,18 +217,23 @@ def extra_specs(
         PAGE_SIZE: mem_page_size,
         MAXPHYSADDR: maxphysaddr,
         HIDE if HIDE in releases.extra_specs(release) else OLD_HIDE: "true" if hide_hypervisor else None,
+        SECURE_BOOT: "required" if secure_boot else None,
+        TPM_VERSION: _TPM if tpm else None,
+        TPM_MODEL: _TPM_MODEL if tpm else None,
     }
     return {**{key: value for key, value in specs.items() if value}, **(others or {})}
 
 
-def _release_problems(entry: Entry, release: Release) -> Iterator[Finding]:
+def _release_problems(spec: Spec, entry: Entry, release: Release) -> Iterator[Finding]:
     """Yield findings about extra specs that the release lacks, and findings that do not depend on hosts."""
-    flavor = entry.flavor
+    flavor, hides = entry.flavor, _hides(spec, entry.flavor)
     known = releases.extra_specs()
     for key, value in (
         (AFFINITY, flavor.numa.policy),
         (MAXPHYSADDR, flavor.maxphysaddr),
-        (OLD_HIDE, "true" if flavor.hide_hypervisor else None),
+        (OLD_HIDE, "true" if hides else None),
+        (SECURE_BOOT, "required" if flavor.secure_boot else None),
+        (TPM_VERSION, _TPM if flavor.tpm else None),
     ):
         if value is None:
             continue
@@ -212,8 +243,10 @@ def _release_problems(entry: Entry, release: Release) -> Iterator[Finding]:
             yield finding(
                 Code.EXTRA_SPEC_NOT_IN_RELEASE, place=entry.name, what=f"{key}={value}", release=release, since=first
             )
-    if flavor.hide_hypervisor and HIDE not in releases.extra_specs(release):
+    if hides and HIDE not in releases.extra_specs(release):
         yield finding(Code.EXTRA_SPEC_WITHOUT_NAMESPACE, place=entry.name, release=release)
-    if flavor.windows:
-        hide = ", img_hide_hypervisor_id=true" if not flavor.hide_hypervisor else ""
+    if flavor.tpm:
+        yield finding(Code.TPM_PREREQUISITES, place=entry.name)
+    if flavor.is_windows:
+        hide = ", img_hide_hypervisor_id=true" if refusing_hypervisor(spec, flavor) and not hides else ""
         yield finding(Code.WINDOWS_IMAGE_PROPERTIES, place=entry.name, hide=hide)

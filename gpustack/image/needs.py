@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpustack.facts.model import Host
-from gpustack.flavor.desired import Entry, entries, extra_specs_of
+from gpustack.flavor.desired import Entry, entries, extra_specs_of, refusing_hypervisor
 from gpustack.image.model import FlavorNeeds
 from gpustack.nova_options.releases import Release
-from gpustack.pci import catalogue
 from gpustack.spec.assignment import assigned_gpus
+from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import models_of
 
-_REFUSES_HYPERVISOR = "error-43"
 _COHERENT = "coherent-memory"
 
 
@@ -33,11 +32,11 @@ def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host]) ->
         models=models,
         vendors=frozenset(spec.models[model].match.vendor for model in models),
         images=flavor.images,
-        windows=flavor.windows,
+        windows=flavor.is_windows,
         disk=flavor.disk if flavor.disk is not None else (flavor.per_gpu.disk or 0) * entry.count,
         ram=_ram(entry),
         extra_specs=extra_specs_of(spec, entry, release),
-        hidden_from=tuple(model for model in models if _REFUSES_HYPERVISOR in _quirks(spec, model)),
+        hidden_from=refusing_hypervisor(spec, flavor),
         architectures=_architectures(spec, models, hosts),
     )
 
@@ -48,8 +47,7 @@ def _ram(entry: Entry) -> int | None:
 
 
 def _quirks(spec: Spec, model: str) -> tuple[str, ...]:
-    match = spec.models[model].match
-    card = catalogue.lookup(match.vendor, match.product, match.subsystem_vendor, match.subsystem_product)
+    card = card_of(spec.models[model])
     return card.quirks if card else ()
 
 

@@ -20,6 +20,9 @@ from gpustack.spec.extra_specs import (
     NUMA_NODES,
     OLD_HIDE,
     PAGE_SIZE,
+    SECURE_BOOT,
+    TPM_MODEL,
+    TPM_VERSION,
 )
 from gpustack.spec.flavors import named
 from gpustack.spec.markers import MARKERS, RESOURCES
@@ -34,6 +37,9 @@ _FIELDS = {
     MAXPHYSADDR: ("maxphysaddr",),
     HIDE: ("hide_hypervisor",),
     OLD_HIDE: ("hide_hypervisor",),
+    SECURE_BOOT: ("secure_boot",),
+    TPM_VERSION: ("tpm",),
+    TPM_MODEL: ("tpm",),
 }
 """Extra specs that have a field of their own in the spec."""
 _MAX_NAME = 255
@@ -54,6 +60,8 @@ def check_flavors(document: Document, models: Mapping[str, Any], flavors: Mappin
         yield from _extra_specs(document, path, flavor)
         yield from _name(document, path, name, flavor)
         yield from _twice(document, path, "name", name, flavor, names)
+        if flavor.get("windows") is True and flavor.get("guest") == "linux":
+            yield document.problem((*path, "windows"), "contradicts guest: linux", at_key=True)
         if flavor.get("id") in _DOTS:
             yield document.problem((*path, "id"), f"Nova's API can't find a flavor with the id {flavor['id']}")
         if isinstance(flavor.get("id"), str):

@@ -260,9 +260,15 @@ class Flavor(SpecSection):
     maxphysaddr: Literal["passthrough"] | None = None
     """Give the instance the host's physical address width (`hw:maxphysaddr_mode`), so that its firmware has address space for GPUs with large BARs. Needs Nova 2024.1 or later."""  # noqa: E501
     hide_hypervisor: StrictBool = False
-    """Hide KVM from the guest, for drivers that do not work in virtual machines (error 43)."""
+    """Hide KVM from the guest, for drivers that do not work in virtual machines (error 43). The default is `true` for Windows with consumer cards of NVIDIA."""  # noqa: E501
+    guest: Literal["linux", "windows"] | None = None
+    """The operating system of the instances. With `windows`, the hypervisor is hidden if a model of the flavor needs that, and the properties that images need are reported and checked."""  # noqa: E501
     windows: StrictBool = False
-    """Instances run Windows: report the properties that their images need."""
+    """The same as `guest: windows`; its earlier name."""
+    secure_boot: StrictBool = False
+    """Require Secure Boot (`os:secure_boot`). Images need `hw_firmware_type=uefi` and `hw_machine_type=q35`. Needs Nova Wallaby or later."""  # noqa: E501
+    tpm: StrictBool = False
+    """Give each instance a virtual TPM 2.0 (`hw:tpm_version`), as Windows 11 requires. Hosts need swtpm and `[libvirt] swtpm_enabled`, Nova a key manager. Needs Nova Victoria or later."""  # noqa: E501
     images: tuple[ImageName, ...] = ()
     """The images for the flavor's instances, by name, pattern (`*` and `?`) or id, for `gpustack image check`. Without images, the command checks those that it is given, or all public ones."""  # noqa: E501
     extra_specs: Annotated[
@@ -285,6 +291,11 @@ class Flavor(SpecSection):
         Field(),
     ] = {}
     """Other extra specs, with their values as text in quotes."""
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether the spec declares that instances run Windows."""
+        return self.windows or self.guest == "windows"
 
     @property
     def has_numa_nodes(self) -> bool:

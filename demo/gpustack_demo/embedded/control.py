@@ -192,6 +192,14 @@ class Control:
         """The domain XML of one guest, as from ``virsh dumpxml``."""
         return str(self.call("domain_xml", name=host, uuid=server))
 
+    def definition(self, host: str, server: str) -> str:
+        """The definition of one guest's domain, as Nova wrote it."""
+        return str(self.call("definition", name=host, uuid=server))
+
+    def image(self, properties: Mapping[str, str]) -> str:
+        """The id of a new image with these properties."""
+        return str(self.call("image", properties=dict(properties)))
+
     def hostdevs(self, server: str) -> dict[str, list[str]]:
         """The devices of a guest's domains, by host."""
         by_host = {}

@@ -23,7 +23,7 @@ hosts: {gpu1: [p100, gtx]}
 nova: {release: "2025.2"}
 flavors:
   compute: {model: p100, vcpus: 4, ram: 8GiB, disk: 4, images: ["linux*"]}
-  games: {model: gtx, vcpus: 4, ram: 8GiB, disk: 40, windows: true, images: [games]}
+  games: {model: gtx, vcpus: 4, ram: 8GiB, disk: 40, guest: windows, hide_hypervisor: false, images: [games]}
 """
 GIB = 1 << 30
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
@@ -94,3 +95,47 @@ def test_what_the_plan_says_never_fits_never_does(nova: EmbeddedNova) -> None:
         assert (fits.status, never.status) == ("ACTIVE", "ERROR")
         for server in (fits, never):
             delete(connection, server)
+
+
+WINDOWS = {"os_type": "windows", "hw_machine_type": "q35", "hw_firmware_type": "uefi"}
+VENDOR, HIDDEN = "./features/hyperv/vendor_id", "./features/kvm/hidden"
+
+
+def test_windows_guests_get_what_their_flavor_and_image_ask_for(nova: EmbeddedNova) -> None:
+    """What `gpustack image check` reports, as Nova writes it into the definition for libvirt."""
+    options = "vcpus: 2, ram: 512, disk: 1, guest: windows, hide_hypervisor: true"
+    flavors = f"  win: {{model: k4200, {options}}}\n  secure: {{model: k4200, {options}, secure_boot: true}}\n"
+    flavors += f"  tpm: {{model: k4200, {options}, tpm: true}}\n"
+
+    with nova.connection() as connection:
+        api = FlavorCloud(connection)
+        applied(api, SPEC + flavors)
+        by_name = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
+
+        def defined(flavor: str, properties: dict[str, str]) -> Element:
+            """The definition of an instance, which is deleted again."""
+            image = nova.control.image(properties)
+            server = boot(connection, flavor, by_name[flavor], image=image)
+            assert server.status == "ACTIVE", server.fault
+            definition = fromstring(nova.control.definition("gpu1", server.id))  # noqa: S314 - Nova wrote it
+            delete(connection, server)
+            return definition
+
+        windows = defined("win", WINDOWS)
+        assert windows.find(VENDOR) is not None
+        assert windows.find(HIDDEN) is not None
+        assert "q35" in windows.find("./os/type").attrib["machine"]
+        assert windows.find("./os/loader").attrib["secure"] == "no"
+        # GPU820: with another case, Nova writes no Hyper-V element, so older drivers stop. GPU818: no PCI Express.
+        other = defined("win", {"os_type": "Windows"})
+        assert other.find("./features/hyperv") is None
+        assert other.find(HIDDEN) is not None
+        assert "q35" not in other.find("./os/type").attrib["machine"]
+        # GPU825: without UEFI, Nova starts the instance without Secure Boot, and without an error.
+        assert defined("secure", WINDOWS).find("./os/loader").attrib["secure"] == "yes"
+        assert defined("secure", {**WINDOWS, "hw_firmware_type": "bios"}).find("./os/loader") is None
+        # GPU829: no host has swtpm.
+        refused = boot(connection, "tpm", by_name["tpm"], image=nova.control.image(WINDOWS))
+        assert refused.status == "ERROR"
+        assert "No valid host" in refused.fault["message"]
+        delete(connection, refused)

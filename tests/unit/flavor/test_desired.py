@@ -59,8 +59,8 @@ def want(flavors: str, *hosts: Host, nova: str = "2025.2", model: str = "") -> W
     text = (
         "version: 1\n"
         f'models: {{k4200: {{match: {{vendor: "10de", product: "11b4"}}, alias: K4200{model}}},\n'
-        '  p100: {match: {vendor: "10de", product: "15f8"}}}\n'
-        f'hosts: {{"gpu*": [k4200, p100]}}\n'
+        '  p100: {match: {vendor: "10de", product: "15f8"}}, gtx: {match: {vendor: "10de", product: "1b80"}}}\n'
+        f'hosts: {{"gpu*": [k4200, p100, gtx]}}\n'
         f"flavors: {flavors}\n"
     )
     return wanted(parse_spec(text, "spec"), release=release(nova), hosts=hosts)
@@ -186,6 +186,41 @@ def test_auto_nodes_are_as_few_as_hold_the_gpus() -> None:
 )
 def test_findings_about_a_flavor_from_facts_of_hosts(flavor: str, expected: list[str]) -> None:
     assert codes(want(f"{{f: {{{flavor}}}}}", host(), host("gpu2", nodes=(1, 1)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "nova", "specs", "findings"),
+    [
+        ("", "2025.2", {"hw:hide_hypervisor_id": "true"}, ["GPU417"]),
+        ("", "ussuri", {"hide_hypervisor_id": "true"}, ["GPU420", "GPU417"]),
+        (", hide_hypervisor: false", "2025.2", {}, ["GPU417"]),
+        (
+            ", secure_boot: true, tpm: true",
+            "2025.2",
+            {
+                "hw:hide_hypervisor_id": "true",
+                "os:secure_boot": "required",
+                "hw:tpm_version": "2.0",
+                "hw:tpm_model": "tpm-crb",
+            },
+            ["GPU829", "GPU417"],
+        ),
+        (", secure_boot: true, tpm: true", "ussuri", None, ["GPU416", "GPU416", "GPU420", "GPU829", "GPU417"]),
+    ],
+)
+def test_windows_with_a_consumer_card(
+    options: str, nova: str, specs: dict[str, str] | None, findings: list[str]
+) -> None:
+    desired = want(f"{{f: {{model: gtx, {SMALL}, guest: windows{options}}}}}", nova=nova)
+    assert codes(desired) == findings
+    if specs is not None:
+        assert desired.flavors[0].extra_specs == {ALIAS: "gtx:1", **specs}
+
+
+def test_only_consumer_cards_hide_the_hypervisor_by_default() -> None:
+    assert want(f"{{f: {{model: k4200, {SMALL}, guest: windows}}}}").flavors[0].extra_specs == {ALIAS: "K4200:1"}
+    assert want(f"{{f: {{model: gtx, {SMALL}}}}}").flavors[0].extra_specs == {ALIAS: "gtx:1"}
+    assert want(f"{{f: {{model: gtx, {SMALL}, windows: true}}}}").flavors[0].extra_specs["hw:hide_hypervisor_id"]
 
 
 def test_a_flavor_fits_where_one_host_does() -> None:

@@ -48,7 +48,8 @@ def codes(flavor: str, *images: Image) -> list[str]:
 
 
 LINUX = f"model: p100, {SIZES}"
-GAMES = f"model: gtx, {SIZES}, windows: true"
+GAMES = f"model: gtx, {SIZES}, guest: windows"
+VISIBLE = f"{GAMES}, hide_hypervisor: false"
 WINDOWS = {"name": "windows-11", "os_type": "windows"}
 
 
@@ -74,11 +75,14 @@ WINDOWS = {"name": "windows-11", "os_type": "windows"}
         (f"{LINUX}, maxphysaddr: passthrough", {"hw_maxphysaddr_mode": "emulate"}, ["GPU828"]),
         (f"{LINUX}, maxphysaddr: passthrough", {"hw_maxphysaddr_mode": "passthrough"}, []),
         # Windows
-        (GAMES, {**WINDOWS, "img_hide_hypervisor_id": "true"}, []),
-        (GAMES, WINDOWS, ["GPU821"]),
-        (f"{GAMES}, hide_hypervisor: true", WINDOWS, []),
-        (GAMES, {**WINDOWS, "gpustack_driver": "580.105.08"}, []),
-        (GAMES, {**WINDOWS, "gpustack_driver": "461.40"}, ["GPU821"]),
+        (GAMES, WINDOWS, []),
+        (VISIBLE, {**WINDOWS, "img_hide_hypervisor_id": "true"}, []),
+        (VISIBLE, WINDOWS, ["GPU821"]),
+        (VISIBLE, {**WINDOWS, "gpustack_driver": "580.105.08"}, []),
+        (VISIBLE, {**WINDOWS, "gpustack_driver": "461.40"}, ["GPU821"]),
+        (f"{GAMES}, secure_boot: true", {**WINDOWS, "hw_firmware_type": "uefi"}, []),
+        (f"{GAMES}, secure_boot: true", WINDOWS, ["GPU825"]),
+        (f"{GAMES}, tpm: true", {**WINDOWS, "hw_tpm_version": "1.2"}, ["GPU828"]),
         (f"model: p100, {SIZES}, windows: true", WINDOWS, []),
         (f"model: p100, {SIZES}, windows: true", {**WINDOWS, "os_type": "Windows"}, ["GPU820"]),
         (f"model: p100, {SIZES}, windows: true, images: [golden]", {"name": "golden"}, ["GPU820"]),

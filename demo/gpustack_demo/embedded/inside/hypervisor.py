@@ -45,9 +45,10 @@ def document(domain: Any) -> str:
 
 
 def remembering(parse: Any) -> Any:
-    """Wrap the parser of the fake to keep the PCI devices of a definition."""
+    """Wrap the parser of the fake to keep a definition as Nova wrote it, and its PCI devices."""
 
     def parse_definition(domain: Any, xml: str) -> Any:
+        domain.gpustack_definition = xml
         addresses = ET.fromstring(xml).findall("./devices/hostdev[@type='pci']/source/address")  # noqa: S314 - Nova wrote it
         domain.gpustack_hostdevs = [_address(address.attrib) for address in addresses]
         return parse(domain, xml)

@@ -132,6 +132,17 @@ class Verbs:
         """The domain XML, as from ``virsh dumpxml``."""
         return document(self._harness.connections[name].lookupByUUIDString(uuid))
 
+    def definition(self, name: str, uuid: str) -> str:
+        """The domain's definition as Nova wrote it; the fake libvirt keeps a part of it only."""
+        definition: str = self._harness.connections[name].lookupByUUIDString(uuid).gpustack_definition
+        return definition
+
+    def image(self, properties: dict[str, str]) -> str:
+        """The id of a new image with these properties, in the test double of Glance."""
+        metadata = {"name": "with properties", "container_format": "raw", "disk_format": "raw", "is_public": True}
+        created = self._harness.glance.create(None, {**metadata, "min_ram": 0, "min_disk": 0, "properties": properties})
+        return cast("str", created["id"])
+
     def tracker(self, name: str) -> TrackerState:
         """The PCI tracker of a nova-compute in memory: its devices, and the pools of the free ones."""
         tracker = self._harness.computes[name].manager.rt.pci_tracker
