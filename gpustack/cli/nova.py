@@ -333,6 +333,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             advised=_advised(spec, release, hosts) if spec else (),
             shapes=shapes(spec) if spec else (),
             limited=spec is not None and spec.quotas is not None,
+            marked=_marked(spec, hosts) if spec else None,
             reserved=spec.tenancy if spec else None,
         )
         if is_for_machines(parsed_args):
@@ -365,6 +366,14 @@ def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
 def _aliases(spec: Spec) -> set[str]:
     """The aliases of the models that the spec's hosts use."""
     return {alias for host in spec.hosts.values() for model in host.models for alias in spec.aliases_of(model)}
+
+
+def _marked(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
+    """The markers that each host needs for the quotas of a spec."""
+    from gpustack.nova_conf.desired import markers_of
+    from gpustack.spec.assignment import service_of
+
+    return {host.hostname: markers_of(spec, service_of(spec, host).offered) for host in hosts}
 
 
 def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advised, ...]:

@@ -6,10 +6,13 @@ there: neither its periodic tasks nor PCI in Placement touch the inventories.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
+from gpustack.nova_conf.sources import Source
+from gpustack.nova_options.config import NovaConfiguration
 from gpustack.nova_options.markers import MARK
 from gpustack.nova_options.releases import Release
 
@@ -32,6 +35,39 @@ _INSTEAD: Mapping[str, str] = {
 _BY_HAND = f"place it in {DIRECTORY} of each host"
 _SINCE: Mapping[str, int] = {"drop-in": 0, "rhoso": 0, "openstack-ansible": 27}
 """The deployment tools whose rendering contains the file, and the release of Nova from which they take it."""
+
+
+def provided(sources: Iterable[Source]) -> dict[str, dict[str, int]]:
+    """The resources in the files of ``provider_config`` beside configurations, by the label of the configuration.
+
+    Without those that are not known: no such directory, another location in nova.conf, or a file that is no YAML.
+    """
+    return {
+        source.label: found
+        for source in sources
+        if "compute" in source.services and (found := _beside(source.configuration)) is not None
+    }
+
+
+def _beside(configuration: NovaConfiguration) -> dict[str, int] | None:
+    import yaml
+
+    if any(setting.path == "compute/provider_config_location" for setting in configuration.settings):
+        return None
+    parents = (Path(file).parent for file in configuration.files)
+    tops = {parent.parent if parent.name.endswith(".d") else parent for parent in parents}
+    directories = [top / PurePosixPath(DIRECTORY).name for top in tops]
+    if not any(directory.is_dir() for directory in directories):
+        return None
+    totals: dict[str, int] = {}
+    try:
+        for file in (file for directory in directories for file in sorted(directory.glob("*.yaml"))):
+            for provider in yaml.safe_load(file.read_text(encoding="utf-8"))["providers"]:
+                for inventory in provider["inventories"]["additional"]:
+                    totals |= {str(name): int(of["total"]) for name, of in inventory.items()}
+    except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
+        return None
+    return totals
 
 
 def is_written(deployment: str, release: Release) -> bool:

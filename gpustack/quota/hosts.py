@@ -42,4 +42,6 @@ def differing(spec: Spec, gpus: Totals, inventories: Totals) -> Iterator[Finding
         for marker in markers(spec).values():
             total, number = inventories.get(host, {}).get(marker, 0), of_host.get(marker, 0)
             if total != number:
-                yield finding(Code.MARKER_TOTAL_DIFFERS, place=host, total=total, marker=marker, gpus=number)
+                yield finding(
+                    Code.MARKER_TOTAL_DIFFERS, place=host, total=total, marker=marker, where="Placement", gpus=number
+                )

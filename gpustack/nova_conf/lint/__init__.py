@@ -5,13 +5,14 @@ A new check is a generator of findings under ``@check(title)`` in the module of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.codes import Code
 from gpustack.errors import NovaConfigError, TemplateError
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding, worst
+from gpustack.nova_conf import providers
 from gpustack.nova_conf.instance_shapes import InstanceShape
 from gpustack.nova_conf.lint import (
     agreement,
@@ -87,6 +88,7 @@ def lint(
     advised: Sequence[Advised] = (),
     shapes: Sequence[InstanceShape] = (),
     limited: bool = False,
+    marked: Mapping[str, Mapping[str, int]] | None = None,
     reserved: Tenancy | None = None,
 ) -> Report:
     """Check configurations.
@@ -97,6 +99,7 @@ def lint(
     :param advised: the options that the counts of its flavors require.
     :param shapes: the instances of its flavors.
     :param limited: whether the spec has quotas.
+    :param marked: the markers that each host needs for its quotas, by its name and marker class.
     :param reserved: which instances its GPU hosts accept.
     :raises UsageError: when an argument is not a configuration.
     """
@@ -130,6 +133,8 @@ def lint(
                     advised=advised,
                     shapes=shapes,
                     limited=limited,
+                    marked=marked,
+                    provided=providers.provided(sources) if marked else None,
                     reserved=reserved,
                 )
                 if sources
@@ -148,6 +153,8 @@ def judged(
     advised: Sequence[Advised] = (),
     shapes: Sequence[InstanceShape] = (),
     limited: bool = False,
+    marked: Mapping[str, Mapping[str, int]] | None = None,
+    provided: Mapping[str, Mapping[str, int]] | None = None,
     reserved: Tenancy | None = None,
 ) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
@@ -159,6 +166,8 @@ def judged(
         advised=tuple(advised),
         shapes=tuple(shapes),
         limited=limited,
+        marked=marked or {},
+        provided=provided or {},
         tenancy=reserved,
     )
     by_title: dict[str, dict[Finding, None]] = {}

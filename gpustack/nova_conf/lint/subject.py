@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict
 
@@ -79,8 +79,17 @@ class LintSubject:
     """The instances of the spec's flavors."""
     limited: bool = False
     """Whether the spec has quotas."""
+    marked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The markers that each host with facts needs, by its name and marker class."""
+    provided: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The resources in provider.yaml, by the label of the configuration; without those that are not known."""
     tenancy: Tenancy | None = None
     """Which instances the spec's GPU hosts accept."""
+
+    @cached_property
+    def markers(self) -> frozenset[str]:
+        """The marker classes that some host needs."""
+        return frozenset(name for units in self.marked.values() for name in units)
 
     @cached_property
     def device_option(self) -> Option:
