@@ -214,3 +214,14 @@ def test_lint_as_data(capsys, tmp_path):
     (finding,) = checks["Aliases"]["Details"]
     assert (finding["code"], finding["place"]) == ("GPU331", f"{file}:2")
     assert checks["Aliases"]["Result"] == "Failure"
+
+
+def test_markers_of_quotas_are_compared_with_the_gpus(capsys, spec, tmp_path):
+    spec.write_text(f"{SPEC}quotas: {{default: {{k4200: 1}}}}\n")
+    out = tmp_path / "out"
+    assert run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[0] == 0
+    lint = ("lint", out, "--spec", spec, "--snapshot", SNAPSHOT)
+    assert "GPU746" not in run(capsys, *lint)[2]
+    file = out / "gpu01/etc/nova/provider_config/gpustack.yaml"
+    file.write_text(file.read_text().replace("total: ", "total: 9"))
+    assert "GPU746 gpu01: has 9" in run(capsys, *lint)[2]
