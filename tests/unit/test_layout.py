@@ -99,6 +99,7 @@ SCENARIOS = {
     "facts/test_bounds",
     "flavor/test_plugin",
     "flavor/test_signing_in",
+    "guest/test_cloud_init",
     "guest/kubernetes/test_howto",
     "host/test_cases",
     "host/test_prior_art",
