@@ -14,6 +14,7 @@ from gpustack.cli.common import (
     add_source_options,
     gather,
     is_for_machines,
+    release_of,
     tell_failures,
 )
 from gpustack.errors import UsageError
@@ -21,7 +22,9 @@ from gpustack.findings import Severity
 from gpustack.operations import counted
 
 if TYPE_CHECKING:
+    from gpustack.findings import Finding
     from gpustack.spec.load import Examination
+    from gpustack.spec.model import Spec
 
 
 class SpecCheckCommand(ShowOne):
@@ -29,13 +32,20 @@ class SpecCheckCommand(ShowOne):
 
     An error is printed with line, column, path and a suggestion, and the exit code is 10. A warning is about a valid
     but unusual entry, and does not change the exit code. With -f json, errors and warnings are data.
+
+    With --snapshot, the flavors are also compared with the facts of hosts, as `gpustack flavor plan` does: GPUs, NUMA
+    nodes, memory pages, address space. These findings don't change the exit code.
     """
 
     _examination: Examination
+    _findings: Sequence[Finding] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")
+        parser.add_argument(
+            "--snapshot", type=Path, metavar="FILE", help="compare the flavors with the hosts in a file of scan --save"
+        )
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
@@ -43,6 +53,8 @@ class SpecCheckCommand(ShowOne):
         from gpustack.spec.load import examine_file
 
         self._examination = examination = examine_file(parsed_args.file)
+        if parsed_args.snapshot and examination.spec:
+            self._findings = _compared(examination.spec, parsed_args.snapshot)
         models, hosts = (list(examination.spec.models), list(examination.spec.hosts)) if examination.spec else ([], [])
         as_data = is_for_machines(parsed_args)
         fields = {
@@ -54,6 +66,9 @@ class SpecCheckCommand(ShowOne):
             if as_data
             else "\n".join(map(str, examination.problems)),
         }
+        if parsed_args.snapshot:
+            findings = [finding.to_dict() for finding in self._findings]
+            fields["findings"] = findings if as_data else "\n".join(f"{f.code} {f.place}" for f in self._findings)
         return tuple(fields), tuple(fields.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
@@ -71,8 +86,18 @@ class SpecCheckCommand(ShowOne):
         for problem in self._examination.problems:
             if problem.severity is Severity.WARNING:
                 self.report(f"warning: {self._examination.where}:{problem}")
+        self.report_findings(self._findings)
         self._examination.checked()
         return 0
+
+
+def _compared(spec: Spec, snapshot: Path) -> Sequence[Finding]:
+    """The findings about the spec's flavors on the hosts of a snapshot."""
+    from gpustack.facts.store import load_snapshot
+    from gpustack.flavor.desired import wanted
+
+    release = release_of(None, spec if spec.nova else None)
+    return wanted(spec, release=release, hosts=load_snapshot(snapshot)).findings
 
 
 class SpecInitCommand(Command):

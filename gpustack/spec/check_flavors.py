@@ -26,6 +26,7 @@ from gpustack.spec.extra_specs import (
 )
 from gpustack.spec.flavors import named
 from gpustack.spec.markers import MARKERS, RESOURCES
+from gpustack.spec.memory_pages import size_kib
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 
 SIZES = ("vcpus", "ram", "disk")
@@ -58,6 +59,7 @@ def check_flavors(document: Document, models: Mapping[str, Any], flavors: Mappin
         yield from _gpus(document, path, flavor, models)
         yield from _sizes(document, path, flavor)
         yield from _extra_specs(document, path, flavor)
+        yield from _page_size(document, path, flavor)
         yield from _name(document, path, name, flavor)
         yield from _twice(document, path, "name", name, flavor, names)
         if flavor.get("windows") is True and flavor.get("guest") == "linux":
@@ -125,6 +127,18 @@ def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> I
         elif key in _FIELDS and _given(flavor, _FIELDS[key]):
             message = f"{key} is already set by {'.'.join(_FIELDS[key])}"
             yield document.problem(key_path, message, at_key=True)
+
+
+def _page_size(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
+    """Sizes of pages that Nova's API accepts, and that nova-api refuses for each instance (``string_to_bytes``)."""
+    specs = flavor.get("extra_specs")
+    values: dict[Path, object] = {("mem_page_size",): flavor.get("mem_page_size")}
+    values |= {("extra_specs", PAGE_SIZE): specs.get(PAGE_SIZE) if isinstance(specs, dict) else None}
+    for keys, value in values.items():
+        if isinstance(value, str) and re.match("[0-9]", value) and size_kib(value) is None:
+            message = f"Nova refuses every instance with pages of the size {quoted(value)}"
+            guess = next((g for g in (f"{value}B", value.upper()) if size_kib(g)), None)
+            yield document.problem((*path, *keys), message, suggestion=guess and quoted(guess))
 
 
 def _given(flavor: Mapping[str, Any], path: tuple[str, ...]) -> bool:

@@ -43,6 +43,19 @@ def test_a_spec_that_is_not_valid_ends_with_10_and_every_problem(capsys: pytest.
     assert len(err.splitlines()) == 3
 
 
+def test_flavors_are_compared_with_hosts(tmp_path: Path, snapshot: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(
+        'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu01: [k4200]}\n'
+        "flavors: {two: {model: k4200, count: 2, vcpus: 1, ram: 1GiB, disk: 1}}\n"
+    )
+    assert main(["spec", "check", str(spec), "--snapshot", str(snapshot)]) == 0
+    assert "GPU410 two: requests 2 of k4200; the host with most, gpu01, has 1" in capsys.readouterr().err
+    assert main(["spec", "check", str(spec), "--snapshot", str(snapshot), "-f", "json"]) == 0
+    assert [f["code"] for f in json.loads(capsys.readouterr().out)["findings"]] == ["GPU410"]
+    assert main(["spec", "check", str(CASES / "ambiguous.yaml"), "--snapshot", str(snapshot)]) == 10
+
+
 def test_problems_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spec", "check", "-f", "json", str(CASES / "another-version.yaml")]) == 10
     report = json.loads(capsys.readouterr().out)
