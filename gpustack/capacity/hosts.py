@@ -178,7 +178,7 @@ class _View:
         present: Counter[tuple[frozenset[str], int | None]] = Counter()
         for assigned in service_of(self.spec, facts).offered:
             main = assigned.gpu.main
-            if is_passthrough_driver(main.driver):
+            if assigned.is_virtual or is_passthrough_driver(main.driver):
                 present[self.aliases.of(main.vendor, main.product), main.numa_node] += 1
         return present
 

@@ -107,7 +107,8 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned
     unbound: dict[tuple[str, str], list[str]] = {}
     for target in targets:
         driver, assigned = target.gpu.main.driver, target.driver_of(target.gpu.main)
-        if not is_held(driver, assigned):
+        by_libvirt = target.is_virtual and spec.models[target.model].managed is not False
+        if not by_libvirt and not is_held(driver, assigned):
             holder = f"{driver} instead of {assigned}" if is_passthrough_driver(driver) else driver or "no driver"
             unbound.setdefault((target.host.hostname, holder), []).append(target.gpu.main.address)
     for (host, holder), addresses in unbound.items():
@@ -161,7 +162,9 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
         for name in names:
             model = spec.models[name]
             key: tuple[Any, ...] = (model.match.vendor, model.match.product)
-            if placement == "schedule":
+            if placement != "schedule":
+                key = (*key, model.match.function)
+            else:
                 key = (*key, spec.resource_class_of(name), frozenset(spec.required_traits_of(name)))
             other_alias, other = first_with.setdefault(key, (alias, name))
             if other_alias != alias:

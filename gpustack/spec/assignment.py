@@ -17,6 +17,7 @@ from gpustack.spec.card_model import model_of
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, OutOfService, Spec
 
+_VGPU_DRIVER = "nvidia"
 _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
 
 
@@ -44,8 +45,16 @@ class Assigned:
         return self.gpu.main.address
 
     @property
+    def is_virtual(self) -> bool:
+        """Whether it is a virtual function: the operator or the vendor's software creates it, and libvirt binds it."""
+        return self.gpu.main.physical_function is not None
+
+    @property
     def variant(self) -> str | None:
-        """The VFIO variant driver of the GPU itself; None for plain vfio-pci or pci-stub."""
+        """The driver of the GPU itself that libvirt must not replace; None for plain vfio-pci or pci-stub.
+
+        It is a VFIO variant driver; on virtual functions, NVIDIA's driver is one too (vGPU since Linux 6.8).
+        """
         return self._variant_of(self.gpu.main)
 
     @property
@@ -58,14 +67,18 @@ class Assigned:
         return self._variant_of(function) or self.driver
 
     def _variant_of(self, function: Function) -> str | None:
+        if self.is_virtual and function.driver == _VGPU_DRIVER:
+            return _VGPU_DRIVER
         choice = self.choices.get(function.address)
         return choice.module if choice is not None else None
 
 
 def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
-    """The GPUs of a host that are assigned to passthrough, in the order of their addresses."""
+    """The GPUs of a host that are assigned to passthrough, and virtual functions of GPUs, by address."""
     models = models_for(spec, host.hostname)
-    gpu_models = [(gpu, model_of(spec.models, gpu.main)) for gpu in gpus(host)] if models else []
+    cards = gpus(host) if models else ()
+    parts = (Gpu(main=part) for card in cards for part in card.virtual)
+    gpu_models = [(gpu, model_of(spec.models, gpu.main)) for gpu in sorted((*cards, *parts), key=lambda g: g.main.bdf)]
     return tuple(
         _assign(host, gpu, name, models[name].driver, may_vary=models[name].variant)
         for gpu, name in gpu_models
@@ -115,7 +128,7 @@ def service_of(spec: Spec, host: Host) -> Service:
 def _is(entry: OutOfService, target: Assigned) -> bool:
     if entry.serial:
         return _serial(target) == entry.serial
-    return entry.address in target.gpu.addresses
+    return entry.address in target.gpu.addresses | {target.gpu.main.physical_function}
 
 
 def _serial(target: Assigned) -> str | None:

@@ -15,7 +15,8 @@ def matches(match: Match, function: Function) -> bool:
         and match.subsystem_vendor in (None, function.subsystem_vendor)
         and match.subsystem_product in (None, function.subsystem_product)
         and match.pci_class in (None, function.pci_class[:4])
-        and (not match.addresses or str(function.bdf) in match.addresses)
+        and match.virtual == (function.physical_function is not None)
+        and (not match.addresses or (function.physical_function or str(function.bdf)) in match.addresses)
     )
 
 
@@ -26,6 +27,7 @@ def narrowing(match: Match) -> dict[str, frozenset[str | None]]:
         "subsystem_product": frozenset({match.subsystem_product}),
         "class": frozenset({match.pci_class}),
         "addresses": frozenset(match.addresses),
+        "function": frozenset({match.function}),
     }
     return {key: values for key, values in required.items() if values - {None}}
 

@@ -108,8 +108,15 @@ class Match(SpecSection):
     """Base class and subclass, four hexadecimal digits in quotes (`"0302"` is a 3D controller)."""
     addresses: tuple[Bdf, ...] = ()
     """Only the cards at these PCI addresses (`"0000:88:00.0"`). Without addresses, cards in all slots match."""
+    function: Literal["physical", "virtual"] = "physical"
+    """`virtual`: the SR-IOV virtual functions of cards, by their own ids; `addresses` are those of the cards. Nova gets them, but gpustack neither enables nor binds them, and leaves the card to the host. `physical`: cards."""  # noqa: E501
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+
+    @property
+    def virtual(self) -> bool:
+        """Whether it matches virtual functions."""
+        return self.function == "virtual"
 
 
 class NvSwitch(enum.StrEnum):
@@ -263,7 +270,11 @@ class Spec(SpecSection):
     def selected(self) -> Mapping[str, tuple[str, ...]]:
         """The models with the attributes of each selection, by alias."""
         return {
-            alias: tuple(name for name, model in self.models.items() if attributes.fits(selection, model))
+            alias: tuple(
+                name
+                for name, model in self.models.items()
+                if not model.match.virtual and attributes.fits(selection, model)
+            )
             for alias, selection in self.selections.items()
         }
 
@@ -282,12 +293,14 @@ class Spec(SpecSection):
 
     def resource_class_of(self, model: str) -> str | None:
         """The resource class of a model's cards; None for Nova's default."""
-        return self.models[model].resource_class or (attributes.POOL_CLASS if self.pooled else None)
+        entry = self.models[model]
+        return entry.resource_class or (attributes.POOL_CLASS if self.pooled and not entry.match.virtual else None)
 
     def traits_of(self, model: str) -> tuple[str, ...]:
         """The traits of a model's cards: those of the spec, and those of their attributes if a flavor may need them."""
         entry = self.models[model]
-        derived = attributes.traits_of(entry, self.alias_of(model), THRESHOLDS) if self.by_attribute else ()
+        is_whole = self.by_attribute and not entry.match.virtual
+        derived = attributes.traits_of(entry, self.alias_of(model), THRESHOLDS) if is_whole else ()
         return tuple(dict.fromkeys((*entry.traits, *derived)))
 
     def required_traits_of(self, model: str) -> tuple[str, ...]:

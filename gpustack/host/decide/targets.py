@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from gpustack.findings import Finding, Severity, errors, finding
 from gpustack.pci import catalogue
 from gpustack.readiness.assessment import reasons
 from gpustack.readiness.group_members import in_the_way, peers
+from gpustack.readiness.host import count
 from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
 from gpustack.spec.hosts import models_for, nearby, options_for
 from gpustack.spec.model import NvSwitch, Spec
@@ -55,8 +57,13 @@ def choose(spec: Spec, host: Host) -> Targets:
     if not models:
         return Targets(gpus=(), switches=(), findings=(_not_in_spec(spec, host),))
     mode = options_for(spec, host.hostname).nvswitch
-    targets = Targets(gpus=assigned_gpus(spec, host), switches=assigned_switches(spec, host))
-    findings: list[Finding] = [*_missing(host, models, {target.model for target in targets.gpus})]
+    assigned = assigned_gpus(spec, host)
+    cards = tuple(target for target in assigned if not target.is_virtual)
+    targets = Targets(gpus=cards, switches=assigned_switches(spec, host))
+    findings: list[Finding] = [
+        *_missing(host, models, {target.model for target in assigned}),
+        *_virtual(host, assigned),
+    ]
     findings += _fabric(host, mode, {target.address for target in targets.gpus})
     refused: set[str] = set()
     for target in targets.all:
@@ -65,6 +72,14 @@ def choose(spec: Spec, host: Host) -> Targets:
             refused.add(target.address)
         findings += [*about, *_variants(host, target.choices)]
     return replace(targets, refused=frozenset(refused), findings=tuple(dict.fromkeys(findings)))
+
+
+def _virtual(host: Host, assigned: Iterable[Assigned]) -> Iterator[Finding]:
+    """Note the virtual functions of each model, which a plan leaves alone."""
+    counts = Counter(target.model for target in assigned if target.is_virtual)
+    for model, number in counts.items():
+        functions = count(number, "virtual function")
+        yield finding(Code.VIRTUAL_FUNCTIONS_NOT_PREPARED, place=host.hostname, model=model, functions=functions)
 
 
 def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Finding]:

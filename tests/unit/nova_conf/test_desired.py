@@ -78,6 +78,50 @@ def test_without_facts_of_a_model_nothing_is_guessed():
     assert codes(desired) == ["GPU300"]
 
 
+def shared(product: str, slot: str, driver: str | None = None) -> object:
+    """The host ``k4200-prepared`` with four virtual functions of one card."""
+    document = raw("k4200-prepared")
+    card = next(f for f in document["pci"] if f["address"] == "0000:88:00.0")
+    others = [f for f in document["pci"] if not f["address"].startswith("0000:88:00")]
+    part = {**card, "product": product, "physical_function": card["address"], "driver": driver, "virtual_functions": []}
+    parts = [{**part, "address": f"0000:88:{slot}.{number}"} for number in range(1, 5)]
+    physical = {**card, "driver": "nvidia", "sriov_totalvfs": 4, "sriov_numvfs": 4}
+    return host("k4200-prepared", pci=[*others, physical, *parts])
+
+
+IN_SLOT = [{"vendor_id": "10de", "product_id": "11b4", "address": f"0000:88:00.{n}"} for n in range(1, 5)]
+BY_IDS = [{"vendor_id": "10de", "product_id": "11ff"}]
+
+
+@pytest.mark.parametrize(("product", "slot", "entries"), [("11b4", "00", IN_SLOT), ("11ff", "10", BY_IDS)])
+def test_virtual_functions_are_offered_and_their_card_is_not(product: str, slot: str, entries: list[dict[str, str]]):
+    model = f'{{a: {{match: {{vendor: "10de", product: "{product}", function: virtual}}}}}}'
+    facts = shared(product, slot)
+    desired = wanted(spec(model), [facts], release=FLAMINGO)
+    assert [entry.to_dict() for entry in desired.computes["gpu01"]] == entries
+    assert [alias.device_type for alias in desired.aliases] == ["type-VF"]
+    parsed = [DeviceSpec.parse(entry) for entry in entries]
+    assert offered(parsed, facts) == {f"0000:88:{slot}.{number}" for number in range(1, 5)}
+    assert errors(desired.findings) == []
+    assert "GPU307" not in [f.code for f in desired.findings], "libvirt binds them"
+
+
+@pytest.mark.parametrize(("driver", "managed"), [("nvidia", "no"), (None, None)])
+def test_libvirt_leaves_virtual_functions_on_the_nvidia_driver(driver: str | None, managed: str | None):
+    model = '{a: {match: {vendor: "10de", product: "11ff", function: virtual}}}'
+    (entry,) = wanted(spec(model), [shared("11ff", "10", driver)], release=FLAMINGO).computes["gpu01"]
+    assert entry.to_dict().get("managed") == managed
+
+
+def test_card_and_virtual_functions_may_be_models_of_different_hosts():
+    match = 'match: {vendor: "10de", product: "11b4"'
+    models = f"{{a: {{{match}}}}}, b: {{{match}, function: virtual}}}}}}"
+    hosts = [host("k4200-prepared", hostname="gpu02"), shared("11b4", "00")]
+    desired = wanted(spec(models, "{gpu02: [a], gpu01: [b]}"), hosts, release=FLAMINGO)
+    assert [(alias.name, alias.device_type) for alias in desired.aliases] == [("a", "type-PCI"), ("b", "type-VF")]
+    assert errors(desired.findings) == []
+
+
 def test_virtual_functions_of_a_card_stand_against_it():
     pci = raw("mi300x")["pci"]
     main = next(f for f in pci if f["product"] == "74a1")

@@ -112,3 +112,15 @@ def test_a_serial_number_finds_the_card_or_nothing() -> None:
     assert (len(missing.offered), len(missing.absent), len(missing.unknown)) == (2, 1, 0)
     blind = outage("k4200-prepared", {"serial": "12-34-56-78-9a-bc-de-02"})
     assert (len(blind.absent), len(blind.unknown), blind.complete) == (0, 1, False)
+
+
+def test_card_out_of_service_withholds_its_virtual_functions() -> None:
+    card = {"address": "0000:88:00.0", **IDS, "class": "030200", "sriov_numvfs": 1}
+    part = card | {"address": "0000:88:10.0", "physical_function": "0000:88:00.0", "sriov_numvfs": None}
+    facts = parse_host({"version": 1, "hostname": "gpu01", "pci": [card, part]}, "gpu01")
+    wished = spec({"gpu01": ["part"]}, {"part": {"match": IDS | {"function": "virtual"}}})
+    assert [target.address for target in service_of(wished, facts).offered] == ["0000:88:10.0"]
+    assert choose(wished, facts).all == ()
+    entry = {"host": "gpu01", "address": "0000:88:00.0", "reason": "sick"}
+    closed = service_of(Spec.model_validate(wished.model_dump() | {"out_of_service": [entry]}), facts)
+    assert (closed.offered, [target.address for target, _ in closed.withheld]) == ((), ["0000:88:10.0"])

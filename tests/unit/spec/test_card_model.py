@@ -48,6 +48,30 @@ def test_all_that_is_asked_must_fit(conditions: dict[str, Any], fits: bool) -> N
     assert matches(Match.model_validate(IDS | conditions), function()) is fits
 
 
+@pytest.mark.parametrize(
+    ("conditions", "physical", "fits"),
+    [
+        ({}, "0000:88:00.0", False),
+        ({"function": "virtual"}, None, False),
+        ({"function": "virtual"}, "0000:88:00.0", True),
+        ({"function": "virtual", "addresses": ["0000:88:00.0"]}, "0000:88:00.0", True),
+        ({"function": "virtual", "addresses": ["0000:88:00.3"]}, "0000:88:00.0", False),
+    ],
+)
+def test_virtual_functions_fit_only_models_of_their_own(
+    conditions: dict[str, Any], physical: str | None, fits: bool
+) -> None:
+    part = function(address="0000:88:00.3", physical_function=physical)
+    assert matches(Match.model_validate(IDS | conditions), part) is fits
+
+
+def test_cards_and_virtual_functions_are_disjoint() -> None:
+    card, part = Match.model_validate(IDS), Match.model_validate(IDS | {"function": "virtual"})
+    assert disjoint(card, part)
+    assert not within(card, part)
+    assert not within(part, card)
+
+
 def test_an_unknown_subsystem_fits_nothing_that_is_asked() -> None:
     unknown = function(subsystem_vendor=None, subsystem_product=None)
     assert not matches(Match.model_validate(IDS | {"subsystem_vendor": "10de"}), unknown)
