@@ -246,7 +246,8 @@ def _release_problems(spec: Spec, entry: Entry, release: Release) -> Iterator[Fi
     if hides and HIDE not in releases.extra_specs(release):
         yield finding(Code.EXTRA_SPEC_WITHOUT_NAMESPACE, place=entry.name, release=release)
     if flavor.tpm:
-        yield finding(Code.TPM_PREREQUISITES, place=entry.name)
+        state = "requests a virtual TPM: its hosts need swtpm and [libvirt] swtpm_enabled = true, Nova a key manager"
+        yield finding(Code.TPM_PREREQUISITES, place=entry.name, state=state)
     if flavor.is_windows:
         hide = ", img_hide_hypervisor_id=true" if refusing_hypervisor(spec, flavor) and not hides else ""
         yield finding(Code.WINDOWS_IMAGE_PROPERTIES, place=entry.name, hide=hide)

@@ -23,6 +23,11 @@ _DEBIAN_CLOUD = re.compile(r"generic-?cloud", re.IGNORECASE)
 
 def guest_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
     """Yield the problems of the operating system."""
+    driver = image.properties.get(DRIVER, "")
+    for card, branch in needs.last_branches.items():
+        if (_branch(image) or 0) > branch:
+            values = {"driver": driver, "card": card, "branch": str(branch)}
+            yield Problem(code=Code.GUEST_DRIVER_TOO_NEW, values=values)
     if needs.windows or image.resembles_windows:
         yield from _windows(image, needs)
         return
@@ -42,8 +47,13 @@ def _windows(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
 
 def _is_new(image: Image) -> bool:
     """Whether the image declares a driver that accepts a hypervisor."""
-    branch = image.properties.get(DRIVER, "").partition(".")[0]
-    return branch.isdecimal() and int(branch) >= _HIDING_NEEDED_BEFORE
+    return (_branch(image) or 0) >= _HIDING_NEEDED_BEFORE
+
+
+def _branch(image: Image) -> int | None:
+    """The branch of the NVIDIA driver that the image declares: 580 for ``580.105.08``."""
+    branch = image.properties.get(DRIVER, "").partition(".")[0].strip().removeprefix("R")
+    return int(branch) if branch.isdecimal() else None
 
 
 def _unsigned(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from gpustack.facts.model import Host
 from gpustack.flavor.desired import Entry, entries, extra_specs_of, refusing_hypervisor
 from gpustack.image.model import FlavorNeeds
 from gpustack.nova_options.releases import Release
+from gpustack.pci.requirement import requirement_of
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec
@@ -37,6 +38,7 @@ def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host]) ->
         ram=_ram(entry),
         extra_specs=extra_specs_of(spec, entry, release),
         hidden_from=refusing_hypervisor(spec, flavor),
+        last_branches=_last_branches(spec, models),
         architectures=_architectures(spec, models, hosts),
     )
 
@@ -49,6 +51,11 @@ def _ram(entry: Entry) -> int | None:
 def _quirks(spec: Spec, model: str) -> tuple[str, ...]:
     card = card_of(spec.models[model])
     return card.quirks if card else ()
+
+
+def _last_branches(spec: Spec, models: Iterable[str]) -> dict[str, int]:
+    cards = [card for model in models if (card := card_of(spec.models[model]))]
+    return {card.full_name: last for card in cards if (last := requirement_of(card).last)}
 
 
 def _architectures(spec: Spec, models: Iterable[str], hosts: Sequence[Host]) -> frozenset[str]:

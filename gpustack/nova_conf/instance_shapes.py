@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.spec.extra_specs import CPU_POLICY, PAGE_SIZE
+from gpustack.spec.extra_specs import CPU_POLICY, PAGE_SIZE, TPM_VERSION
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import by_model
@@ -18,6 +18,7 @@ class InstanceShape:
     :ivar cpu_policy: ``hw:cpu_policy``; shared by default.
     :ivar page_size: ``hw:mem_page_size``.
     :ivar nodes: the number of NUMA nodes.
+    :ivar tpm: whether they have a virtual TPM.
     """
 
     flavor: str
@@ -27,6 +28,7 @@ class InstanceShape:
     cpu_policy: str = "shared"
     page_size: str | None = None
     nodes: int | None = 1
+    tpm: bool = False
 
 
 def shapes(spec: Spec) -> tuple[InstanceShape, ...]:
@@ -43,6 +45,7 @@ def _shapes(template: str, flavor: Flavor) -> Iterator[InstanceShape]:
             ram_mib=_size(flavor.ram, flavor.per_gpu.ram, count),
             cpu_policy=flavor.cpu_policy or flavor.extra_specs.get(CPU_POLICY, "shared"),
             page_size=flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE),
+            tpm=flavor.tpm or TPM_VERSION in flavor.extra_specs,
             nodes=None if flavor.numa.nodes == "auto" else flavor.numa.nodes or 1,
         )
 

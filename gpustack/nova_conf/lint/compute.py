@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.instance_shapes import InstanceShape
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import LintSubject
 from gpustack.nova_conf.retained import number
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.config import Setting
-from gpustack.nova_options.releases import Option, OptionKind
+from gpustack.nova_options.releases import TRUE, Option, OptionKind
 from gpustack.spec.memory_pages import fit, matching, needs_huge_pages, size_kib
 
 _TITLE = "Resources of GPU hosts"
@@ -35,6 +35,7 @@ RATIO = _option("DEFAULT/ram_allocation_ratio", "number")
 INITIAL_RATIO = _option("DEFAULT/initial_ram_allocation_ratio", "number")
 RESERVED_PAGES = _option("DEFAULT/reserved_huge_pages", "multi")
 MACHINE = _option("libvirt/hw_machine_type")
+SWTPM = _option("libvirt/swtpm_enabled", "bool")
 PORTS = _option("libvirt/num_pcie_ports", "number")
 _TRAIN, _YOGA = 20, 25
 _OVERCOMMIT = 1.5
@@ -96,6 +97,21 @@ def machine_type(subject: LintSubject) -> Iterator[Finding]:
         if machine.startswith("pc") and "q35" not in machine:
             place = setting.place if setting else source.label
             yield finding(Code.MACHINE_WITHOUT_PCIE, place=place, machine=machine)
+
+
+@check(_TITLE)
+def virtual_tpm(subject: LintSubject) -> Iterator[Finding]:
+    """Instances with a virtual TPM start only on hosts with swtpm."""
+    requesting = [shape for shape in subject.shapes if shape.tpm]
+    for source in _gpu_hosts(subject) if requesting else ():
+        setting = _setting(source, SWTPM)
+        if (setting is None and not _complete(source)) or (setting is not None and setting.unknown):
+            continue
+        if setting is None or setting.value.strip().lower() not in TRUE:
+            value = f"is {setting.value!r}" if setting else "is not set"
+            state = f"[libvirt] swtpm_enabled {value}, but {_names(requesting)} request a virtual TPM"
+            place = setting.place if setting else source.label
+            yield finding(Code.TPM_PREREQUISITES, place=place, severity=Severity.WARNING, state=state)
 
 
 @check(_TITLE)

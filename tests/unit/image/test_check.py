@@ -88,6 +88,12 @@ WINDOWS = {"name": "windows-11", "os_type": "windows"}
         (f"model: p100, {SIZES}, windows: true, images: [golden]", {"name": "golden"}, ["GPU820"]),
         (LINUX, {"name": "Windows Server 2022"}, ["GPU820"]),
         (LINUX, {"name": "Winterfell 10"}, []),
+        # Drivers
+        (LINUX, {"gpustack_driver": "595.71.05"}, ["GPU850"]),
+        (LINUX, {"gpustack_driver": "R580"}, []),
+        (LINUX, {"gpustack_driver": "none"}, []),
+        (GAMES, {**WINDOWS, "gpustack_driver": "595.71.05"}, ["GPU850"]),
+        (f"model: gh200, {SIZES}", {"gpustack_driver": "595.71.05"}, []),
         # Kernels
         (f"model: mi210, {SIZES}", {"name": "debian-13-genericcloud-amd64"}, ["GPU826"]),
         (f"model: mi210, {SIZES}", {"name": "trixie genericcloud", "os_distro": "debian"}, ["GPU826"]),

@@ -17,7 +17,9 @@ flavors:
     cpu_policy: dedicated
     mem_page_size: 1GB
     numa: {nodes: auto}
-  plain: {model: k4200, vcpus: 2, ram: 4GiB, disk: 1, extra_specs: {"hw:cpu_policy": mixed, "hw:mem_page_size": large}}
+  plain:
+    {model: k4200, vcpus: 2, ram: 4GiB, disk: 1, tpm: true, extra_specs: {"hw:cpu_policy": mixed,
+    "hw:mem_page_size": large}}
 """
 
 
@@ -26,5 +28,5 @@ def test_each_flavor_has_a_shape_without_what_hosts_decide() -> None:
     assert shapes(parse_spec(SPEC, "spec")) == (
         InstanceShape(flavor="g1", gpus=1, vcpus=8, **pinned),
         InstanceShape(flavor="g4", gpus=4, vcpus=32, **pinned),
-        InstanceShape(flavor="plain", gpus=1, vcpus=2, ram_mib=4096, cpu_policy="mixed", page_size="large"),
+        InstanceShape(flavor="plain", gpus=1, vcpus=2, ram_mib=4096, cpu_policy="mixed", page_size="large", tpm=True),
     )
