@@ -22,12 +22,21 @@ class Aliases:
         self.scheduled = spec.nova is not None and spec.nova.placement == "schedule"
         self._kinds = tuple(_requested(spec))
 
-    def of(self, vendor: str, product: str, resource_class: str = "", traits: Collection[str] = ()) -> frozenset[str]:
+    def of(
+        self,
+        vendor: str,
+        product: str,
+        resource_class: str = "",
+        traits: Collection[str] = (),
+        *,
+        dev_type: str = "",
+    ) -> frozenset[str]:
         """The aliases that match a device.
 
         :param vendor: empty if the ids are unknown.
         :param resource_class: of the device in Placement; empty if Placement does not have it.
         :param traits: of the device in Placement.
+        :param dev_type: of the device in Nova; empty if unknown.
         """
         classes, has = {name.strip() for name in resource_class.split(",")}, set(traits)
         by_class = bool(resource_class) and (self.scheduled or not vendor)
@@ -35,6 +44,7 @@ class Aliases:
             kind.alias
             for kind in self._kinds
             if (not vendor or kind.ids == (vendor, product))
+            and (not dev_type or kind.virtual == (dev_type == "type-VF"))
             and (not by_class or (kind.resource_class in classes and kind.traits <= has))
         )
 

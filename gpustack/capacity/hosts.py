@@ -122,7 +122,8 @@ class _View:
         return gpu.units if self.empty and gpu.state in _IN_SERVICE else gpu.free
 
     def _names(self, gpu: Gpu) -> frozenset[str]:
-        return self.aliases.of(gpu.vendor_id, gpu.product_id, gpu.resource_class, gpu.traits)
+        of = self.aliases.of
+        return of(gpu.vendor_id, gpu.product_id, gpu.resource_class, gpu.traits, dev_type=gpu.dev_type)
 
     def _free(self, hypervisor: Hypervisor, amounts: Mapping[str, int]) -> Free:
         cpus = amounts.get("VCPU", 0) + amounts.get("PCPU", 0)
@@ -138,7 +139,7 @@ class _View:
             if gpu is None and self.aliases.scheduled:
                 continue  # Nova takes only devices that Placement has
             known = (gpu.resource_class, gpu.traits) if gpu else ("",)
-            names = self.aliases.of(pool.vendor, pool.product, *known)
+            names = self.aliases.of(pool.vendor, pool.product, *known, dev_type=pool.dev_type)
             count = pool.count if gpu is None else min(pool.count, gpu.free)
             if names and count:
                 yield Cards(aliases=names, node=pool.node, count=count)
@@ -179,7 +180,8 @@ class _View:
         for assigned in service_of(self.spec, facts).offered:
             main = assigned.gpu.main
             if assigned.is_virtual or is_passthrough_driver(main.driver):
-                present[self.aliases.of(main.vendor, main.product), main.numa_node] += 1
+                names_of = self.aliases.of(main.vendor, main.product, dev_type=main.dev_type)
+                present[names_of, main.numa_node] += 1
         return present
 
     def _not_reported(self, hypervisor: Hypervisor) -> dict[tuple[str, Reason], int]:

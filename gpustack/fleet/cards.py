@@ -29,6 +29,7 @@ class Kind:
     :ivar ids: vendor and product; empty if the model matches otherwise.
     :ivar resource_class: empty if it is not known.
     :ivar traits: of its devices; models of one resource class can differ by them.
+    :ivar virtual: whether its devices are virtual functions, which can have the ids of their card.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Kind:
     ids: tuple[str, str]
     resource_class: str = ""
     traits: frozenset[str] = frozenset()
+    virtual: bool = False
 
 
 def _expects_none(_host: str) -> bool:
@@ -68,6 +70,7 @@ def kinds_of(spec: Spec) -> Iterator[Kind]:
             ids=(vendor, product),
             resource_class=reported_class(spec.resource_class_of(name), model.match.vendor, model.match.product) or "",
             traits=traits({"traits": ",".join(spec.traits_of(name))}),
+            virtual=model.match.virtual,
         )
 
 

@@ -91,6 +91,25 @@ nova: {release: "2025.2", placement: schedule}
     assert [host.count(frozenset({alias})) for alias in ("plain", "fast")] == [2, 1]
 
 
+def test_pools_of_virtual_functions_are_not_their_card() -> None:
+    """A card and virtual functions with the same ids are two models, on different hosts."""
+    match = 'match: {vendor: "10de", product: "11b4"'
+    text = f"version: 1\nmodels: {{card: {{{match}}}}}, part: {{{match}, function: virtual}}}}}}\n"
+    spec = parse_spec(text + 'hosts: {gpu1: [card], gpu2: [part]}\nnova: {release: "2025.2"}\n', "spec")
+    computes = {
+        f"uuid-{name}": ComputeNode(
+            uuid=f"uuid-{name}",
+            name=name,
+            pools=(Pool(vendor="10de", product="11b4", dev_type=kind, node=0, count=count),),
+            nodes=None,
+        )
+        for name, kind, count in (("gpu1", "type-PF", 1), ("gpu2", "type-VF", 4))
+    }
+    found = by_name(hosts(spec, sources("gpu1", "gpu2", computes=computes)))
+    counts = {name: [host.count(frozenset({a})) for a in ("card", "part")] for name, host in found.items()}
+    assert counts == {"gpu1": [1, 0], "gpu2": [0, 4]}
+
+
 def test_as_if_empty_counts_the_gpus_of_instances_too() -> None:
     fleet = Fleet(
         gpus=(gpu("gpu1", 0x81), gpu("gpu1", 0x82, State.ALLOCATED, used=1), gpu("gpu1", 0x83, State.RESERVED))
