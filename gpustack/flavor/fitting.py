@@ -10,6 +10,7 @@ from gpustack.flavor.address_space import DEFAULT_BITS, GIB, Firmware, placed
 from gpustack.flavor.flavors import Sizes, readable
 from gpustack.flavor.memory import memory_pages
 from gpustack.flavor.shares import HostShare, bars
+from gpustack.nova_options.releases import TRUE
 from gpustack.spec.extra_specs import MAXPHYSADDR, MAXPHYSADDR_BITS, PAGE_SIZE, SECURE_BOOT
 from gpustack.spec.flavors import Flavor
 
@@ -122,9 +123,8 @@ def _address_space(
 def _firmwares(flavor: Flavor) -> tuple[Firmware, ...]:
     """Return the firmware that the flavor implies, or both: otherwise, only images name it (hw_firmware_type)."""
     specs = flavor.extra_specs
-    uefi = (
-        flavor.is_windows or flavor.secure_boot or specs.get(SECURE_BOOT) == "required" or "hw:mem_encryption" in specs
-    )
+    encrypted = specs.get("hw:mem_encryption", "").lower() in TRUE
+    uefi = flavor.is_windows or flavor.secure_boot or specs.get(SECURE_BOOT) == "required" or encrypted
     return (Firmware.OVMF,) if uefi else (Firmware.OVMF, Firmware.SEABIOS)
 
 

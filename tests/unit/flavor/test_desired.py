@@ -258,6 +258,8 @@ SET, FEWER = "set maxphysaddr: passthrough", "request fewer GPUs"
         ("", 39, "2025.2", BOTH, FEWER),
         (", windows: true", 46, "2025.2", UEFI, SET),
         (', extra_specs: {"os:secure_boot": "required"}', 46, "2025.2", UEFI, SET),
+        (', extra_specs: {"hw:mem_encryption": "True"}', 46, "2025.2", UEFI, SET),
+        (', extra_specs: {"hw:mem_encryption": "False"}', 46, "2025.2", BOTH, SET),
         (", maxphysaddr: passthrough", 46, "2025.2", "", ""),
         (", maxphysaddr: passthrough", 39, "2025.2", "39 address bits: " + BOTH, FEWER),
         (', extra_specs: {"hw:maxphysaddr_mode": "passthrough"}', 46, "2025.2", "", ""),
