@@ -10,7 +10,10 @@ from gpustack.errors import NovaConfigError
 
 _MAX_FILES = 256
 _MAX_CHARACTERS = 4 << 20
-_PATH = r"^/etc/(nova/nova[^/\x00-\x1f]*(\.conf\.d/[^/\x00-\x1f]+)?|kolla/nova-[^/\x00-\x1f]+/nova)\.conf$"
+_PATH = (
+    r"^/etc/(nova/nova[^/\x00-\x1f]*(\.conf\.d/[^/\x00-\x1f]+)?\.conf|kolla/nova-[^/\x00-\x1f]+/nova\.conf"
+    r"|nova/provider_config/gpustack\.yaml)$"
+)
 """The only files that the module reads."""
 _Word = Annotated[str, StringConstraints(max_length=4096)]
 _Words = Annotated[list[_Word], Field(max_length=256)]

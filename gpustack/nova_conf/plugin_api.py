@@ -54,10 +54,11 @@ _Line = TypeVar("_Line", Alias, DeviceEntry)
 
 
 class NovaNeeds(TaskResult):
-    """The alias lines for all hosts, and the device_spec lines by host."""
+    """The alias lines for all hosts, and by host the device_spec lines and the units of marker classes (quotas)."""
 
     aliases: list[dict[str, object]]
     computes: dict[str, list[dict[str, object]]]
+    markers: dict[str, dict[str, int]]
 
 
 class NovaFile(TypedDict):
@@ -101,6 +102,7 @@ def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = 
     return {
         "aliases": [asdict(alias) for alias in needs.aliases],
         "computes": {name: [asdict(entry) for entry in entries] for name, entries in needs.computes.items()},
+        "markers": {name: dict(units) for name, units in needs.markers.items() if units},
         **reported(needs.findings),
     }
 
@@ -133,17 +135,30 @@ def for_host(
     groups = [(service,) for service in services] if kolla else [tuple(services)]
     files = [_file_of(config, group, answer, hosts, hostname, kolla=kolla) for group in groups]
     findings = list(dict.fromkeys(finding for file in files for finding in file.findings))
-    if markers(spec) and "compute" in services:
-        findings.append(providers.not_written(hostname, "kolla" if kolla else ""))
+    if kolla and markers(spec) and "compute" in services:
+        findings.append(providers.not_written(hostname, "kolla"))
+    resources = None if kolla or "compute" not in services else _resources(decided, hostname)
     changed = {service for file in files for service in file.affected} | set(answer.pending)
+    if resources is not None and resources["content"] != answer.texts.get(providers.PATH):
+        changed.add("compute")
     chosen = {"always": list(services), "never": []}.get(restart, [s for s in services if s in changed])
     return {
-        "write": [] if kolla else [{"path": file.path, "content": file.text, "mode": "0644"} for file in files],
+        "write": [] if kolla else [*map(_written, files), *([resources] if resources else [])],
         "blocks": [{"path": file.path, "text": _body(file.text)} for file in files] if kolla else [],
         "restart": [] if errors(findings) else _commands(chosen, answer, kolla=kolla),
         "services": chosen,
         **reported(findings),
     }
+
+
+def _resources(decided: Mapping[str, Any], hostname: str) -> NovaFile | None:
+    """provider.yaml of a host with markers."""
+    text = providers.text(decided.get("markers", {}).get(hostname, {}))
+    return None if text is None else {"path": providers.PATH, "content": text, "mode": "0644"}
+
+
+def _written(file: _ServiceFile) -> NovaFile:
+    return {"path": file.path, "content": file.text, "mode": "0644"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ short_description: Read Nova's PCI settings, and write a marked block into a fil
 description:
   - Reads Nova's configuration files. Only the sections C(pci) and C(filter_scheduler), and the old names of their
     options in C(DEFAULT), leave the host; every other line is blanked, so that passwords stay where they are and line
-    numbers stay right.
+    numbers stay right. Also reads C(/etc/nova/provider_config/gpustack.yaml), without changes.
   - With O(blocks), writes the part of a file that belongs to gpustack, between two marks at its end. What stands
     around it is kept. Differences show the block alone.
 options:
@@ -91,6 +91,7 @@ END = "# END gpustack"
 MARKS = ("# Written by gpustack", BEGIN, END)
 SECTIONS = ("pci", "filter_scheduler")
 PATTERNS = ("etc/nova/nova*.conf", "etc/nova/nova*.conf.d/*.conf")
+PROVIDERS = "etc/nova/provider_config/gpustack.yaml"
 NOTE = "run/gpustack-nova-restart"
 KOLLA = ("etc/kolla/nova-*/nova.conf",)
 SERVICE = re.compile(r"nova-(api|compute|scheduler|conductor)(?:-os-compute)?$")
@@ -116,6 +117,15 @@ def blanked(text: str) -> str:
                 continue
         lines.append(line if inside else "")
     return "\n".join(lines) + "\n"
+
+
+def provider_file(root: str) -> List[Dict[str, str]]:
+    """gpustack's own file of resources for Placement, if it is a file of at most 64 KiB; it has no secrets."""
+    path = os.path.join(root, PROVIDERS)
+    if not os.path.isfile(path) or os.path.islink(path) or os.path.getsize(path) > 1 << 16:
+        return []
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return [{"path": "/" + PROVIDERS, "text": stream.read()}]
 
 
 def read(root: str, patterns: Iterable[str]) -> List[Dict[str, str]]:
@@ -254,7 +264,7 @@ def main() -> None:
     module.exit_json(
         changed=bool(diffs),
         diff=diffs,
-        files=read(root, KOLLA if module.params["kolla"] else PATTERNS),
+        files=(read(root, KOLLA) if module.params["kolla"] else read(root, PATTERNS) + provider_file(root)),
         units=units(root),
         engine=engine(root),
         started=started(root),

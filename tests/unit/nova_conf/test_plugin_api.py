@@ -140,3 +140,31 @@ def test_the_scheduler_gets_what_the_flavors_need(tmp_path, home, monkeypatch):
     (file,) = decide(tmp_path, {"files": [GOOD]}, ("scheduler",))["write"]
     assert "NUMATopologyFilter" in file["content"]
     assert "pci_weight_multiplier = 10\n" in file["content"]
+
+
+QUOTAS = "quotas: {default: {k4200: 1}}\n"
+PROVIDERS = "/etc/nova/provider_config/gpustack.yaml"
+
+
+def test_a_host_with_quotas_gets_its_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.SPEC", SPEC + QUOTAS)
+    first = decide(tmp_path, {"files": [GOOD], "units": ["nova-compute.service"]})
+    (drop_in, markers) = first["write"]
+    assert (markers["path"], markers["mode"]) == (PROVIDERS, "0644")
+    assert "CUSTOM_GPU_QUOTA_K4200" in markers["content"]
+    assert "GPU752" not in str(first)
+    there = {"path": "/etc/nova/nova.conf.d/300-gpustack.conf", "text": drop_in["content"]}
+    settled = {"files": [GOOD, there, {"path": PROVIDERS, "text": markers["content"]}]}
+    assert decide(tmp_path, settled)["services"] == []
+    other = {"files": [GOOD, there, {"path": PROVIDERS, "text": markers["content"].replace("total: ", "total: 1")}]}
+    assert decide(tmp_path, other)["services"] == ["compute"]
+
+
+def test_only_hosts_with_quotas_and_nova_compute_get_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PROVIDERS not in str(decide(tmp_path, {"files": [GOOD]}))
+    monkeypatch.setattr(f"{__name__}.SPEC", SPEC + QUOTAS)
+    assert PROVIDERS not in str(decide(tmp_path, {"files": [GOOD]}, services=("api",)))
+    of_kolla = {"files": [{"path": "/etc/kolla/nova-compute/nova.conf", "text": "[pci]\n"}], "engine": "docker"}
+    outcome = decide(tmp_path, of_kolla, kolla=True)
+    assert outcome["write"] == []
+    assert "GPU752" in str(outcome)

@@ -47,8 +47,8 @@ class Cloud:
         self.roots = {name: self.compute(name) for name in ("talk", "epyc")}
         self.control()
 
-    def spec(self, placement: str) -> None:
-        self.place.spec(SPEC.replace("PLACEMENT", placement))
+    def spec(self, placement: str, quotas: str = "") -> None:
+        self.place.spec(SPEC.replace("PLACEMENT", placement) + (f"quotas: {quotas}\n" if quotas else ""))
 
     def _common(self, name: str, root: Path, services: list[str]) -> dict[str, Any]:
         for service in services:
@@ -84,6 +84,7 @@ def cloud(place: Place) -> Cloud:
 
 
 def test_it_configures_computes_first_and_then_has_nothing_to_do(cloud: Cloud) -> None:
+    cloud.spec("off", quotas="{default: {k4200: 1}}")
     before = {name: tree(root) for name, root in cloud.roots.items()}
     checked = cloud.place.play("nova", "--check", "--diff")
     assert checked.code == 0, checked.output
@@ -104,6 +105,8 @@ def test_it_configures_computes_first_and_then_has_nothing_to_do(cloud: Cloud) -
     assert lint(arguments, release=release).code == 0
     talk = (cloud.roots["talk"] / DROP_IN).read_text(encoding="utf-8")
     assert 'device_spec = {"vendor_id": "10de", "product_id": "11b4"}' in talk
+    markers = {name for name, root in cloud.roots.items() if (root / "etc/nova/provider_config/gpustack.yaml").exists()}
+    assert markers == {"talk"}
 
     settled = {name: tree(root) for name, root in cloud.roots.items()}
     repeat = cloud.place.play("nova")
