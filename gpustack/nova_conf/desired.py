@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
-from gpustack.nova_conf import tenancy
+from gpustack.nova_conf import tenancy, vendordata
 from gpustack.nova_conf.coverage import proof
 from gpustack.nova_conf.packing import Advised, advised, gpus_by_alias, requested
 from gpustack.nova_conf.preflight import doubts
@@ -145,7 +145,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
         aliases=aliases,
         filters=required_filters(spec),
         computes=computes,
-        advised=(*advised(counts, release, mode), *tenancy.advised(spec)),
+        advised=(*advised(counts, release, mode), *tenancy.advised(spec), *vendordata.advised(spec)),
         markers={name: markers_of(spec, service.offered) for name, service in of_host.items()},
         findings=tuple(findings),
     )

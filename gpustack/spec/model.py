@@ -35,6 +35,7 @@ HOST_NAME_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$"
 SERIAL_PATTERN = r"^[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){7}$"
 REASON_PATTERN = r"^[^\x00-\x1f\x7f]{1,200}$"
 SINCE_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+PATH_PATTERN = r"^(/[A-Za-z0-9._-]+)+$"
 ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
 
 
@@ -228,6 +229,12 @@ class Nova(SpecSection):
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): Nova schedules by the reported devices; set it only after every nova-compute reports."""  # noqa: E501
     class_by: Literal["model", "pool"] = "model"
     """With PCI in Placement: `model`, a resource class for each model; `pool`, the resource class `CUSTOM_GPU` for all GPUs, with traits for model, generation and memory. `pool` permits flavors by attribute. Nova can't change the resource class of a GPU in use."""  # noqa: E501
+    vendordata: Annotated[
+        str | None,
+        StringConstraints(pattern=PATH_PATTERN),
+        described(PATH_PATTERN, "an absolute path", "/etc/nova/vendordata.json"),
+    ] = None
+    """The path of the vendor data that `gpustack guest vendordata` renders, on the hosts of nova-compute and of the metadata service. Copy the file there before you render Nova's configuration."""  # noqa: E501
 
 
 class Spec(SpecSection):

@@ -25,6 +25,7 @@ from gpustack.nova_conf.lint import (
     placement,
     quota,
     tenancy,
+    vendordata,
 )
 from gpustack.nova_conf.lint.registry import CHECKS
 from gpustack.nova_conf.lint.subject import LintSubject
@@ -33,7 +34,7 @@ from gpustack.nova_conf.sources import Source, read_sources
 from gpustack.nova_options.releases import Release
 from gpustack.spec.tenancy import Tenancy
 
-FAMILIES = (options, aliases, devices, agreement, filters, packing, placement, quota, tenancy, compute)
+FAMILIES = (options, aliases, devices, agreement, filters, packing, placement, quota, tenancy, compute, vendordata)
 """The modules with checks, in the order of the report."""
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 _RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
