@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gpustack_demo.embedded import servers
 from support.clouds import NAMED
+from support.tenancy_cloud import GPU_HOST, ORDINARY_HOST, SECONDS, TENANCY, Reserved
 
 if TYPE_CHECKING:
     from openstack.compute.v2.server import Server
 
-GPU_HOST, ORDINARY_HOST = "gpu1", "cpu1"
-SECONDS = 300.0
-TENANCY = {"aggregates": {"gpu-research": {"projects": ["research"]}}}
-
 
 @pytest.mark.parametrize("cloud", [pytest.param(name, id=name) for name in NAMED], indirect=True)
-def test_hosts_are_reserved_step_by_step_and_opened_again(cloud: Any) -> None:
+def test_hosts_are_reserved_step_by_step_and_opened_again(cloud: Reserved) -> None:
     _before(cloud)
     ordinary, gpu = cloud.boot("admin", "ordinary", GPU_HOST), cloud.boot("teaching", "g1")
     assert cloud.host_of(ordinary) == cloud.host_of(gpu) == GPU_HOST
@@ -30,14 +27,14 @@ def test_hosts_are_reserved_step_by_step_and_opened_again(cloud: Any) -> None:
     _opened_in_order(cloud)
 
 
-def _before(cloud: Any) -> None:
+def _before(cloud: Reserved) -> None:
     cloud.apply("flavor", cloud.spec())
     assert json.loads(cloud.run("tenancy", "show", "-f", "json").out) == []
 
 
-def _reserved_in_order(cloud: Any) -> str:
+def _reserved_in_order(cloud: Reserved) -> str:
     """Flavors need the trait on hosts first; isolation needs the trait in flavors first."""
-    spec: str = cloud.spec(TENANCY)
+    spec = cloud.spec(TENANCY)
     assert "GPU843" in cloud.apply("flavor", spec, code=13)
     assert cloud.operations(spec) == ["add_trait", "create_aggregate", "set_metadata", "add_host"]
     assert "GPU839" in cloud.apply("tenancy", spec)
@@ -50,7 +47,7 @@ def _reserved_in_order(cloud: Any) -> str:
     return spec
 
 
-def _instances_that_stay(cloud: Any, spec: str, ordinary: Server, gpu: Server) -> None:
+def _instances_that_stay(cloud: Reserved, spec: str, ordinary: Server, gpu: Server) -> None:
     messages = cloud.run("tenancy", "plan", spec, "-f", "json")
     findings = json.loads(messages.out)["findings"]
     by_code = {code: [f["message"] for f in findings if f["code"] == code] for code in ("GPU841", "GPU842")}
@@ -62,7 +59,7 @@ def _instances_that_stay(cloud: Any, spec: str, ordinary: Server, gpu: Server) -
     assert (shown["Host"], shown["Projects"], shown["Isolated"], shown["Trait"]) == (GPU_HOST, [research], True, True)
 
 
-def _who_is_accepted(cloud: Any) -> None:
+def _who_is_accepted(cloud: Reserved) -> None:
     assert cloud.host_of(cloud.boot("research", "g1")) == GPU_HOST
     assert cloud.host_of(cloud.boot("teaching", "g1")) is None
     assert cloud.host_of(cloud.boot("admin", "ordinary", GPU_HOST)) is None
@@ -70,7 +67,7 @@ def _who_is_accepted(cloud: Any) -> None:
         assert cloud.host_of(cloud.boot(project, "ordinary")) == ORDINARY_HOST
 
 
-def _moves(cloud: Any, ordinary: Server, gpu: Server) -> None:
+def _moves(cloud: Reserved, ordinary: Server, gpu: Server) -> None:
     """An ordinary instance can leave; the GPU instance booted without the trait can't return after a shelve."""
     cloud.admin.compute.migrate_server(ordinary)
     moved = servers.until(cloud.admin, ordinary, lambda now: now.status == "VERIFY_RESIZE", seconds=SECONDS)
@@ -89,7 +86,7 @@ def _moves(cloud: Any, ordinary: Server, gpu: Server) -> None:
     assert back.status == "SHELVED_OFFLOADED"
 
 
-def _opened_in_order(cloud: Any) -> None:
+def _opened_in_order(cloud: Reserved) -> None:
     """Flavors lose the trait after aggregates have; hosts lose it after flavors have."""
     spec = cloud.spec()
     assert "GPU844" in cloud.apply("flavor", spec, code=13)

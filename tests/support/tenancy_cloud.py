@@ -1,0 +1,114 @@
+"""A real Nova with a GPU host and an ordinary host, configured by ``gpustack nova render``, and two projects."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from gpustack.facts.store import save_snapshot
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
+from support.cloudworld import Ran
+from support.fleet_answers import facts
+from support.fleet_runs import execute
+from support.members import connection_of, member
+
+if TYPE_CHECKING:
+    from openstack.compute.v2.server import Server
+    from openstack.connection import Connection
+
+GPU_HOST, ORDINARY_HOST, GPUS = "gpu1", "cpu1", 8
+SECONDS = 300.0
+_SPEC: dict[str, Any] = {
+    "version": 1,
+    "models": {"k4200": {"match": {"vendor": "10de", "product": "11b4"}}},
+    "hosts": {GPU_HOST: ["k4200"]},
+    "flavors": {"g1": {"model": "k4200", "vcpus": 1, "ram": "64MiB", "disk": 1}},
+}
+IN_PLACEMENT = ("2026.2",)
+"""The releases that schedule by PCI in Placement: the traits of devices are required beside that of the host."""
+TENANCY: dict[str, Any] = {"aggregates": {"gpu-research": {"projects": ["research"]}}}
+
+
+@dataclass
+class Reserved:
+    """The cloud, with a connection and a clouds.yaml for each project."""
+
+    directory: Path
+    release: str
+    nova: EmbeddedNova
+    clouds: dict[str, Path] = field(default_factory=dict)
+    connections: dict[str, Connection] = field(default_factory=dict)
+
+    @property
+    def admin(self) -> Connection:
+        return self.connections["admin"]
+
+    def spec(self, tenancy: object = None) -> str:
+        """Write a spec."""
+        path = self.directory / "gpustack.yaml"
+        sections = {"tenancy": tenancy} if tenancy else {}
+        nova = {"release": self.release, "placement": "schedule" if self.release in IN_PLACEMENT else "off"}
+        path.write_text(yaml.safe_dump({**_SPEC, "nova": nova, **sections}))
+        return str(path)
+
+    def run(self, *arguments: str) -> Ran:
+        """Run a command of gpustack as administrator."""
+        return execute(self.clouds["admin"], *arguments)
+
+    def apply(self, group: str, spec: str, *options: str, code: int = 0) -> str:
+        """Run ``apply``, check its exit code, and return its messages."""
+        ran = self.run(group, "apply", spec, "--yes", *options)
+        assert ran.code == code, ran
+        return ran.err
+
+    def operations(self, spec: str, *options: str) -> list[str]:
+        """The kinds of the operations that ``tenancy plan`` shows."""
+        ran = self.run("tenancy", "plan", spec, "-f", "json", *options)
+        assert ran.code == 0, ran
+        return [operation["kind"] for operation in json.loads(ran.out)["operations"]]
+
+    def boot(self, project: str, flavor: str, host: str | None = None) -> Server:
+        """Boot an instance of a project; an administrator boots it on a certain host."""
+        cloud = self.connections[project]
+        wanted = cloud.compute.find_flavor(flavor, ignore_missing=False)
+        return servers.boot(cloud, f"{project}-{flavor}", wanted, host=host, seconds=SECONDS)
+
+    def host_of(self, server: Server) -> str | None:
+        """The host of an instance; None if Nova found none."""
+        current = self.admin.compute.get_server(server.id)
+        assert current.status in ("ACTIVE", "ERROR"), current
+        return current.compute_host if current.status == "ACTIVE" else None
+
+
+@contextlib.contextmanager
+def reserved_world(release: str, directory: Path) -> Iterator[Reserved]:
+    """Start a cloud whose services have the options that the spec with :data:`TENANCY` needs."""
+    snapshot, out = directory / "hosts.json", directory / "rendered"
+    save_snapshot(snapshot, [facts(GPU_HOST, *range(0x81, 0x81 + GPUS)).model_dump(by_alias=True)])
+    world = Reserved(directory=directory, release=release, nova=EmbeddedNova(release))
+    spec = world.spec(TENANCY)
+    ran = execute(Path("/dev/null"), "nova", "render", spec, "--snapshot", str(snapshot), "--out", str(out))
+    assert ran.code == 0, ran
+    drop_ins = "etc/nova/nova.conf.d"
+    hosts = [
+        EmbeddedHost(name=GPU_HOST, pci=gpus(GPUS), config=[out / GPU_HOST / drop_ins]),
+        EmbeddedHost(name=ORDINARY_HOST, config=[out / GPU_HOST / drop_ins]),
+    ]
+    with contextlib.ExitStack() as stack:
+        config: list[str | Path] = [out / "control" / drop_ins]
+        world.nova = stack.enter_context(EmbeddedNova(release, hosts=hosts, config=config, keystone=True))
+        world.connections["admin"] = stack.enter_context(world.nova.connection())
+        world.clouds["admin"] = world.nova.clouds_yaml
+        for project in ("research", "teaching"):
+            path = member(world.admin, world.nova.clouds_yaml, directory, user=f"{project}-user", project=project)
+            world.clouds[project] = path
+            world.connections[project] = stack.enter_context(connection_of(path))
+        world.admin.compute.create_flavor(name="ordinary", ram=64, vcpus=1, disk=1)
+        yield world
