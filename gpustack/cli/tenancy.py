@@ -159,7 +159,7 @@ class TenancyShowCommand(OpenStackCommand, Lister):
 
         raw = is_for_machines(parsed_args)
         rows: list[tuple[Any, ...]] = []
-        for entry in reserved(present(self.connection(parsed_args), DEFAULT_TRAIT)):
+        for entry in reserved(present(self.connection(parsed_args), DEFAULT_TRAIT, in_use=False)):
             projects = list(entry.projects) if raw else ", ".join(entry.projects) or "all"
             flags = [flag if raw else "yes" if flag else "no" for flag in (entry.isolated, entry.bears_trait)]
             rows.append((entry.host, entry.aggregate, projects, *flags))

@@ -31,11 +31,17 @@ AggregateName = Annotated[
 class GpuAggregate(SpecSection):
     """GPU hosts that accept the same instances."""
 
-    hosts: tuple[Pattern, ...] = ()
+    hosts: Annotated[
+        tuple[Pattern, ...], Field(min_length=1, json_schema_extra={"errorMessage": "expected a list of hosts"})
+    ] = ()
     """The hosts, by name or pattern. Without this key, all hosts of the spec."""
     projects: Annotated[
         tuple[Project, ...],
-        Field(max_length=MAX_PROJECTS, json_schema_extra={"errorMessage": f"expected at most {MAX_PROJECTS} projects"}),
+        Field(
+            min_length=1,
+            max_length=MAX_PROJECTS,
+            json_schema_extra={"errorMessage": f"expected a list of 1 to {MAX_PROJECTS} projects"},
+        ),
     ] = ()
     """The projects (id or name) whose instances the hosts accept. Without this key, those of all projects. A host in several aggregates accepts the projects of all of them."""  # noqa: E501
     isolated: StrictBool = True

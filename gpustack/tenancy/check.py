@@ -8,7 +8,6 @@ from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.fleet.model import Server
 from gpustack.hostnames import key
-from gpustack.spec.extra_specs import required_traits
 from gpustack.tenancy.model import Present, Wanted, WantedAggregate, is_ours
 
 _LISTED = 5
@@ -54,29 +53,22 @@ def _of_others(wanted: Wanted, present: Present) -> Iterator[Finding]:
                     also=" too" if accepted else " only",
                 )
             for trait in sorted(aggregate.traits):
-                lacking = [
-                    flavor.name
-                    for flavor in present.flavors
-                    if flavor.ours and wanted.aliases & flavor.gpus.keys()
-                    if trait not in required_traits(flavor.extra_specs)
-                ]
+                lacking, _others = wanted.lacking(trait, present.flavors)
                 if lacking and trait != wanted.trait:
                     yield finding(
                         Code.TRAIT_OF_OTHER_AGGREGATE,
                         place=host,
                         aggregate=aggregate.name,
                         trait=trait,
-                        flavors=_listed(sorted(lacking)),
+                        flavors=_listed(lacking),
                     )
 
 
 def _by_hand(wanted: Wanted, present: Present) -> Iterator[Finding]:
-    """GPU flavors of others without the trait."""
-    for flavor in present.flavors if wanted.isolates else ():
-        if flavor.ours or not wanted.aliases & flavor.gpus.keys():
-            continue
-        if wanted.trait not in required_traits(flavor.extra_specs):
-            yield finding(Code.FLAVOR_WITHOUT_TRAIT, place=flavor.name, flavor=flavor.name, trait=wanted.trait)
+    """GPU flavors without the trait that are not of the spec."""
+    _lacking, others = wanted.lacking(wanted.trait, present.flavors)
+    for name in others if wanted.isolates else ():
+        yield finding(Code.FLAVOR_WITHOUT_TRAIT, place=name, flavor=name, trait=wanted.trait)
 
 
 def _instances(entry: WantedAggregate, wanted: Wanted, present: Present) -> Iterator[Finding]:

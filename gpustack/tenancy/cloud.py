@@ -22,9 +22,10 @@ _ATTEMPTS = 4
 _UNKNOWN, _CONFLICT = 400, 409
 
 
-def present(connection: Connection, trait: str) -> Present:
+def present(connection: Connection, trait: str, *, in_use: bool = True) -> Present:
     """Read the state of a cloud, for this trait and those of earlier specs.
 
+    :param in_use: whether to read flavors and instances too.
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
     known = aggregates(connection)
@@ -35,8 +36,8 @@ def present(connection: Connection, trait: str) -> Present:
         nodes=tuple(_nodes(connection)),
         bearers={name: bearers(connection, name) for name in sorted(traits)},
         members={aggregate.name: _providers(connection, f"member_of={aggregate.uuid}") for aggregate in ours},
-        flavors=FlavorCloud(connection).flavors(),
-        servers=listing(connection).servers,
+        flavors=FlavorCloud(connection).flavors() if in_use else (),
+        servers=listing(connection).servers if in_use else (),
     )
 
 

@@ -62,7 +62,7 @@ def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> Tenancy
         return TenancyPlan(operations=(), findings=tuple(foreign))
     names = {entry.name for entry in wanted.aggregates}
     others = [aggregate for aggregate in present.aggregates if is_ours(aggregate) and aggregate.name not in names]
-    lacking = [] if not wanted.isolates else _lacking(wanted, present)
+    lacking = wanted.lacking(wanted.trait, present.flavors)[0]
     pairs = [(entry, by_name.get(entry.name)) for entry in wanted.aggregates]
     traits, kept = _superfluous_traits(wanted, present) if prune else ([], [])
     operations: list[TenancyOperation] = []
@@ -99,16 +99,6 @@ def _is_foreign(aggregate: Aggregate | None) -> bool:
 def _foreign(aggregate: Aggregate) -> Finding:
     content = f"{len(aggregate.hosts)} hosts and the metadata {', '.join(sorted(aggregate.metadata)) or 'of nobody'}"
     return finding(Code.AGGREGATE_FOREIGN, place=aggregate.name, content=content)
-
-
-def _lacking(wanted: Wanted, present: Present) -> list[str]:
-    """The spec's flavors in the cloud that isolated hosts would refuse."""
-    return sorted(
-        flavor.name
-        for flavor in present.flavors
-        if flavor.ours and wanted.aliases & flavor.gpus.keys()
-        if wanted.trait not in required_traits(flavor.extra_specs)
-    )
 
 
 def _traits(wanted: Wanted, present: Present) -> Iterator[TenancyOperation]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpustack.hostnames import key
+from gpustack.spec.flavors import named
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.model import Spec
 from gpustack.spec.patterns import HostPattern
+from gpustack.spec.requests import by_model
 from gpustack.spec.tenancy import DEFAULT_TRAIT, GpuAggregate
 from gpustack.tenancy.model import Node, Wanted, WantedAggregate
 
@@ -34,6 +36,7 @@ def wanted(spec: Spec, nodes: Iterable[Node], projects: Mapping[str, str]) -> Wa
         gpu_hosts=frozenset(node.host for node in known),
         aggregates=tuple(aggregates),
         aliases=frozenset(alias for model in spec.models for alias in spec.aliases_of(model)),
+        flavors=frozenset(named(name, count) for name, flavor in spec.flavors.items() for count, _ in by_model(flavor)),
         missing={name: hosts for name, hosts in missing.items() if hosts},
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gpustack.flavor.flavors import PresentFlavor
 from gpustack.fleet.model import Server
 from gpustack.nova_options.aggregates import Aggregate
+from gpustack.spec.extra_specs import required_traits
 
 MARK = "gpustack:tenancy"
 """The metadata of the aggregates that gpustack created; its value is the trait of the spec. Nova ignores it."""
@@ -63,6 +64,7 @@ class Wanted:
     :ivar trait: the trait of the GPU hosts.
     :ivar gpu_hosts: all hosts of the spec, as Nova names them.
     :ivar aliases: the aliases by which flavors request the GPUs of the spec.
+    :ivar flavors: the names of the spec's flavors.
     :ivar missing: names of hosts without a compute node, by aggregate.
     """
 
@@ -70,7 +72,17 @@ class Wanted:
     gpu_hosts: frozenset[str] = frozenset()
     aggregates: tuple[WantedAggregate, ...] = ()
     aliases: frozenset[str] = frozenset()
+    flavors: frozenset[str] = frozenset()
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def lacking(self, trait: str, present: Iterable[PresentFlavor]) -> tuple[list[str], list[str]]:
+        """The names of GPU flavors that do not require a trait: the spec's, and those of others."""
+        without = [
+            flavor.name
+            for flavor in present
+            if self.aliases & flavor.gpus.keys() and trait not in required_traits(flavor.extra_specs)
+        ]
+        return sorted(self.flavors.intersection(without)), sorted({*without} - self.flavors)
 
     @property
     def isolates(self) -> bool:

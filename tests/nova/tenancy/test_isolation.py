@@ -60,6 +60,7 @@ def _instances_that_stay(cloud: Reserved, spec: str, ordinary: Server, gpu: Serv
 
 
 def _who_is_accepted(cloud: Reserved) -> None:
+    cloud.nova.control.restart_compute(GPU_HOST)  # it keeps the trait
     assert cloud.host_of(cloud.boot("research", "g1")) == GPU_HOST
     assert cloud.host_of(cloud.boot("teaching", "g1")) is None
     assert cloud.host_of(cloud.boot("admin", "ordinary", GPU_HOST)) is None

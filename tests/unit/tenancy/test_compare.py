@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from gpustack.flavor.flavors import MARK as FLAVOR_MARK
 from gpustack.flavor.flavors import PresentFlavor, Sizes
 from gpustack.fleet.model import Server
 from gpustack.nova_options.aggregates import Aggregate
@@ -23,6 +22,7 @@ WANTED = Wanted(
     gpu_hosts=BOTH,
     aggregates=(WantedAggregate(name="gpu", hosts=BOTH, projects=frozenset({"a1", "b2"})),),
     aliases=frozenset({"k4200"}),
+    flavors=frozenset({"g1", "g2"}),
 )
 DONE = Aggregate(
     name="gpu", hosts=BOTH, metadata={MARK: TRAIT, "filter_tenant_id": "a1,b2", **REQUIRED}, id=1, uuid="u1"
@@ -32,14 +32,9 @@ MEMBERS = {"gpu": BEARERS[TRAIT]}
 OPEN = replace(WANTED, aggregates=())
 
 
-def flavor(name: str, specs: Mapping[str, str] = {}, *, ours: bool = True) -> PresentFlavor:
-    return PresentFlavor(
-        id=name,
-        name=name,
-        sizes=Sizes(vcpus=1, ram=1, disk=1),
-        description=FLAVOR_MARK if ours else "",
-        extra_specs={"pci_passthrough:alias": "k4200:1", **specs},
-    )
+def flavor(name: str, specs: Mapping[str, str] | None = None) -> PresentFlavor:
+    extra_specs = {"pci_passthrough:alias": "k4200:1", **(specs or {})}
+    return PresentFlavor(id=name, name=name, sizes=Sizes(vcpus=1, ram=1, disk=1), extra_specs=extra_specs)
 
 
 def server(name: str, project: str, *traits: str, gpus: int = 0) -> Server:
@@ -88,12 +83,17 @@ def test_nothing_changes_twice() -> None:
 
 
 def test_isolation_waits_for_the_flavors_of_the_spec() -> None:
-    plan = compare(WANTED, Present(nodes=NODES, flavors=(flavor("g1"), flavor("other", ours=False))))
+    plan = compare(WANTED, Present(nodes=NODES, flavors=(flavor("g1"), flavor("by-hand"))))
     assert not any("required" in step for step in steps(plan))
     assert codes(plan) == ["GPU839", "GPU840"]
-    without = flavor("cpu")
-    plan = compare(WANTED, Present(nodes=NODES, flavors=(replace(without, extra_specs={}),)))
-    assert (steps(plan)[-1], codes(plan)) == (f"set_metadata + trait:{TRAIT} = required", [])
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"), [(flavor("by-hand"), ["GPU840"]), (replace(flavor("g1"), extra_specs={}), [])]
+)
+def test_isolation_waits_for_no_other_flavor(found: PresentFlavor, expected: list[str]) -> None:
+    plan = compare(WANTED, Present(nodes=NODES, flavors=(found,)))
+    assert (steps(plan)[-1], codes(plan)) == (f"set_metadata + trait:{TRAIT} = required", expected)
 
 
 def test_projects_alone_need_no_trait() -> None:
