@@ -51,7 +51,7 @@ test-packages:
 
 test-ready: test-packages
 	@tools/setup --nova $(RELEASES)
-	@.venv/bin/python -m gpustack_demo.embedded.glance $(RELEASES)
+	@.venv/bin/python -m gpustack_demo.embedded.glance $(lastword $(RELEASES)) # other releases: when a test needs it
 	@.venv/bin/python tests/support/deployers.py >/dev/null
 
 test-unit: ## the unit tests alone, which need no Nova and no database server

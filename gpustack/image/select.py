@@ -29,7 +29,10 @@ def pairs(
         if (
             is_named(image, asked)
             if asked
-            else image.visibility == "public" and image.status == "active" and not image.is_snapshot
+            else image.visibility == "public"
+            and image.status == "active"
+            and image.is_bootable
+            and not image.is_snapshot
         )
     ]
     missing = tuple(name for name in asked if not any(is_named(image, (name,)) for image in images))

@@ -38,6 +38,7 @@ def test_without_names_public_active_images_are_checked() -> None:
         image("off", status="deactivated"),
         image("mine", visibility="private"),
         image("snap", image_type="snapshot"),
+        image("vmlinuz", disk_format="aki"),
     ]
     assert paired([LINUX, *others], [flavor("a")]) == {"debian": ["a"]}
 
