@@ -16,7 +16,7 @@ from gpustack.errors import NovaConfigError, SnapshotError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, errors, finding
-from gpustack.nova_conf import providers
+from gpustack.nova_conf import providers, tenancy
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DIRECTORY
 from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, required_filters, wanted
@@ -206,7 +206,7 @@ def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, servi
         placement=placement,
         aliases=tuple(_of_plain(Alias, alias) for alias in decided["aliases"]),
         filters=required_filters(spec),
-        advised=tuple(advised(requested(spec), release, placement)),
+        advised=(*advised(requested(spec), release, placement), *tenancy.advised(spec)),
         computes={hostname: entries} if "compute" in services else {},
         findings=(),
     )

@@ -142,6 +142,13 @@ def test_the_scheduler_gets_what_the_flavors_need(tmp_path, home, monkeypatch):
     assert "pci_weight_multiplier = 10\n" in file["content"]
 
 
+def test_the_scheduler_gets_what_reserved_hosts_need(tmp_path, home, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.SPEC", f"{SPEC}tenancy: {{aggregates: {{gpu: {{projects: [a]}}}}}}\n")
+    (file,) = decide(tmp_path, {"files": [GOOD]}, ("scheduler",))["write"]
+    assert "AggregateMultiTenancyIsolation" in file["content"]
+    assert "enable_isolated_aggregate_filtering = true\n" in file["content"]
+
+
 QUOTAS = "quotas: {default: {k4200: 1}}\n"
 PROVIDERS = "/etc/nova/provider_config/gpustack.yaml"
 
