@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gpustack.findings import Finding
 
 _COLUMNS = ("Guest", "Address", "Card", "Driver", "Findings")
-_MOST = 16 << 20
 
 
 class GuestCheckCommand(Lister):
@@ -96,12 +95,12 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
 
 
 def _read(name: str) -> bytes:
-    """The end of a console log."""
+    """A console log; of a long one, the end counts."""
     if name == "-":
-        return sys.stdin.buffer.read()[-_MOST:]
+        return sys.stdin.buffer.read()
     try:
         with Path(name).open("rb") as file:
-            return file.read()[-_MOST:]
+            return file.read()
     except OSError as error:
         raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a console log") from error
 

@@ -108,6 +108,7 @@ SCENARIOS = {
     "maintenance/test_cases",
     "maintenance/test_choices",
     "nova_conf/test_kubernetes",
+    "ssh/test_guest",
     "test_demo_picture",
     "test_distributions",
     "test_layout",

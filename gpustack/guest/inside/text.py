@@ -3,7 +3,7 @@
 import re
 from typing import List, Union
 
-TEXT_LIMIT = 16 * 1024 * 1024
+TEXT_LIMIT = 4 * 1024 * 1024
 LINE_LIMIT = 16384
 
 # ECMA-48: CSI sequences, strings (OSC, DCS, PM, APC, SOS) up to their end, and two-character escapes. A terminated
