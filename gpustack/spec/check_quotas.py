@@ -76,6 +76,8 @@ def _device_class(name: str, model: Mapping[str, Any]) -> str:
 
 
 def _pool(name: str, model: Mapping[str, Any]) -> str:
+    if _mapping(model, "match").get("function") == "virtual":
+        return _device_class(name, model)  # the pool has no virtual functions
     return str(model.get("resource_class") or POOL_CLASS).upper()
 
 

@@ -312,8 +312,10 @@ class Spec(SpecSection):
 
     def required_traits_of(self, model: str) -> tuple[str, ...]:
         """The traits that the alias of a model requires."""
-        own = (attributes.alias_trait(self.alias_of(model)),) if self.pooled else ()
-        return (*self.models[model].traits, *own)
+        entry = self.models[model]
+        is_in_pool = self.pooled and not entry.match.virtual
+        own = (attributes.alias_trait(self.alias_of(model)),) if is_in_pool else ()
+        return (*entry.traits, *own)
 
     @property
     def by_attribute(self) -> bool:

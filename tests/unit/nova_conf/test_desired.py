@@ -113,6 +113,16 @@ def test_libvirt_leaves_virtual_functions_on_the_nvidia_driver(driver: str | Non
     assert entry.to_dict().get("managed") == managed
 
 
+def test_aliases_of_virtual_functions_require_no_trait_of_the_pool():
+    """Their memory is unknown, so that they are not in it: without its traits and its resource class."""
+    text = "models: {a: {match: {vendor: '10de', product: 11ff, function: virtual}}}\nhosts: {'*': [a]}"
+    nova = "nova: {release: flamingo, placement: schedule, class_by: pool}"
+    desired = wanted(parse_spec(f"version: 1\n{text}\n{nova}\n", "spec"), [shared("11ff", "10")], release=FLAMINGO)
+    (alias,) = desired.aliases
+    (entry,) = desired.computes["gpu01"]
+    assert (alias.resource_class, alias.traits) == (entry.resource_class, entry.traits) == (None, ())
+
+
 def test_card_and_virtual_functions_may_be_models_of_different_hosts():
     match = 'match: {vendor: "10de", product: "11b4"'
     models = f"{{a: {{{match}}}}}, b: {{{match}, function: virtual}}}}}}"
