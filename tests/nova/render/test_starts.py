@@ -22,6 +22,7 @@ from gpustack.spec.model import Spec
 from gpustack_demo.embedded.hosts import devices_of_snapshot, gpus
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor
+from support.host_samples import Raw, function
 from support.nova_hosts import host, raw
 
 SPEC = """\
@@ -30,18 +31,42 @@ models:
   k4200: {match: {vendor: "10de", product: "11b4"}, alias: gpu, resource_class: GPU, traits: [BATCH]}
   p100: {match: {vendor: "10de", product: "15f8"}, alias: gpu, resource_class: GPU, traits: [BATCH]}
   a100: {match: {vendor: "10de", product: "20b2", addresses: ["0000:07:00.0", "0000:0f:00.0"]}, numa_policy: required}
-hosts: {gpu01: [k4200], gpu-nic01: [p100], gpu-nv01: [a100]}
+  a16: {match: {vendor: "10de", product: "25b6", function: virtual}}
+hosts: {gpu01: [k4200], gpu-nic01: [p100], gpu-nv01: [a100], gpu-vf01: [a16]}
 nova: {release: "RELEASE", placement: PLACEMENT, class_by: pool}
 flavors:
   "gpu-{count}": {model: k4200, count: [1, 2, 3, 4], vcpus: 1, ram: 512, disk: 1}
   batch4: {gpu: {min_memory: 4GiB, traits: [BATCH]}, vcpus: 1, ram: 512, disk: 1}
   batch8: {gpu: {min_memory: 8GiB, traits: [BATCH]}, vcpus: 1, ram: 512, disk: 1}
   "a100-{count}": {model: a100, count: [1, 2], vcpus: 1, ram: 512, disk: 1}
+  "a16-{count}": {model: a16, count: [1, 2], vcpus: 1, ram: 512, disk: 1}
 """
-SNAPSHOTS = {"gpu01": "k4200-prepared", "gpu-nic01": "shared-nic", "gpu-nv01": "nvswitch"}
+PARTS = ["0000:a1:00.1", "0000:a1:00.2"]
+
+
+def shared() -> list[Raw]:
+    """A card whose virtual functions have its ids, as NVIDIA's and Intel's do."""
+    card = function("0000:a1:00.0", ids="10de:25b6", driver="nvidia", sriov_totalvfs=2, sriov_numvfs=2)
+    part = {"ids": "10de:25b6", "driver": None, "physical_function": "0000:a1:00.0"}
+    return [{**card, "virtual_functions": PARTS}, *(function(address, **part) for address in PARTS)]
+
+
+FACTS = {
+    "gpu01": host("k4200-prepared"),
+    "gpu-nic01": host("shared-nic"),
+    "gpu-nv01": host("nvswitch"),
+    "gpu-vf01": host("k4200-prepared", hostname="gpu-vf01", pci=shared()),
+}
+PCI = {
+    "gpu01": raw("k4200-prepared")["pci"],
+    "gpu-nic01": raw("shared-nic")["pci"],
+    "gpu-nv01": raw("nvswitch")["pci"],
+    "gpu-vf01": shared(),
+}
 CARDS = {
     "gpu": {"gpu01": {"0000:84:00.0", "0000:88:00.0"}, "gpu-nic01": {"0000:1a:00.0", "0000:3b:00.0"}},
     "a100": {"gpu-nv01": {"0000:07:00.0", "0000:0f:00.0"}},
+    "a16": {"gpu-vf01": {*PARTS}},
 }
 """Of each alias: the addresses on each host."""
 NO_HOST = "No valid host was found."
@@ -71,7 +96,7 @@ def spec(release_name, placement) -> Spec:
 @pytest.fixture(scope="module")
 def files(release_name, spec) -> dict[str, str]:
     """The rendered files by their target."""
-    hosts = [host(name) for name in SNAPSHOTS.values()]
+    hosts = list(FACTS.values())
     rendering = render(wanted(spec, hosts, release=releases.release(release_name)), hosts=hosts)
     assert errors(rendering.findings) == []
     return {"placement" if "placement" in file.services else file.target: file.text for file in rendering.files}
@@ -79,10 +104,7 @@ def files(release_name, spec) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def nova(release_name, files) -> Iterator[EmbeddedNova]:
-    hosts = [
-        EmbeddedHost(name=name, pci=devices_of_snapshot(raw(snapshot)["pci"]), config=[files[name]])
-        for name, snapshot in SNAPSHOTS.items()
-    ]
+    hosts = [EmbeddedHost(name=name, pci=devices_of_snapshot(pci), config=[files[name]]) for name, pci in PCI.items()]
     hosts.append(EmbeddedHost(name="cpu01", config=[files["compute"]]))
     own = f"{H}{releases.device_spec_option(releases.release(release_name)).name} = {OFFERED}\n"
     for name, size in SIZES.items():
@@ -163,7 +185,7 @@ def test_more_gpus_than_any_host_has_find_no_host_although_that_many_are_free(cl
 
 @pytest.mark.every_release
 def test_nova_tracks_nothing_but_the_cards(nova, placement):
-    for name, expected in (("gpu01", 2), ("gpu-nic01", 2), ("gpu-nv01", 2), ("cpu01", 0)):
+    for name, expected in (("gpu01", 2), ("gpu-nic01", 2), ("gpu-nv01", 2), ("gpu-vf01", 2), ("cpu01", 0)):
         assert sum(pool["count"] for pool in nova.control.tracker(name)["pools"]) == expected, (name, placement)
 
 
@@ -177,7 +199,7 @@ def test_the_linter_finds_nothing_against_it(files, release_name, tmp_path):
         path.parent.mkdir()
         path.write_text(text)
         arguments.append(f"{'api,scheduler,conductor' if target == 'control' else 'compute'}={path}")
-    hosts = [host(name) for name in SNAPSHOTS.values()]
+    hosts = list(FACTS.values())
     report = lint(arguments, release=releases.release(release_name), hosts=hosts)
     assert errors(report.findings) == []
 
