@@ -27,6 +27,15 @@ _CAUSES = (
     messages.NOUVEAU,
     messages.FIRMWARE,
 )
+# Messages of a probe that failed: if a driver is bound, a later probe succeeded.
+_OF_PROBE = (
+    messages.LEGACY,
+    messages.NO_GSP,
+    messages.UNSUPPORTED,
+    messages.NOUVEAU,
+    messages.FIRMWARE,
+    messages.PROBE_FAILED,
+)
 _FAILURES = (messages.INIT_FAILED, messages.PROBE_FAILED)
 _REPORTED = (
     messages.LEGACY,
@@ -61,16 +70,19 @@ def _problem(kind: str, place: Optional[str], **values: object) -> Problem:
 
 
 def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, Any]]]) -> Iterator[Dict[str, Any]]:
-    """The events of GPUs: other devices have BARs and drivers too."""
+    """The events of GPUs, without those that a driver bound since then has outdated."""
     addresses = {gpu["address"] for gpu in gpus or ()}
+    bound = {gpu["address"] for gpu in gpus or () if gpu["driver"] not in (None, "", messages.NOUVEAU, *_HELD)}
+    nvidia = {gpu["address"] for gpu in gpus or () if gpu["vendor"] == NVIDIA}
     for event in events:
-        if event["kind"] == messages.BAR_UNPLACED:
+        if event["kind"] == messages.BAR_UNPLACED:  # other devices have BARs and drivers too
             wanted = gpus is None or event["address"] in addresses
         elif event["kind"] == messages.PROBE_FAILED:
             wanted = event["address"] in addresses or event["driver"] in messages.DRIVERS
         else:
             wanted = True
-        if wanted:
+        concerned = {event["address"]} if event["address"] else nvidia
+        if wanted and not (event["kind"] in _OF_PROBE and concerned and concerned <= bound):
             yield event
 
 

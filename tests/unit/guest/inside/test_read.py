@@ -67,6 +67,24 @@ def test_wrapped_records_of_the_kernel_log(tmp_path: Path) -> None:
     assert codes(guest_root(tmp_path, gpus=["10de:20b5"], log=message)) == ["GPU851 0000:00:05.0"]
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "nvidia: probe of 0000:00:05.0 failed with error -1",
+        r"NVRM: The NVIDIA V100 installed in this system supported through\x0aNVRM: the NVIDIA 580.xx Legacy drivers.",
+    ],
+)
+def test_a_driver_that_is_bound_now_outdates_earlier_failures(tmp_path: Path, message: str) -> None:
+    assert codes(guest_root(tmp_path / "a", gpus=["10de:20b5"], driver="nvidia", log=message)) == []
+    assert codes(guest_root(tmp_path / "b", gpus=["10de:20b5"], log=message)) != []
+
+
+def test_a_bound_driver_that_cannot_start_the_gpu_is_reported(tmp_path: Path) -> None:
+    message = "NVRM: GPU 0000:00:05.0: RmInitAdapter failed! (0x62:0x65:2468)"
+    root = guest_root(tmp_path, gpus=["10de:20b5"], driver="nvidia", log=message)
+    assert codes(root) == ["GPU860 0000:00:05.0"]
+
+
 def test_a_kernel_log_that_lost_its_start_is_unknown(tmp_path: Path) -> None:
     root = guest_root(tmp_path, gpus=["10de:20b5"], driver="nvidia")
     (root / "dev/kmsg").write_text("6,812,1,-;usb 1-1: new device\n")
