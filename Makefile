@@ -82,6 +82,11 @@ browser: ## the page of gpustack report in Chromium, at the width of a phone and
 	@tools/setup --apt chromium
 	$(PYTEST) tests/browser
 
+image-proof: ## playbooks/image.yml in real root file systems of Debian 13: a driver that builds, and one that does not
+	@tools/setup test
+	@tools/setup --apt mmdebstrap debian-archive-keyring
+	$(PYTEST) -s tests/image
+
 soak: ## clean-up beside a working Nova: a thousand cycles, and then the books are checked
 	@tools/setup test
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
@@ -135,4 +140,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser soak cleanup-servers walks lab lint docs lock audit dist bench
+.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks lab lint docs lock audit dist bench
