@@ -17,15 +17,20 @@ import pytest
 from gpustack.files import share_dir
 
 PLAYBOOKS = share_dir("playbooks")
+SPEC = """\
+version: 1
+hosts: {gpu01: [h100]}
+models: {h100: {match: {vendor: "10de", product: "2331"}}}
+flavors: {g.h100: {vcpus: 8, ram: 16GiB, disk: 40GiB, gpus: {h100: 1}}}
+"""
 
 
-def play(root: Path, packages: list[str], modules: list[str], code: int) -> str:
+def play(root: Path, code: int, **chosen: object) -> str:
     variables = {
         "ansible_python_interpreter": "/usr/bin/python3",
         "gpustack_image_root": str(root),
         "gpustack_image_suite": "trixie",
-        "gpustack_image_packages": packages,
-        "gpustack_image_modules": modules,
+        **chosen,
     }
     command: list[str | Path] = [
         Path(sys.executable).with_name("ansible-playbook"),
@@ -50,20 +55,23 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_driver_that_builds_is_proved(root: Path) -> None:
-    output = play(root, ["v4l2loopback-dkms"], ["v4l2loopback"], 0)
+    driver = {"gpustack_image_packages": ["v4l2loopback-dkms"], "gpustack_image_modules": ["v4l2loopback"]}
+    output = play(root, 0, **driver)
     (module,) = root.glob("lib/modules/*/updates/dkms/v4l2loopback.ko*")
     assert f"filename: /{module.relative_to(root)}" in output
     assert " MiB before, " in output
     assert not (root / "usr/sbin/policy-rc.d").exists()
     assert not list((root / "run").iterdir())
     assert str(root) not in Path("/proc/mounts").read_text(encoding="utf-8").replace("\\040", " ")
-    assert "changed=0" in play(root, ["v4l2loopback-dkms"], ["v4l2loopback"], 0)
+    assert "changed=0" in play(root, 0, **driver)
 
 
-def test_nvidias_driver_of_debian_13_fails_on_its_kernel(root: Path) -> None:
-    """550.163.01-2 does not build on 6.12.107 of trixie; if a later package does, this test says so."""
-    output = play(root, ["nvidia-open-kernel-dkms"], ["nvidia"], 2)
+def test_nvidias_driver_of_debian_13_fails_on_its_kernel(root: Path, tmp_path: Path) -> None:
+    """550.163.01-2 does not build on 6.12.117 of trixie; when a later package does, this test fails."""
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC, encoding="utf-8")
+    output = play(root, 2, gpustack_image_spec=str(spec))
     (kernel,) = (root / "lib/modules").iterdir()
-    assert f"Modules missing: {kernel.name}: nvidia" in output
+    assert f"Missing in kernel {kernel.name}: nvidia" in output
     assert "too few arguments to function" in output
     assert not list(kernel.glob("updates/dkms/nvidia.ko*"))
