@@ -34,6 +34,8 @@ PLUGINS = PACKAGE.parent / "playbooks" / "action_plugins"
 OTHER_PROGRAMS = (
     "facts/collector",
     "facts/bundle.py",
+    "guest/bundle.py",
+    "guest/inside",
     "linux/initramfs",
     "cleanup/domains.py",
 )

@@ -127,7 +127,6 @@ def test_what_is_not_known_is_not_taken_for_free() -> None:
         ({"set": {"iommu.interrupt_remapping": None}}, "GPU230", "interrupts are not remapped"),
         ({"set": {"kernel.release": "9.9.9"}}, "GPU231", "has no vfio-pci to load"),
         ({"pci": {SECOND: {"claims": ["BOOTFB"]}}}, "GPU181", "BOOTFB draws on it"),
-        ({"pci": {SECOND: {"sriov_numvfs": 2, "sriov_totalvfs": 4}}}, "GPU181", "2 virtual functions"),
     ],
 )
 def test_the_running_host_must_be_right_but_for_the_drivers(changes: dict[str, Any], code: str, why: str) -> None:
@@ -138,6 +137,12 @@ def test_the_running_host_must_be_right_but_for_the_drivers(changes: dict[str, A
     assert bound(plan) == []
     assert why in live_findings(plan)[code]
     assert plan.reboot != ()
+
+
+def test_enabled_virtual_functions_refuse_the_plan() -> None:
+    plan = live(running(pci={SECOND: {"sriov_numvfs": 2, "sriov_totalvfs": 4}}))
+    assert plan.refused
+    assert "GPU017" in {finding.code for finding in plan.findings}
 
 
 def test_a_card_without_a_driver_is_free() -> None:
