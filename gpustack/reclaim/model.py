@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpustack.findings import Finding
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Server
+from gpustack.spec.patterns import HostPattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,7 @@ class Rules:
     :ivar metadata: whether the metadata of an instance can set when it expires.
     :ivar expires: when instances expire, by id, naive UTC.
     :ivar running: whether expired instances are shelved whose memory is in use.
+    :ivar hosts: the hosts that have GPUs of an alias, by alias.
     """
 
     aliases: frozenset[str]
@@ -31,6 +33,12 @@ class Rules:
     metadata: bool = False
     expires: Mapping[str, datetime] = field(default_factory=dict)
     running: bool = False
+    hosts: Mapping[str, tuple[HostPattern, ...]] = field(default_factory=dict)
+
+    def has_gpus(self, host: str, aliases: Iterable[str]) -> bool:
+        """Whether the spec gives a host GPUs of these aliases; aliases of others do not count."""
+        known = self.aliases.intersection(aliases)
+        return all(any(pattern.matches(host) for pattern in self.hosts.get(alias, ())) for alias in known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +61,7 @@ class Candidate:
     :ivar migration: an unfinished migration with its status; empty if there is none.
     :ivar surplus: the disagreements between its request and its allocations in Placement.
     :ivar unknown: why its allocations in Placement are unknown; empty if they are known.
+    :ivar no_return: why no host would accept it again after shelving; empty if one may.
     :ivar host_up: whether the nova-compute of its host reports.
     """
 
@@ -61,6 +70,7 @@ class Candidate:
     migration: str = ""
     surplus: tuple[Finding, ...] = ()
     unknown: str = ""
+    no_return: str = ""
     host_up: bool = True
 
     @property

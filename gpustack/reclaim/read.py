@@ -6,7 +6,7 @@ instances are blocked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from gpustack.cloudapi import translated_errors
 from gpustack.errors import CloudError
 from gpustack.fleet import compute, identity, placement
+from gpustack.fleet.aggregates import aggregates
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.disagreements import of_server
 from gpustack.fleet.history import actions, migrations
@@ -23,6 +24,8 @@ from gpustack.fleet.model import Server
 from gpustack.fleet.placement import Device
 from gpustack.fleet.requests import Progress, each, silent
 from gpustack.maintenance.api import ServiceApi
+from gpustack.nova_options.aggregates import Aggregate
+from gpustack.reclaim.destinations import no_return
 from gpustack.reclaim.idle import AHEAD, STOPS
 from gpustack.reclaim.model import Candidate, Rules
 from gpustack.reclaim.notice import EXPIRES, KEYS
@@ -44,6 +47,18 @@ class Candidates:
     projects: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, str] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Hosts:
+    """The hosts of Nova.
+
+    :ivar up: those whose nova-compute reports.
+    """
+
+    names: frozenset[str]
+    up: frozenset[str]
+    aggregates: Sequence[Aggregate]
 
 
 class Reader:
@@ -71,8 +86,8 @@ class Reader:
         except CloudError as error:
             self._unread = error.what
         servers = [server for server in listed.servers if may_be_idle(server, self._rules)]
-        up = self._up()
-        entries = tuple(each(lambda server: self._candidate(server, up), servers, progress))
+        hosts = self._hosts()
+        entries = tuple(each(lambda server: self._candidate(server, hosts), servers, progress))
         return Candidates(
             entries=entries,
             projects=identity.names(self._cloud, "projects", {server.project for server in servers}).names,
@@ -86,13 +101,17 @@ class Reader:
         :raises CloudError: if Nova cannot be reached or refuses.
         """
         server = compute.server(self._cloud, server_id)
-        return self._candidate(server, self._up()) if server else None
+        return self._candidate(server, self._hosts()) if server else None
 
-    def _up(self) -> frozenset[str]:
-        """The hosts whose nova-compute reports."""
-        return frozenset(service.host for service in self._api.services() if service.up)
+    def _hosts(self) -> _Hosts:
+        services = self._api.services()
+        return _Hosts(
+            names=frozenset(service.host for service in services),
+            up=frozenset(service.host for service in services if service.up),
+            aggregates=aggregates(self._cloud),
+        )
 
-    def _candidate(self, server: Server, up: frozenset[str]) -> Candidate:
+    def _candidate(self, server: Server, hosts: _Hosts) -> Candidate:
         moves = (event.what for event in migrations(self._cloud, server.id) if event.unfinished)
         unknown = self._unread
         try:
@@ -109,7 +128,8 @@ class Reader:
             migration=next(moves, ""),
             surplus=tuple(surplus),
             unknown=unknown,
-            host_up=server.host in up,
+            no_return=no_return(server, self._rules, hosts.names, hosts.aggregates),
+            host_up=server.host in hosts.up,
         )
 
     @property

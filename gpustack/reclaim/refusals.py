@@ -34,6 +34,8 @@ def refusals(candidate: Candidate, idle: Idle, rules: Rules, choices: Choices) -
         yield from _unfit(candidate, idle, rules)
     if not candidate.host_up:
         yield finding(Code.RECLAIM_HOST_DOWN, place=place, host=server.host)
+    if candidate.no_return:
+        yield finding(Code.RECLAIM_NO_RETURN, place=place, problem=candidate.no_return)
     if candidate.unknown:
         yield finding(Code.RECLAIM_ALLOCATIONS_DIFFER, place=place, problem=candidate.unknown, host=server.host)
     for problem in candidate.surplus:

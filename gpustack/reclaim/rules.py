@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gpustack.errors import SpecError
 from gpustack.reclaim.model import Rules
 from gpustack.spec.model import Spec
+from gpustack.spec.patterns import HostPattern
 from gpustack.spec.reclaim import duration, moment
 
 
@@ -25,11 +26,21 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
         )
     states = section.idle_after.model_dump(exclude_none=True)
     return Rules(
-        aliases=frozenset(map(spec.alias_of, spec.models)),
+        aliases=frozenset(alias for model in spec.models for alias in spec.aliases_of(model)),
         projects=frozenset(map(project_id, section.projects)),
         idle_after={state.upper(): duration(text) for state, text in states.items()},
         grace=duration(section.grace),
         metadata=section.expired,
         expires={server: moment(text) for server, text in section.expires.items()},
         running=section.running,
+        hosts=_hosts(spec),
     )
+
+
+def _hosts(spec: Spec) -> dict[str, tuple[HostPattern, ...]]:
+    """The hosts with GPUs of each alias."""
+    hosts: dict[str, tuple[HostPattern, ...]] = {}
+    for text, entry in spec.hosts.items():
+        for alias in {alias for model in entry.models for alias in spec.aliases_of(model)}:
+            hosts[alias] = (*hosts.get(alias, ()), HostPattern.parse(text))
+    return hosts

@@ -74,6 +74,16 @@ class Reserved:
         assert ran.code == 0, ran
         return [operation["kind"] for operation in json.loads(ran.out)["operations"]]
 
+    def reclaim_step(self, server: Server, project: str) -> tuple[str, list[str]]:
+        """The next step of ``reclaim plan`` for an instance that has expired, and the codes of its findings."""
+        path = self.directory / "reclaim.yaml"
+        rules = {"projects": [project], "expires": {server.id: "2026-01-01T00:00:00Z"}, "running": True}
+        path.write_text(yaml.safe_dump({**_SPEC, "reclaim": rules}))
+        ran = self.run("reclaim", "plan", str(path), "--snapshot-space", "5", "-f", "json")
+        assert ran.code == 0, ran
+        (row,) = json.loads(ran.out)
+        return row["step"], [found["code"] for found in row["findings"]]
+
     def boot(self, project: str, flavor: str, host: str | None = None) -> Server:
         """Boot an instance of a project; an administrator boots it on a certain host."""
         cloud = self.connections[project]

@@ -78,6 +78,7 @@ def _moves(cloud: Reserved, ordinary: Server, gpu: Server) -> None:
     cloud.admin.compute.migrate_server(ordinary, host=GPU_HOST)
     servers.until(cloud.admin, ordinary, lambda now: now.task_state is None, seconds=SECONDS)
     assert cloud.host_of(ordinary) == ORDINARY_HOST
+    assert cloud.reclaim_step(gpu, "teaching") == ("nothing", ["GPU900"])
     cloud.admin.compute.shelve_server(gpu)
     servers.until(
         cloud.admin, gpu, lambda now: now.status == "SHELVED_OFFLOADED" and not now.task_state, seconds=SECONDS

@@ -161,6 +161,7 @@ REFUSED: Mapping[str, tuple[Candidate, str]] = {
     "space": (candidate(vm(disks=Disks(image=True, root=20))), "GPU795"),
     "size": (candidate(vm(disks=Disks(image=True, root=0))), "GPU795"),
     "host down": (candidate(host_up=False), "GPU798"),
+    "no host to return to": (candidate(no_return="gpu1 accepts other projects only"), "GPU900"),
     "kept by its host": (candidate(vm(status="SHELVED"), actions=(action("shelve", 80),)), "GPU799"),
 }
 

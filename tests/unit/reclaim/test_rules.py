@@ -44,6 +44,21 @@ reclaim:
     assert (rules.metadata, rules.running) == (False, False)
 
 
+def test_gpus_by_attribute_and_their_hosts_count() -> None:
+    """A flavor for any GPU has an alias of its own."""
+    flavor = """
+nova: {release: "2026.2", placement: schedule}
+flavors: {any: {gpu: {min_memory: 4GiB}, vcpus: 1, ram: 1GiB, disk: 1}}
+reclaim: {}
+"""
+    rules = rules_of(spec(flavor), str)
+    (selection,) = rules.aliases - {"quadro", "m60"}
+    assert rules.has_gpus("gpu1", [selection, "fpga"])
+    assert rules.has_gpus("gpu1", ["quadro"])
+    assert not rules.has_gpus("gpu1", ["quadro", "m60"])
+    assert not rules.has_gpus("gpu2", [selection])
+
+
 def test_an_empty_section_permits_nothing() -> None:
     rules = rules_of(spec("reclaim: {}"), str)
     assert (rules.projects, rules.idle_after, rules.expires, rules.metadata) == (frozenset(), {}, {}, False)
