@@ -81,6 +81,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         from gpustack.flavor.apply import plan
         from gpustack.flavor.compare import FlavorChoices
         from gpustack.flavor.desired import wanted
+        from gpustack.guest.requirements import conflicts
         from gpustack.spec.load import load_spec
         from gpustack.tenancy.flavors import guarded
 
@@ -96,7 +97,8 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         cloud = self.cloud(parsed_args)
         flavor_plan = plan(cloud, desired.flavors, choices)
         order = guarded(lambda: self.connection(parsed_args), spec.tenancy, flavor_plan.operations)
-        self._plan = dataclasses.replace(flavor_plan, findings=(*desired.findings, *flavor_plan.findings, *order))
+        findings = (*desired.findings, *conflicts(spec), *flavor_plan.findings, *order)
+        self._plan = dataclasses.replace(flavor_plan, findings=findings)
         return cloud
 
     def _print(self, parsed_args: argparse.Namespace) -> None:

@@ -32,6 +32,7 @@ gpustack guest check --ssh debian@203.0.113.7 --sudo --flavor g1.a100.2 gpustack
 openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
 
     _findings: tuple[Finding, ...] = ()
+    _has_none = False
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -64,6 +65,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
             promised = promise(load_spec(parsed_args.spec), parsed_args.flavor)
         where, facts = self._facts(parsed_args)
         self._findings = tuple(findings(facts, promised, where))
+        self._has_none = facts["gpus"] == [] and promised is None
         described = rows(facts, self._findings, where)
         if is_for_machines(parsed_args):
             return tuple(name.lower() for name in _COLUMNS), [
@@ -72,7 +74,9 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         return _COLUMNS, [_cells(row, self._findings) for row in described]
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings."""
+        """Report the findings; without GPUs and without a promise there is nothing to compare."""
+        if self._has_none:
+            self.report("the guest has no GPU; to compare it with its flavor, give SPEC and --flavor, or --gpus")
         self.report_findings(self._findings)
         bad = any(entry.severity is not Severity.INFO for entry in self._findings)
         return CHANGES if parsed_args.exit_code and bad else 0

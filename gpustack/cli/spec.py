@@ -33,8 +33,9 @@ class SpecCheckCommand(ShowOne):
     An error is printed with line, column, path and a suggestion, and the exit code is 10. A warning is about a valid
     but unusual entry, and does not change the exit code. With -f json, errors and warnings are data.
 
-    With --snapshot, the flavors are also compared with the facts of hosts, as `gpustack flavor plan` does: GPUs, NUMA
-    nodes, memory pages, address space. These findings don't change the exit code.
+    Findings report flavors whose models no single guest driver serves. With --snapshot, the flavors are also compared
+    with the facts of hosts, as `gpustack flavor plan` does: GPUs, NUMA nodes, memory pages, address space. Findings
+    don't change the exit code.
     """
 
     _examination: Examination
@@ -50,11 +51,13 @@ class SpecCheckCommand(ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """The counts of the spec, or of its problems."""
+        from gpustack.guest.requirements import conflicts
         from gpustack.spec.load import examine_file
 
         self._examination = examination = examine_file(parsed_args.file)
-        if parsed_args.snapshot and examination.spec:
-            self._findings = _compared(examination.spec, parsed_args.snapshot)
+        if examination.spec:
+            compared = _compared(examination.spec, parsed_args.snapshot) if parsed_args.snapshot else ()
+            self._findings = (*conflicts(examination.spec), *compared)
         models, hosts = (list(examination.spec.models), list(examination.spec.hosts)) if examination.spec else ([], [])
         as_data = is_for_machines(parsed_args)
         fields = {
@@ -66,9 +69,8 @@ class SpecCheckCommand(ShowOne):
             if as_data
             else "\n".join(map(str, examination.problems)),
         }
-        if parsed_args.snapshot:
-            findings = [finding.to_dict() for finding in self._findings]
-            fields["findings"] = findings if as_data else "\n".join(f"{f.code} {f.place}" for f in self._findings)
+        findings = [finding.to_dict() for finding in self._findings]
+        fields["findings"] = findings if as_data else "\n".join(f"{f.code} {f.place}" for f in self._findings)
         return tuple(fields), tuple(fields.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:

@@ -130,6 +130,13 @@ def requirement_of_flavor(spec: Spec, name: str, flavor: Flavor) -> GuestRequire
     return combined(name, models, windows=flavor.windows)
 
 
+def conflicts(spec: Spec) -> Iterator[Finding]:
+    """The flavors of a spec whose models no single driver serves."""
+    for name, flavor in spec.flavors.items():
+        found = findings_of(requirement_of_flavor(spec, name, flavor))
+        yield from (entry for entry in found if entry.code is Code.NO_SINGLE_DRIVER)
+
+
 def requirement_of_model(spec: Spec, name: str) -> ModelRequirement:
     """What a model of the spec requires."""
     model = spec.models[name]

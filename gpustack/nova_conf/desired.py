@@ -18,7 +18,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf import tenancy, vendordata
 from gpustack.nova_conf.coverage import proof
-from gpustack.nova_conf.packing import Advised, advised, gpus_by_alias, requested
+from gpustack.nova_conf.packing import Advised, Requested, advised, gpus_by_alias, requested
 from gpustack.nova_conf.preflight import doubts
 from gpustack.nova_conf.selection import moves
 from gpustack.nova_options import releases
@@ -145,7 +145,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
         aliases=aliases,
         filters=required_filters(spec),
         computes=computes,
-        advised=(*advised(counts, release, mode), *tenancy.advised(spec), *vendordata.advised(spec)),
+        advised=all_advised(spec, counts, release, mode),
         markers={name: markers_of(spec, service.offered) for name, service in of_host.items()},
         findings=tuple(findings),
     )
@@ -163,6 +163,11 @@ def required_filters(spec: Spec) -> tuple[str, ...]:
     """
     with_nodes = any(flavor.has_numa_nodes for flavor in spec.flavors.values())
     return (PCI_FILTER, *([NUMA_FILTER] if with_nodes else []), *tenancy.filters(spec.tenancy))
+
+
+def all_advised(spec: Spec, counts: Requested, release: Release, placement: Placement) -> tuple[Advised, ...]:
+    """The options beyond aliases, device_spec and filters."""
+    return (*advised(counts, release, placement), *tenancy.advised(spec), *vendordata.advised(spec))
 
 
 def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> tuple[Alias, ...]:

@@ -16,12 +16,12 @@ from gpustack.errors import NovaConfigError, SnapshotError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, errors, finding
-from gpustack.nova_conf import providers, tenancy
+from gpustack.nova_conf import providers
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DIRECTORY
-from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, required_filters, wanted
+from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, all_advised, required_filters, wanted
 from gpustack.nova_conf.module_answer import Answer
-from gpustack.nova_conf.packing import advised, requested
+from gpustack.nova_conf.packing import requested
 from gpustack.nova_conf.render import render
 from gpustack.nova_conf.rendered import RenderedFile, Rendering
 from gpustack.nova_conf.sources import Source
@@ -206,7 +206,7 @@ def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, servi
         placement=placement,
         aliases=tuple(_of_plain(Alias, alias) for alias in decided["aliases"]),
         filters=required_filters(spec),
-        advised=(*advised(requested(spec), release, placement), *tenancy.advised(spec)),
+        advised=all_advised(spec, requested(spec), release, placement),
         computes={hostname: entries} if "compute" in services else {},
         findings=(),
     )

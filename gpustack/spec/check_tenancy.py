@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpustack.findings import Severity
 from gpustack.spec.document import Document
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
 from gpustack.spec.problems import Problem
@@ -12,10 +13,13 @@ from gpustack.spec.tenancy import DEFAULT_TRAIT
 
 
 def check_tenancy(document: Document, flavors: Mapping[str, Any], tenancy: Mapping[str, Any]) -> Iterator[Problem]:
-    """Aggregates that reserve nothing, and flavors that refuse the hosts."""
-    aggregates = tenancy.get("aggregates")
-    for name, entry in aggregates.items() if isinstance(aggregates, dict) else ():
-        if isinstance(entry, dict) and entry.get("isolated") is False and not entry.get("projects"):
+    """Aggregates that reserve nothing, flavors that refuse the hosts, and projects without hosts or flavors."""
+    listed = tenancy.get("aggregates")
+    aggregates = (
+        {name: entry for name, entry in listed.items() if isinstance(entry, dict)} if isinstance(listed, dict) else {}
+    )
+    for name, entry in aggregates.items():
+        if entry.get("isolated") is False and not entry.get("projects"):
             message = "the aggregate reserves nothing: list projects, or set isolated: true"
             yield document.problem(("tenancy", "aggregates", name), message, at_key=True)
     key = f"{TRAIT}{tenancy.get('trait', DEFAULT_TRAIT)}"
@@ -24,3 +28,48 @@ def check_tenancy(document: Document, flavors: Mapping[str, Any], tenancy: Mappi
         if isinstance(specs, dict) and specs.get(key, REQUIRED) != REQUIRED:
             message = f"GPU hosts have the trait; expected {REQUIRED!r}, which gpustack derives from tenancy"
             yield document.problem(("flavors", name, "extra_specs", key), message)
+    access = {
+        name: [str(project) for project in flavor["access"]]
+        for name, flavor in flavors.items()
+        if isinstance(flavor, dict) and isinstance(flavor.get("access"), list)
+    }
+    yield from _without_hosts(document, aggregates, access)
+    if access.keys() == flavors.keys():
+        yield from _without_flavors(document, aggregates, access)
+
+
+def _without_hosts(
+    document: Document, aggregates: Mapping[str, Mapping[str, Any]], access: Mapping[str, list[str]]
+) -> Iterator[Problem]:
+    """Projects that may use a flavor, if all hosts are reserved for others."""
+    reserved = [_projects(entry) for entry in aggregates.values()]
+    if not any(
+        projects and not entry.get("hosts") for projects, entry in zip(reserved, aggregates.values(), strict=True)
+    ):
+        return
+    accepted = {project for projects in reserved for project in projects}
+    for name, projects in access.items():
+        for number, project in enumerate(projects):
+            if project not in accepted:
+                message = f"no GPU host accepts {project}: add it, written the same way, to an aggregate"
+                yield document.problem(("flavors", name, "access", number), message, severity=Severity.WARNING)
+
+
+def _without_flavors(
+    document: Document, aggregates: Mapping[str, Mapping[str, Any]], access: Mapping[str, list[str]]
+) -> Iterator[Problem]:
+    """Projects with hosts that see no flavor of the spec: all are private."""
+    seeing = {project for projects in access.values() for project in projects}
+    for name, entry in aggregates.items() if access else ():
+        for number, project in enumerate(_projects(entry)):
+            if project not in seeing:
+                message = (
+                    f"no flavor of the spec is visible to {project}: add it, written the same way, to `access` of one"
+                )
+                path = ("tenancy", "aggregates", name, "projects", number)
+                yield document.problem(path, message, severity=Severity.WARNING)
+
+
+def _projects(entry: Mapping[str, Any]) -> list[str]:
+    projects = entry.get("projects")
+    return [str(project) for project in projects] if isinstance(projects, list) else []

@@ -94,6 +94,17 @@ def test_plan_apply_list_show(cloud: NovaModel, capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["gpus"] == {"K4200": 1}
 
 
+def test_a_flavor_without_a_common_driver(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    models = 'models: {h100: {match: {vendor: "10de", product: "2331"}},'
+    spec = SPEC.replace("models:\n  k4200:", f"{models}\n  k4200:").replace("preferred}\n", "preferred}}\n")
+    both = spec.replace("[k4200]", "[k4200, h100]").replace(
+        "{model: k4200, vcpus: 4", "{gpus: {k4200: 1, h100: 1}, vcpus: 4"
+    )
+    Path("gpustack.yaml").write_text(both)
+    assert main(["flavor", "plan", "gpustack.yaml"]) == 0
+    assert "WARNING GPU800 lab: " in capsys.readouterr().err
+
+
 def test_apply_asks(cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flavor", "apply", "gpustack.yaml"]) == 2
     assert "--yes" in capsys.readouterr().err

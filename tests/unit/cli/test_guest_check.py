@@ -38,6 +38,18 @@ def test_a_flavor_promises_its_gpus(spec: Path, tmp_path: Path, capsys: pytest.C
     assert "ERROR GPU845 guest PCI: 1 GPUs, expected 2" in capsys.readouterr().err
 
 
+def test_a_guest_without_gpu_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody promised a GPU, or somebody did."""
+    root = guest_root(tmp_path / "root", gpus=[])
+    check = ["guest", "check", "--root", str(root), "--exit-code"]
+    assert main(check) == 0
+    assert "the guest has no GPU; to compare" in capsys.readouterr().err
+    assert main([*check, "--gpus", "1"]) == 3
+    err = capsys.readouterr().err
+    assert "GPU845 guest PCI: 0 GPUs, expected 1" in err
+    assert "the guest has no GPU" not in err
+
+
 def test_a_console_log_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "console.log"
     log.write_bytes(

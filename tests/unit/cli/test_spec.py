@@ -56,6 +56,19 @@ def test_flavors_are_compared_with_hosts(tmp_path: Path, snapshot: Path, capsys:
     assert main(["spec", "check", str(CASES / "ambiguous.yaml"), "--snapshot", str(snapshot)]) == 10
 
 
+def test_flavors_without_a_common_driver(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(
+        'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}, alias: any}, '
+        'h100: {match: {vendor: "10de", product: "2331"}, alias: any}}\nhosts: {gpu01: [k4200, h100]}\n'
+        "flavors: {one: {model: k4200, vcpus: 1, ram: 1GiB, disk: 1}}\n"
+    )
+    assert main(["spec", "check", str(spec)]) == 0
+    assert "WARNING GPU800 one: " in capsys.readouterr().err
+    assert main(["spec", "check", str(spec), "-f", "json"]) == 0
+    assert [f["code"] for f in json.loads(capsys.readouterr().out)["findings"]] == ["GPU800"]
+
+
 def test_problems_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spec", "check", "-f", "json", str(CASES / "another-version.yaml")]) == 10
     report = json.loads(capsys.readouterr().out)

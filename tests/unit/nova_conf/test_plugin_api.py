@@ -134,6 +134,14 @@ def test_findings_name_the_hosts_own_path(tmp_path, home):
     assert "gpu01:/etc/nova/nova.conf:2" in result["text"]
 
 
+def test_the_path_of_vendor_data_is_advised(tmp_path, home, monkeypatch):
+    path = "/etc/nova/vendordata.json"
+    monkeypatch.setattr(f"{__name__}.SPEC", SPEC.replace('"2025.2"', f'"2025.2", vendordata: {path}'))
+    for services in (("api",), ("compute",)):
+        (file,) = decide(tmp_path, {"files": [GOOD]}, services)["write"]
+        assert f"vendordata_jsonfile_path = {path}" in file["content"]
+
+
 def test_the_scheduler_gets_what_the_flavors_need(tmp_path, home, monkeypatch):
     flavor = "{model: k4200, count: [1, 2], vcpus: 1, ram: 512, disk: 1, numa: {nodes: 1}}"
     monkeypatch.setattr(f"{__name__}.SPEC", f'{SPEC}flavors:\n  "g-{{count}}": {flavor}\n')
