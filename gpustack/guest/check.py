@@ -36,6 +36,7 @@ CODES = {
     "init-failed": Code.GUEST_INIT_FAILED,
     "mismatch": Code.GUEST_VERSIONS_DIFFER,
     "firmware": Code.GUEST_FIRMWARE_MISSING,
+    "force-probe": Code.GUEST_DRIVER_NEEDS_OPTION,
     "no-drm": Code.GUEST_WITHOUT_DRM,
     "unsigned": Code.GUEST_MODULE_UNSIGNED,
     "unknown": Code.GUEST_UNKNOWN,

@@ -14,7 +14,7 @@ NVIDIA = "10de"
 # Vendors whose drivers need the kernel's DRM.
 _DRM_VENDORS = {"1002": "amdgpu", "8086": "i915 and xe"}
 # They match NVIDIA's GPUs, and run no CUDA.
-_DISPLAY_ONLY = ("nouveau", "nvidiafb", "nova_core", "nova_drm")
+DISPLAY_ONLY = ("nouveau", "nvidiafb", "nova_core", "nova_drm")
 _HELD = ("vfio-pci", "pci-stub")
 
 # Kinds of events that explain why a GPU has no driver, or a driver that does not work.
@@ -26,6 +26,7 @@ _CAUSES = (
     messages.BAR_UNPLACED,
     messages.NOUVEAU,
     messages.FIRMWARE,
+    messages.FORCE_PROBE,
 )
 # Messages of a probe that failed: if a driver is bound, a later probe succeeded.
 _OF_PROBE = (
@@ -34,6 +35,7 @@ _OF_PROBE = (
     messages.UNSUPPORTED,
     messages.NOUVEAU,
     messages.FIRMWARE,
+    messages.FORCE_PROBE,
     messages.PROBE_FAILED,
 )
 _FAILURES = (messages.INIT_FAILED, messages.PROBE_FAILED)
@@ -43,6 +45,7 @@ _REPORTED = (
     messages.OPEN_REQUIRED,
     messages.UNSUPPORTED,
     messages.FIRMWARE,
+    messages.FORCE_PROBE,
     messages.MISMATCH,
 )
 
@@ -70,19 +73,27 @@ def _problem(kind: str, place: Optional[str], **values: object) -> Problem:
 
 
 def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, Any]]]) -> Iterator[Dict[str, Any]]:
-    """The events of GPUs, without those that a driver bound since then has outdated."""
+    """The events of GPUs, without those that a driver bound since then has outdated.
+
+    A driver for displays that fails does not stop NVIDIA's driver.
+    """
     addresses = {gpu["address"] for gpu in gpus or ()}
     bound = {gpu["address"] for gpu in gpus or () if gpu["driver"] not in (None, "", messages.NOUVEAU, *_HELD)}
+    unbound = {gpu["address"] for gpu in gpus or () if gpu["driver"] == ""}
     nvidia = {gpu["address"] for gpu in gpus or () if gpu["vendor"] == NVIDIA}
+    events = list(events)
+    broken = {event["address"] for event in events if event["kind"] == messages.INIT_FAILED}
     for event in events:
         if event["kind"] == messages.BAR_UNPLACED:  # other devices have BARs and drivers too
             wanted = gpus is None or event["address"] in addresses
         elif event["kind"] == messages.PROBE_FAILED:
             wanted = event["address"] in addresses or event["driver"] in messages.DRIVERS
+            wanted = wanted and event["driver"] not in DISPLAY_ONLY
         else:
             wanted = True
         concerned = {event["address"]} if event["address"] else nvidia
-        if wanted and not (event["kind"] in _OF_PROBE and concerned and concerned <= bound):
+        outdated = {messages.NOUVEAU: bound | unbound, messages.FIRMWARE: bound - broken}.get(event["kind"], bound)
+        if wanted and not (event["kind"] in _OF_PROBE and concerned and concerned <= outdated):
             yield event
 
 
@@ -90,9 +101,10 @@ def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[
     """The addresses of GPUs whose failure has a known cause."""
     causes = [event for event in events if event["kind"] in _CAUSES]
     addresses = {event["address"] for event in causes} | {gpu["address"] for gpu in gpus if gpu["unplaced"]}
+    nvidia = {gpu["address"] for gpu in gpus if gpu["vendor"] == NVIDIA}
     if None in addresses:  # NVIDIA's message about old cards has no address
-        addresses |= {gpu["address"] for gpu in gpus if gpu["vendor"] == NVIDIA}
-    return addresses
+        addresses |= nvidia
+    return addresses | {None} if nvidia and nvidia <= addresses else addresses
 
 
 def _counted(facts: Dict[str, Any], expected: Optional[Dict[str, Any]]) -> Iterator[Problem]:
@@ -154,7 +166,7 @@ def _drivers(
     for address in sorted(nouveau, key=str):
         yield _problem(messages.NOUVEAU, address)
     unsigned = [event for event in events if event["kind"] == messages.UNSIGNED]
-    failed = {event["address"] for event in events if event["kind"] == messages.PROBE_FAILED}
+    failed = {event["address"] for event in events if event["kind"] in _FAILURES}
     unbound = [gpu for gpu in gpus if gpu["driver"] == "" and gpu["address"] not in explained | failed]
     if unsigned and (unbound or any(gpu["driver"] is None for gpu in gpus) or not gpus):
         yield _problem(messages.UNSIGNED, None, text=unsigned[-1]["text"])
@@ -168,7 +180,7 @@ def _drivers(
             yield _problem("no-drm", None, kernel=facts["kernel"] or "the kernel", drivers=_DRM_VENDORS[vendor])
         unbound = [gpu for gpu in unbound if gpu not in named]
     for gpu in unbound:
-        modules = [name for name in gpu["modules"] or () if name not in _DISPLAY_ONLY]
+        modules = [name for name in gpu["modules"] or () if name not in DISPLAY_ONLY]
         if modules:
             yield _problem("driver-unbound", gpu["address"], ids=_ids(gpu), module=modules[0])
         else:

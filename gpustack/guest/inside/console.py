@@ -4,11 +4,18 @@ import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import messages
+from .compare import DISPLAY_ONLY
 from .devices import gpus
 from .report import reported
 from .text import lines
 
-_BOOT = re.compile(r"\bLinux version ([0-9][A-Za-z0-9._+~-]{0,127}) \(")
+# The kernel's first line, behind a time or the name of a log. Without both, the kernel's command line must follow:
+# programs print /proc/version too.
+_BOOT = re.compile(
+    r"(?P<kernel>\] |\bkernel: |[0-9]{2}:[0-9]{2}[0-9:.,+-]{0,20} )?"
+    r"\bLinux version (?P<release>[0-9][A-Za-z0-9._+~-]{0,127}) \("
+)
+_COMMAND_LINE = re.compile(r"\b[Cc]ommand line: ")
 _FUNCTION = re.compile(
     r"\bpci ([0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]): "
     r"\[([0-9a-f]{4}):([0-9a-f]{4})\] type 0[01] class 0x([0-9a-f]{6})\b"
@@ -53,8 +60,8 @@ def _last_boot(log: List[str]) -> Tuple[List[str], Optional[str]]:
     """The lines since the last start of a kernel, and its release; all lines and ``None`` without one."""
     for number in range(len(log) - 1, -1, -1):
         match = _BOOT.search(log[number])
-        if match:
-            return log[number:], match.group(1)
+        if match and (match.group("kernel") or any(map(_COMMAND_LINE.search, log[number : number + 20]))):
+            return log[number:], match.group("release")
     return log, None
 
 
@@ -83,7 +90,9 @@ def _drivers(events: List[Dict[str, Any]]) -> Dict[Optional[str], str]:
         if event["kind"] == messages.INITIALIZED
     }
     nouveau = {e["address"]: "nouveau" for e in events if e["kind"] == messages.NOUVEAU and e["address"]}
-    failed = {e["address"]: "" for e in events if e["kind"] == messages.PROBE_FAILED}
+    failed = {
+        e["address"]: "" for e in events if e["kind"] == messages.PROBE_FAILED and e["driver"] not in DISPLAY_ONLY
+    }
     return {**failed, **nouveau, **bound}
 
 

@@ -22,6 +22,7 @@ UNSIGNED = "unsigned"
 INIT_FAILED = "init-failed"
 MISMATCH = "mismatch"
 FIRMWARE = "firmware"
+FORCE_PROBE = "force-probe"
 INITIALIZED = "initialized"
 
 MOST_EVENTS = 256
@@ -72,14 +73,26 @@ _OF_NVIDIA = (
     ),
     _pattern(NOUVEAU, r"This can occur when a driver such as: nouveau"),
     _pattern(BAR_UNPLACED, r"BAR(?P<bar>[0-5]) is 0M @ 0x0 \(ADDRESS\)"),
+    _pattern(INIT_FAILED, _OF_GPU, r"(?P<text>fallen off the bus and is not responding to commands)"),
 )
 
 # --- single lines ---------------------------------------------------------------------------------------------------
 
+# Xids after which the GPU works again only after a reset: memory errors (48, 64, 95, 140), off the bus (79), no answer
+# of the GPU System Processor (119, 120). Other Xids are also caused by programs.
+_FATAL_XIDS = "48|64|79|95|119|120|140"
 _PLACED = re.compile(r"\bpci " + _ADDRESS + r": BAR ([0-5])(?: \[(?:mem|io) [^\]]{1,80}\])?: assigned")
 _OF_LINE = (
-    _pattern(INIT_FAILED, r"NVRM: GPU ADDRESS: (?P<text>RmInitAdapter failed! \([0-9a-fx:]{1,40}\))"),
-    _pattern(INIT_FAILED, r"NVRM: Xid \(ADDRESS\): (?P<text>79\b[^\n]{0,80})"),
+    _pattern(INIT_FAILED, r"NVRM: (?:GPU ADDRESS: )?(?P<text>RmInitAdapter failed! \([0-9a-fx:]{1,40}\))"),
+    _pattern(INIT_FAILED, r"NVRM: Xid \(ADDRESS\): (?P<text>(?:", _FATAL_XIDS, r")\b[^\n]{0,80})"),
+    _pattern(INIT_FAILED, r"\bamdgpu ADDRESS: (?:amdgpu: )?(?P<text>Fatal error during GPU init)"),
+    _pattern(INIT_FAILED, r"Xe has declared device ADDRESS as (?P<text>wedged)"),
+    _pattern(INIT_FAILED, r"\bi915 ADDRESS: .{0,40}(?P<text>Failed to initialize GPU, declaring it wedged)"),
+    _pattern(
+        FORCE_PROBE,
+        r"\b(?P<driver>i915|xe) ADDRESS: .{0,8}Your graphics device (?P<product>[0-9a-f]{4}) is not ",
+        r"(?:properly|officially) supported by",
+    ),
     _pattern(
         BAR_UNPLACED,
         r"\bpci ADDRESS: BAR (?P<bar>[0-5]) \[mem size [^\]]{1,60}\]: (?:can't assign; no space|failed to assign)",
@@ -100,7 +113,7 @@ _OF_LINE = (
         INITIALIZED,
         r"\[drm\] Initialized (?P<driver>[a-z0-9_-]{2,20}) [0-9.]+ (?:[0-9]{1,8} )?for ADDRESS on minor",
     ),
-    _pattern(NOUVEAU, r"\bnouveau ADDRESS: NVIDIA [A-Z]{2}[0-9A-Z]{2,4} \([0-9a-f]{8}\)"),
+    _pattern(NOUVEAU, r"\bnouveau ADDRESS: (?:NVIDIA [A-Z]{2}[0-9A-Z]{2,4}|unknown chipset) \([0-9a-f]{8}\)"),
     _pattern(
         UNSIGNED,
         r"(?P<text>could not insert '?" + _MODULES + r"'?: ",
@@ -114,8 +127,13 @@ _OF_LINE = (
     ),
     _pattern(
         FIRMWARE,
-        r"\b(?P<driver>amdgpu|i915|xe|radeon|nouveau) ADDRESS: .{0,40}Direct firmware load for ",
+        r"\b(?P<driver>amdgpu|i915|xe|radeon|nouveau|nvidia) ADDRESS: .{0,40}Direct firmware load for ",
         r"(?P<file>[A-Za-z0-9_./-]{1,100}) failed with error -2",
+    ),
+    _pattern(  # Debian's kernels up to 12
+        FIRMWARE,
+        r"\b(?P<driver>amdgpu|i915|xe|radeon|nouveau|nvidia) ADDRESS: firmware: failed to load ",
+        r"(?P<file>[A-Za-z0-9_./-]{1,100}) \(-2\)",
     ),
 )
 
@@ -153,6 +171,8 @@ def _in_line(line: str) -> Iterator[Event]:
 def _event(kind: str, match: Match[str]) -> Event:
     values = {name: (text or "").strip() for name, text in match.groupdict().items()}
     unnamed = [text for number, text in enumerate(match.groups(), 1) if number not in match.re.groupindex.values()]
+    if kind == INIT_FAILED and values["text"][0].isdigit():
+        values["text"] = "Xid " + values["text"]
     if kind == LEGACY:
         values["driver"] = values["driver"] or "(version unknown)"
     return {"kind": kind, "address": full_address(unnamed[0]) if unnamed else None, **values}

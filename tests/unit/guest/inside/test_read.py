@@ -85,6 +85,16 @@ def test_a_bound_driver_that_cannot_start_the_gpu_is_reported(tmp_path: Path) ->
     assert codes(root) == ["GPU860 0000:00:05.0"]
 
 
+def test_a_display_driver_that_failed_is_no_cause(tmp_path: Path) -> None:
+    log = "nouveau 0000:00:05.0: NVIDIA AD107 (197000a1)\\x0anouveau: probe of 0000:00:05.0 failed with error -2"
+    assert codes(guest_root(tmp_path, gpus=["10de:2882"], modules=("nouveau",), log=log)) == ["GPU857 0000:00:05.0"]
+
+
+def test_a_gpu_that_its_driver_refused_is_reported_once(tmp_path: Path) -> None:
+    log = "amdgpu 0000:00:05.0: amdgpu: Fatal error during GPU init"
+    assert codes(guest_root(tmp_path, gpus=["1002:740f"], modules=("amdgpu",), log=log)) == ["GPU860 0000:00:05.0"]
+
+
 def test_a_kernel_log_that_lost_its_start_is_unknown(tmp_path: Path) -> None:
     root = guest_root(tmp_path, gpus=["10de:20b5"], driver="nvidia")
     (root / "dev/kmsg").write_text("6,812,1,-;usb 1-1: new device\n")
