@@ -133,14 +133,17 @@ class _View:
 
     def _of_pools(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> Iterator[Cards]:
         """The free devices of Nova; of those that Placement has too, the ones that are free in both."""
-        reported = {gpu.address: gpu for gpu in gpus}
+        reported: dict[str, list[Gpu]] = {}
+        for gpu in gpus:
+            # A pool of virtual functions has the address of their card; rows list them one by one.
+            reported.setdefault(gpu.parent or gpu.address, []).append(gpu)
         for pool in pools:
-            gpu = reported.get(pool.address)
-            if gpu is None and self.aliases.scheduled:
+            of_pool = reported.get(pool.address, ())
+            if not of_pool and self.aliases.scheduled:
                 continue  # Nova takes only devices that Placement has
-            known = (gpu.resource_class, gpu.traits) if gpu else ("",)
+            known = (of_pool[0].resource_class, of_pool[0].traits) if of_pool else ("",)
             names = self.aliases.of(pool.vendor, pool.product, *known, dev_type=pool.dev_type)
-            count = pool.count if gpu is None else min(pool.count, gpu.free)
+            count = min(pool.count, sum(gpu.free for gpu in of_pool)) if of_pool else pool.count
             if names and count:
                 yield Cards(aliases=names, node=pool.node, count=count)
 

@@ -121,6 +121,8 @@ def name_of(vendor: str, product: str, function: Function | None = None) -> str:
     card = catalogue.lookup(vendor, product, *subsystem)
     if card is not None:
         return card.full_name
+    if (card := catalogue.card_of_function(vendor, product)) is not None:
+        return f"{card.full_name} (virtual function)"
     return f"{catalogue.vendor_name(vendor) or 'device'} [{vendor}:{product}]"
 
 

@@ -149,6 +149,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         iommu_group=function.iommu_group if function else None,
         link=_link(function),
         cell=row.cell,
+        parent=row.parent,
         provider=device.uuid if device else "",
         traits=device.traits if device else frozenset(),
         sources=tuple(sources),

@@ -121,6 +121,7 @@ class Gpu:
     :ivar units: the number of devices that it offers: 1, or its virtual functions.
     :ivar used: the number of units in use.
     :ivar reserved: whether it is reserved in Placement; a reserved GPU in use is allocated until its instance is gone.
+    :ivar parent: the address of the physical function, if it is a virtual function and a row has it.
     :ivar provider: the uuid of its resource provider; empty if unknown.
     :ivar traits: in Placement.
     :ivar service: the state of its host's nova-compute: ``up``, ``down`` or ``disabled``; empty if unknown.
@@ -146,6 +147,7 @@ class Gpu:
     iommu_group: int | None = None
     link: str = ""
     cell: str = ""
+    parent: str = ""
     provider: str = ""
     traits: frozenset[str] = frozenset()
     service: str = ""

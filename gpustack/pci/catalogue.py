@@ -95,6 +95,7 @@ def lookup(
     return next((card for card in known if not card.subsystems), None)
 
 
+@functools.cache
 def card_of_function(vendor: str, product: str) -> Card | None:
     """Return the card that has virtual functions with these ids; None if it is not in the catalogue."""
     return next(

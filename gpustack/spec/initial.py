@@ -25,6 +25,7 @@ _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro"
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*(\[[0-9]+:[0-9]+\][A-Za-z0-9_.-]*)?")
 _INTEGRATED = "graphics or accelerators that are part of the processor"
 _CONSOLE = "the boot GPUs of hosts that would have no other display for their console"
+_SHARED = "cards with virtual functions"
 _EMULATED = "the display adapter of a virtual machine"
 _NVSWITCH = {
     NvSwitch.FULL: "one instance gets all GPUs and all switches, and runs Fabric Manager",
@@ -48,7 +49,8 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
     """The text of a first spec, with comments, for these hosts and their GPUs.
 
     Integrated graphics are omitted. So is the GPU that a host boots on, if the spec would otherwise assign all of its
-    displays: the host needs them.
+    displays: the host needs them. Cards with virtual functions are omitted: their virtual functions are offered
+    instead of them.
 
     :param unread: hosts that could not be read, for a comment.
     :param schema: path or URL of the JSON schema, for editors.
@@ -83,6 +85,10 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
     yield from _note("Not in this spec, because the scan failed:", unread)
     yield from note(f"Omitted ({_INTEGRATED}):", lambda of_host: of_host.integrated)
     yield from note(f"Omitted ({_EMULATED}):", lambda of_host: of_host.emulated)
+    for ids in sorted({ids for of_host in by_host.values() for ids in of_host.virtual_ids}):
+        yield from note(f"Omitted ({_SHARED}):", lambda of_host, ids=ids: ids in of_host.virtual_ids)
+        yield "# To offer them, add a model:"
+        yield f'#   match: {{vendor: "{ids[0]}", product: "{ids[1]}", function: virtual}}'
     if console := note(f"Omitted ({_CONSOLE}):", lambda of_host: of_host.console):
         yield from (*console, "# If a host needs no screen, add the model to its entry.")
     yield from note(
@@ -94,6 +100,7 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
 def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
     names = listed(list(by_host), 5) or "no host"
     why = [
+        *([_SHARED] if any(of_host.shared for of_host in by_host.values()) else []),
         *([_INTEGRATED] if any(of_host.integrated for of_host in by_host.values()) else []),
         *([_EMULATED] if any(of_host.emulated for of_host in by_host.values()) else []),
         *([_CONSOLE] if any(of_host.console for of_host in by_host.values()) else []),
@@ -111,6 +118,7 @@ class _Found:
 
     :ivar cards: the GPUs that are in the spec.
     :ivar integrated: those that are part of the processor.
+    :ivar shared: those with virtual functions.
     :ivar emulated: the display adapters of a virtual machine.
     :ivar console: if no other display would remain, the GPU that the host boots on, and those with the same ids, which
         a spec can't distinguish from it.
@@ -119,6 +127,7 @@ class _Found:
 
     cards: dict[str, Gpu] = field(default_factory=dict)
     integrated: dict[str, Gpu] = field(default_factory=dict)
+    shared: dict[str, Gpu] = field(default_factory=dict)
     emulated: dict[str, Gpu] = field(default_factory=dict)
     console: dict[str, Gpu] = field(default_factory=dict)
     displays: set[str] = field(default_factory=set)
@@ -129,6 +138,8 @@ class _Found:
             kind = self.cards
             if is_integrated(host, gpu.main):
                 kind = self.integrated
+            elif gpu.virtual:
+                kind = self.shared
             elif catalogue.is_console(gpu.main.vendor, gpu.main.product):
                 kind = self.emulated
             kind[gpu.main.address] = gpu
@@ -149,9 +160,14 @@ class _Found:
         }
 
     @property
+    def virtual_ids(self) -> set[tuple[str, str]]:
+        """Vendor and product of the virtual functions of its cards."""
+        return {(part.vendor, part.product) for gpu in self.shared.values() for part in gpu.virtual}
+
+    @property
     def is_empty(self) -> bool:
         """Whether the host has no GPU at all."""
-        return not (self.cards or self.integrated or self.emulated or self.console)
+        return not (self.cards or self.integrated or self.shared or self.emulated or self.console)
 
 
 def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:

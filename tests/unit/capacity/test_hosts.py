@@ -110,6 +110,24 @@ def test_pools_of_virtual_functions_are_not_their_card() -> None:
     assert counts == {"gpu1": [1, 0], "gpu2": [0, 4]}
 
 
+def test_rows_of_virtual_functions_belong_to_the_pool_of_their_card() -> None:
+    """Nova's pool has the address of the card; rows, which the metrics read, have those of virtual functions."""
+    text = 'version: 1\nmodels: {part: {match: {vendor: "10de", product: "11b4", function: virtual}}}\n'
+    spec = parse_spec(text + 'hosts: {gpu1: [part]}\nnova: {release: "2025.2", placement: schedule}\n', "spec")
+    parts = [
+        replace(gpu("gpu1", 0x81, state), address=f"0000:81:00.{n}", parent="0000:81:00.0", dev_type="type-VF")
+        for n, state in enumerate((State.FREE, State.FREE, State.ALLOCATED), 4)
+    ]
+    parts[-1] = replace(parts[-1], used=1)
+    pool = Pool(vendor="10de", product="11b4", dev_type="type-VF", node=0, count=2, address="0000:81:00.0")
+    computes = {"uuid-gpu1": ComputeNode(uuid="uuid-gpu1", name="gpu1", pools=(pool,), nodes=None)}
+    (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=tuple(parts)), computes=computes))
+    assert host.cards == (Cards(aliases=frozenset({"part"}), node=0, count=2),)
+    reserved = Fleet(gpus=tuple(replace(part, state=State.RESERVED) for part in parts))
+    (closed,) = hosts(spec, sources("gpu1", fleet=reserved, computes=computes))
+    assert not closed.cards
+
+
 def test_as_if_empty_counts_the_gpus_of_instances_too() -> None:
     fleet = Fleet(
         gpus=(gpu("gpu1", 0x81), gpu("gpu1", 0x82, State.ALLOCATED, used=1), gpu("gpu1", 0x83, State.RESERVED))

@@ -179,6 +179,14 @@ def test_virtual_functions_replace_their_physical_function() -> None:
     assert states(reserved) == {"gpu1 0000:81:00.4": "reserved"}
 
 
+def test_virtual_functions_with_ids_of_their_own_are_named_after_their_card() -> None:
+    part = row(
+        0x81, address="0000:81:02.0", dev_type="type-VF", vendor_id="1002", product_id="74b5", parent="0000:81:00.0"
+    )
+    (gpu,) = join(Answers(servers=(), rows=(part,))).gpus
+    assert (gpu.model, gpu.parent) == ("AMD Instinct MI300X (virtual function)", "0000:81:00.0")
+
+
 def test_snapshot_shows_what_is_missing_and_not_offered() -> None:
     hosts = (facts("gpu1", 0x82, 0x83),)
     fleet = join(answers([device("gpu1", 0x81), device("gpu1", 0x82)], hosts=hosts))

@@ -6,7 +6,7 @@ import pytest
 
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import parse_host
-from gpustack.readiness.group_members import needs, peers
+from gpustack.readiness.group_members import idle, needs, peers
 from support.host_samples import first_gpu, function, host, snapshot
 
 GPU = function("0000:88:00.0")
@@ -92,6 +92,14 @@ def test_another_gpu_is_a_peer_and_its_audio_goes_along():
     assert gpu.main.address == "0000:88:00.0"
     assert needs(facts, gpu) == ()
     assert [f.address for f in peers(gpu)] == ["0000:84:00.0"]
+
+
+def test_virtual_functions_of_a_peer_are_no_members_without_a_driver():
+    peer = function("0000:89:00.0", sriov_totalvfs=16, sriov_numvfs=1)
+    part = function("0000:89:00.4", driver=None, physical_function="0000:89:00.0")
+    other = function("0000:8a:00.0", **NIC, driver=None)
+    facts = host(GPU, peer, part, other)
+    assert [f.address for f in idle(facts, gpus(facts)[0])] == ["0000:8a:00.0"]
 
 
 def test_the_nic_of_a_shared_group_is_named():
