@@ -57,7 +57,7 @@ def in_the_way(host: Host, gpu: Gpu) -> tuple[Function, ...]:
 
 
 def idle(host: Host, gpu: Gpu) -> tuple[Function, ...]:
-    """The members of a GPU's group without a driver, except functions of GPU cards, virtual ones too, and NVSwitches."""
+    """The members of a GPU's group without a driver, except NVSwitches and functions of GPU cards, virtual ones too."""
     along = {f.address for f in _along(host, gpu)}
     along |= {f.address for peer in peers(gpu) for f in assemble(host, peer).virtual}
     return tuple(f for f in gpu.neighbours if f.driver is None and f.address not in along)

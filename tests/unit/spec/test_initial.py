@@ -164,9 +164,7 @@ def test_the_display_of_a_virtual_machine_is_left_out(console: dict[str, Any]) -
 
 def test_a_card_with_virtual_functions_is_no_model() -> None:
     """A model of the card would be refused: its virtual functions share the hardware. They can be a model."""
-    parts = [
-        function(f"0000:41:00.{n}", "10de:25b7", "030200", physical_function="0000:41:00.0") for n in (4, 5)
-    ]
+    parts = [function(f"0000:41:00.{n}", "10de:25b7", "030200", physical_function="0000:41:00.0") for n in (4, 5)]
     shared = [function("0000:41:00.0", "10de:25b6", "030200", sriov_totalvfs=16, sriov_numvfs=2), *parts]
     text = initial_spec([host("a", *k4200(0x88)), host("b", *shared)])
     assert list(parse_spec(text, "x").models) == ["k4200"]
