@@ -86,7 +86,8 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
     yield from note(f"Omitted ({_INTEGRATED}):", lambda of_host: of_host.integrated)
     yield from note(f"Omitted ({_EMULATED}):", lambda of_host: of_host.emulated)
     for ids in sorted({ids for of_host in by_host.values() for ids in of_host.virtual_ids}):
-        yield from note(f"Omitted ({_SHARED}):", lambda of_host, ids=ids: ids in of_host.virtual_ids)
+        names = [name for name, of_host in by_host.items() if ids in of_host.virtual_ids]
+        yield from _note(f"Omitted ({_SHARED}):", names)
         yield "# To offer them, add a model:"
         yield f'#   match: {{vendor: "{ids[0]}", product: "{ids[1]}", function: virtual}}'
     if console := note(f"Omitted ({_CONSOLE}):", lambda of_host: of_host.console):
