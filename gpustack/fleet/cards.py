@@ -63,14 +63,13 @@ class Models:
 def kinds_of(spec: Spec) -> Iterator[Kind]:
     """The models of a spec as Placement has them."""
     for name, model in spec.models.items():
-        vendor, product = model.match.vendor or "", model.match.product or ""
         yield Kind(
             name=name,
             alias=spec.alias_of(name),
-            ids=(vendor, product),
-            resource_class=reported_class(spec.resource_class_of(name), model.match.vendor, model.match.product) or "",
+            ids=model.ids,
+            resource_class=reported_class(spec.resource_class_of(name), *model.ids) or "",
             traits=traits({"traits": ",".join(spec.traits_of(name))}),
-            virtual=model.match.virtual,
+            virtual=model.is_virtual,
         )
 
 
@@ -93,8 +92,7 @@ def models_of(spec: Spec) -> Models:
 
 def cards_of(spec: Spec, models: Iterable[str]) -> str:
     """The cards of models that nothing distinguishes, by the name that the fleet shows."""
-    matches = ((name, spec.models[name].match) for name in models)
-    return " or ".join(sorted({name_of(match.vendor or "", match.product or "") or name for name, match in matches}))
+    return " or ".join(sorted({name_of(*spec.models[name].ids) or name for name in models}))
 
 
 def ids_of(resource_class: str, models: Models, traits: Collection[str] = ()) -> tuple[str, str]:

@@ -85,7 +85,9 @@ def _ids(spec: Spec, flavor: Flavor) -> tuple[str, ...]:
     for model in map(spec.models.__getitem__, models_of(spec, flavor)):
         card = card_of(model)
         functions = requirement_of(card).functions if card else ()
-        ids |= dict.fromkeys(f"{model.match.vendor}:{product}" for product in (model.match.product, *functions))
+        ids |= dict.fromkeys(
+            f"{model.match.vendor}:{product}" for product in (model.match.product, model.ids[1], *functions)
+        )
     return tuple(ids)
 
 

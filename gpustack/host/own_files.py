@@ -14,6 +14,9 @@ DRACUT = "/etc/dracut.conf.d/90-gpustack.conf"
 DRACUT_MODULE = "/usr/lib/dracut/modules.d/90gpustack/module-setup.sh"
 DRACUT_SCRIPT = "/usr/lib/dracut/modules.d/90gpustack/gpustack.sh"
 MODULES_LOAD = "/etc/modules-load.d/gpustack.conf"
+VFS_SCRIPT = "/usr/local/sbin/gpustack-virtual-functions"
+VFS_UNIT = "/etc/systemd/system/gpustack-virtual-functions.service"
+VFS_AT_BOOT = "/etc/systemd/system/multi-user.target.d/gpustack.conf"
 TRIAL_UNIT = "/etc/systemd/system/gpustack-trial.service"
 TRIAL_ENTRY = "/etc/grub.d/45_gpustack_trial"
 OWNED = (
@@ -26,6 +29,9 @@ OWNED = (
     DRACUT_MODULE,
     DRACUT,
     MODULES_LOAD,
+    VFS_SCRIPT,
+    VFS_UNIT,
+    VFS_AT_BOOT,
     TRIAL_UNIT,
     TRIAL_ENTRY,
 )

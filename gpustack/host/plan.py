@@ -112,7 +112,7 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
         If a trial boot is running, the plan makes its arguments permanent.
     """
     draft = _compare(spec, host, adopt=adopt)
-    if draft.desired.targets.all:
+    if draft.desired.targets.exist:
         draft = _try_arguments(draft, trial)
         draft = _change_files(draft)
         draft = _bind_live(spec, draft) if live else draft
@@ -157,7 +157,7 @@ def _compare(spec: Spec, host: Host, *, adopt: bool) -> _Draft:
     desired = desire(spec, host)
     adopted: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
-    if adopt and desired.targets.all:
+    if adopt and desired.targets.exist:
         adoption = take_over(host, desired.by_hand)
         host, adopted, findings = adoption.host, adoption.operations, adoption.findings
         desired = desire(spec, host)

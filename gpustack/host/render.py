@@ -21,6 +21,9 @@ from gpustack.host.own_files import (
     SCRIPT,
     TRIAL_ENTRY,
     TRIAL_UNIT,
+    VFS_AT_BOOT,
+    VFS_SCRIPT,
+    VFS_UNIT,
     OwnedFile,
     sealed,
 )
@@ -61,6 +64,23 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
             why="loads the passthrough drivers if the initramfs has not loaded them",
         )
     return files
+
+
+def render_virtual_functions(functions: Iterable[Iterable[str]]) -> dict[str, OwnedFile]:
+    """Return the files that create virtual functions at boot, by path; none without physical functions.
+
+    :param functions: address, vendor, product, number and vGPU type (or ``-``) of each physical function, of any class.
+    """
+    if not (functions := tuple(functions)):
+        return {}
+    script = _rendered("virtual-functions.sh.j2", functions=functions)
+    unit = _rendered("virtual-functions.service.j2", script=VFS_SCRIPT)
+    start = _rendered("virtual-functions.conf.j2", unit=VFS_UNIT.rpartition("/")[2])
+    return {
+        VFS_SCRIPT: OwnedFile(content=script, mode="0755", why="creates virtual functions"),
+        VFS_UNIT: OwnedFile(content=unit, mode="0644", why="runs that script before libvirt and nova-compute start"),
+        VFS_AT_BOOT: OwnedFile(content=start, mode="0644", why="starts that unit at boot"),
+    }
 
 
 def render_record(lines: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from gpustack.host.boot import kernel_install, record
 from gpustack.host.boot.reboot import ids_of
 from gpustack.host.boot.rebuild import MADE_FROM
 from gpustack.host.boot.tools import has_entries, has_systemd_boot, rebuild
-from gpustack.host.decide import support
+from gpustack.host.decide import support, virtual_functions
 from gpustack.host.decide.addresses import kept_at_boot
 from gpustack.host.decide.desired import PARAMETERS
 from gpustack.host.own_files import (
@@ -31,6 +31,7 @@ from gpustack.host.own_files import (
     MODPROBE,
     OWNED,
     RECORD,
+    VFS_SCRIPT,
     is_ours,
     is_untouched,
 )
@@ -86,6 +87,12 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
 def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding]:
     """Cards that the undo takes from their passthrough driver although instances use their virtual functions."""
     released = {function.address for function in still_kept(then, elsewhere(then), skipped=skipped)}
+    if VFS_SCRIPT not in skipped:
+        for function in virtual_functions.left(host):
+            parts = sorted(host.virtual.get(function.address, ()), key=lambda f: f.bdf)
+            if bound := ", ".join(f"{f.address} ({f.driver})" for f in parts if is_passthrough_driver(f.driver)):
+                place = f"{host.hostname} {function.address}"
+                yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=place, functions=bound)
     for gpu in gpus(host):
         if gpu.main.address in released and (bound := ", ".join(of_instances(gpu))):
             place = f"{host.hostname} {gpu.main.address}"
@@ -181,6 +188,8 @@ def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[st
     other = elsewhere(host)
     for text in too_many(host, other, host.kernel.command_line or "", skipped=skipped):
         yield f"the running kernel was started with {text}, which the next will not be"
+    if VFS_SCRIPT not in skipped:
+        yield from virtual_functions.surplus(host)
     for function in still_kept(host, other, skipped=skipped):
         yield f"{function.address} is on {function.driver}, which is no longer wanted"
 

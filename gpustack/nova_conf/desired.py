@@ -185,8 +185,8 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> t
         by_name.setdefault(alias, []).append(
             Alias(
                 name=alias,
-                vendor_id=model.match.vendor,
-                product_id=model.match.product,
+                vendor_id=model.ids[0],
+                product_id=model.ids[1],
                 device_type=kinds[name],
                 numa_policy=model.numa_policy,
                 resource_class=spec.resource_class_of(name) if scheduled else None,
@@ -214,8 +214,8 @@ def _selections(spec: Spec, kinds: Mapping[str, str], placement: Placement) -> I
         lines = [
             Alias(
                 name=name,
-                vendor_id=model.match.vendor,
-                product_id=model.match.product,
+                vendor_id=model.ids[0],
+                product_id=model.ids[1],
                 device_type=kind,
                 numa_policy=model.numa_policy,
                 live_migratable=model.live_migratable,
@@ -250,7 +250,7 @@ def _entries(spec: Spec, service: Service, placement: Placement, release: Releas
         assigned = [t for t in service.offered if t.model == name]
         if not assigned:
             continue
-        ids = (model.match.vendor, model.match.product)
+        ids = model.ids
         with_ids = {f.address for f in assigned[0].host.pci if (f.vendor, f.product) == ids}
         if service.complete and with_ids == {t.gpu.main.address for t in assigned}:
             entries.append(_entry(spec, name, None, placement, _managed(model, assigned[0], release)))
@@ -271,8 +271,8 @@ def _managed(model: Model, target: Assigned, release: Release) -> bool | None:
 def _entry(spec: Spec, name: str, address: str | None, placement: Placement, managed: bool | None) -> DeviceEntry:
     model, placed = spec.models[name], placement != "off"
     return DeviceEntry(
-        vendor_id=model.match.vendor,
-        product_id=model.match.product,
+        vendor_id=model.ids[0],
+        product_id=model.ids[1],
         address=address,
         resource_class=spec.resource_class_of(name) if placed else None,
         traits=spec.traits_of(name) if placed else (),

@@ -147,7 +147,7 @@ def _shared(spec: Spec, place: str, names: Sequence[str], placement: Placement, 
     if placement == "schedule" and not selected:
         fields += ["traits"]
         classes = {spec.resource_class_of(name) for name in names}
-        ids = {(model.match.vendor, model.match.product) for model in models}
+        ids = {model.ids for model in models}
         if (None in classes and len(ids) > 1) or len(classes) > 1:
             yield finding(Code.SHARED_ALIAS_WITHOUT_RESOURCE_CLASS, place=place, models=", ".join(names))
     for field in fields:
@@ -161,9 +161,9 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
     for alias, names in by_alias.items():
         for name in names:
             model = spec.models[name]
-            key: tuple[Any, ...] = (model.match.vendor, model.match.product)
+            key: tuple[Any, ...] = model.ids
             if placement != "schedule":
-                key = (*key, model.match.function)
+                key = (*key, model.is_virtual)
             else:
                 key = (*key, spec.resource_class_of(name), frozenset(spec.required_traits_of(name)))
             other_alias, other = first_with.setdefault(key, (alias, name))
@@ -171,7 +171,7 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
                 yield finding(
                     Code.ALIASES_WITH_SAME_CARDS,
                     place=f"alias {alias}",
-                    ids=f"{model.match.vendor}:{model.match.product}",
+                    ids=":".join(model.ids),
                     models=f"{other} and {name}",
                     other=other_alias,
                 )
@@ -187,7 +187,7 @@ def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec:
     counts: dict[tuple[str, str], int] = {}
     for target in targets:
         model = spec.models[target.model]
-        name = str(reported_class(spec.resource_class_of(target.model), model.match.vendor, model.match.product))
+        name = str(reported_class(spec.resource_class_of(target.model), *model.ids))
         counts[target.host.hostname, name] = counts.get((target.host.hostname, name), 0) + 1
     for (host, name), count in counts.items():
         if count > _MANY and placement == "schedule" and not spec.flavors:

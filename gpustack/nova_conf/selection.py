@@ -69,8 +69,8 @@ def moves(
 
 
 def _classes(spec: Spec, models: Sequence[str]) -> set[str]:
-    matches = ((spec.resource_class_of(name), spec.models[name].match) for name in models)
-    return {str(reported_class(name, match.vendor, match.product)) for name, match in matches}
+    ids = ((spec.resource_class_of(name), spec.models[name].ids) for name in models)
+    return {str(reported_class(name, vendor, product)) for name, (vendor, product) in ids}
 
 
 def _sized(spec: Spec, model: str) -> str:

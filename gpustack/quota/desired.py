@@ -43,5 +43,4 @@ def class_of(spec: Spec, model: str) -> str:
     """The resource class by which Nova counts the GPUs of a model."""
     if spec.quotas is None or spec.quotas.count == "marker":
         return marker_of(spec.alias_of(model))
-    match = spec.models[model].match
-    return reported_class(spec.resource_class_of(model), match.vendor, match.product) or ""
+    return reported_class(spec.resource_class_of(model), *spec.models[model].ids) or ""

@@ -46,7 +46,7 @@ class Assigned:
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it is a virtual function: the operator or the vendor's software creates it, and libvirt binds it."""
+        """Whether it is a virtual function: created at boot, and bound by libvirt."""
         return self.gpu.main.physical_function is not None
 
     @property
@@ -73,12 +73,58 @@ class Assigned:
         return choice.module if choice is not None else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """A physical function whose virtual functions are created at boot; the host keeps it.
+
+    :ivar model: the name of the model in the spec.
+    :ivar count: the number of virtual functions that instances get.
+    :ivar product: the product id that the virtual functions must have.
+    :ivar vgpu_type: NVIDIA's number of the type of each virtual function.
+    """
+
+    function: Function
+    model: str
+    count: int
+    product: str
+    vgpu_type: int | None = None
+
+    @property
+    def address(self) -> str:
+        """The address of the physical function."""
+        return self.function.address
+
+
+def shared_functions(spec: Spec, host: Host) -> tuple[Shared, ...]:
+    """The physical functions of a host that its spec shares, of any class, by address."""
+    models = {name: model.vfs for name, model in models_for(spec, host.hostname).items() if model.vfs is not None}
+    named = ((function, model_of(spec.models, function)) for function in host.pci if models)
+    return tuple(
+        Shared(
+            function=function,
+            model=name,
+            count=models[name].count,
+            product=spec.models[name].ids[1],
+            vgpu_type=models[name].vgpu_type,
+        )
+        for function, name in sorted(named, key=lambda pair: pair[0].bdf)
+        if name in models
+    )
+
+
 def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
     """The GPUs of a host that are assigned to passthrough, and virtual functions of GPUs, by address."""
     models = models_for(spec, host.hostname)
-    cards = gpus(host) if models else ()
+    shared = {entry.address: entry for entry in shared_functions(spec, host)}
+    cards = [gpu for gpu in (gpus(host) if models else ()) if gpu.main.address not in shared]
     parts = (Gpu(main=part) for card in cards for part in card.virtual)
-    gpu_models = [(gpu, model_of(spec.models, gpu.main)) for gpu in sorted((*cards, *parts), key=lambda g: g.main.bdf)]
+    gpu_models = [(gpu, model_of(spec.models, gpu.main)) for gpu in (*cards, *parts)]
+    gpu_models += [
+        (Gpu(main=part), entry.model)
+        for entry in shared.values()
+        for part in sorted(host.virtual.get(entry.address, ()), key=lambda f: f.bdf)[: entry.count]
+    ]
+    gpu_models.sort(key=lambda pair: pair[0].main.bdf)
     return tuple(
         _assign(host, gpu, name, models[name].driver, may_vary=models[name].variant)
         for gpu, name in gpu_models

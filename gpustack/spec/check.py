@@ -34,6 +34,7 @@ def check(document: Document) -> Iterator[Problem]:
     models, hosts, flavors = (_mapping(document.data, key) for key in ("models", "hosts", "flavors"))
     yield from _names(document, models, hosts)
     yield from _unmanaged(document, models)
+    yield from _shared_twice(document, models)
     matches = dict(_matches(models))
     yield from _ambiguous(document, matches)
     for name, match in matches.items():
@@ -88,6 +89,14 @@ def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Proble
         if isinstance(model, dict) and model.get("driver") == STUB and model.get("managed") is False:
             message = "instances need the card on a VFIO driver: with pci-stub, libvirt must bind it (managed: true)"
             yield document.problem(("models", name, "managed"), message)
+
+
+def _shared_twice(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
+    """Virtual functions have no virtual functions."""
+    for name, model in models.items():
+        if isinstance(model, dict) and model.get("vfs") and _mapping(model, "match").get("function") == "virtual":
+            message = "creates virtual functions of cards: match the card, without function: virtual"
+            yield document.problem(("models", name, "vfs"), message)
 
 
 def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:

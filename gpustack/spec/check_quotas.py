@@ -71,12 +71,14 @@ def _marker(name: str, model: Mapping[str, Any]) -> str:
 
 
 def _device_class(name: str, model: Mapping[str, Any]) -> str:
-    match = _mapping(model, "match")
-    return str(model.get("resource_class") or f"{match.get('vendor')}_{match.get('product')}").upper()
+    match, vfs = _mapping(model, "match"), _mapping(model, "vfs")
+    return str(
+        model.get("resource_class") or f"{match.get('vendor')}_{vfs.get('product') or match.get('product')}"
+    ).upper()
 
 
 def _pool(name: str, model: Mapping[str, Any]) -> str:
-    if _mapping(model, "match").get("function") == "virtual":
+    if _mapping(model, "match").get("function") == "virtual" or model.get("vfs") is not None:
         return _device_class(name, model)  # the pool has no virtual functions
     return str(model.get("resource_class") or POOL_CLASS).upper()
 

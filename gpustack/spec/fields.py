@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, W
 
 from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 
+HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 # The part that an editor can check; HostPattern checks the ends of ranges.
 HOST_PATTERN = (
@@ -27,6 +28,12 @@ Name = Annotated[
     str,
     StringConstraints(pattern=NAME_PATTERN),
     described(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200"),
+]
+Hex4 = Annotated[
+    str,
+    StringConstraints(pattern=HEX4_PATTERN),
+    AfterValidator(str.lower),
+    described(HEX4_PATTERN, "four hexadecimal digits in quotes"),
 ]
 
 

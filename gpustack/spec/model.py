@@ -22,14 +22,14 @@ from pydantic import (
 
 from gpustack.pci.address import Address
 from gpustack.spec import attributes
-from gpustack.spec.fields import Name, NumaPolicy, Pattern, SpecSection, described
+from gpustack.spec.fields import Hex4, Name, NumaPolicy, Pattern, SpecSection, described
 from gpustack.spec.flavors import THRESHOLDS, Attributes, Flavor, FlavorName, Gib, Trait
 from gpustack.spec.patterns import HostPattern
 from gpustack.spec.quotas import Quotas
 from gpustack.spec.reclaim import Reclaim
 from gpustack.spec.tenancy import Tenancy
+from gpustack.spec.virtual_functions import Vfs
 
-HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
 HOST_NAME_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$"
 SERIAL_PATTERN = r"^[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){7}$"
@@ -55,12 +55,6 @@ def _long_form(entry: object) -> object:
 
 Placement = Literal["off", "report", "schedule"]
 """The stage of the roll-out of PCI in Placement."""
-Hex4 = Annotated[
-    str,
-    StringConstraints(pattern=HEX4_PATTERN),
-    AfterValidator(str.lower),
-    described(HEX4_PATTERN, "four hexadecimal digits in quotes"),
-]
 Bdf = Annotated[
     str,
     AfterValidator(_address),
@@ -110,7 +104,7 @@ class Match(SpecSection):
     addresses: tuple[Bdf, ...] = ()
     """Only the cards at these PCI addresses (`"0000:88:00.0"`). Without addresses, cards in all slots match."""
     function: Literal["physical", "virtual"] = "physical"
-    """`virtual`: the SR-IOV virtual functions of cards, by their own ids; `addresses` are those of the cards. Nova gets them, but gpustack neither enables nor binds them, and leaves the card to the host. `physical`: cards."""  # noqa: E501
+    """`virtual`: the SR-IOV virtual functions of cards, by their own ids; `addresses` are those of the cards. Nova gets them, but gpustack neither creates nor binds them, and leaves the card to the host; to create them, use `vfs` of the card's model. `physical`: cards."""  # noqa: E501
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
@@ -173,6 +167,18 @@ class Model(SpecSection):
     """Whether a card is reserved after its first instance until an operator cleans it and releases it in Placement. Needs `placement: report` or `schedule`, and Nova 2025.2 or later."""  # noqa: E501
     managed: StrictBool | None = None
     """Whether libvirt unbinds a card from its host driver and binds it again afterwards. Nova's default is `true`; `false` is for VFIO variant drivers, with Nova 2025.1 or later."""  # noqa: E501
+    vfs: Vfs | None = None
+    """Share the cards: the number of virtual functions (SR-IOV) of each card, or a mapping with `count`. They are created at each boot, and Nova gets them instead of the card."""  # noqa: E501
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether Nova gets virtual functions of the cards, not the cards."""
+        return self.match.virtual or self.vfs is not None
+
+    @property
+    def ids(self) -> tuple[str, str]:
+        """Vendor and product of the functions that Nova gets."""
+        return self.match.vendor, (self.vfs and self.vfs.product) or self.match.product
 
 
 _Names = Annotated[
@@ -280,7 +286,7 @@ class Spec(SpecSection):
             alias: tuple(
                 name
                 for name, model in self.models.items()
-                if not model.match.virtual and attributes.fits(selection, model)
+                if not model.is_virtual and attributes.fits(selection, model)
             )
             for alias, selection in self.selections.items()
         }
@@ -301,19 +307,19 @@ class Spec(SpecSection):
     def resource_class_of(self, model: str) -> str | None:
         """The resource class of a model's cards; None for Nova's default."""
         entry = self.models[model]
-        return entry.resource_class or (attributes.POOL_CLASS if self.pooled and not entry.match.virtual else None)
+        return entry.resource_class or (attributes.POOL_CLASS if self.pooled and not entry.is_virtual else None)
 
     def traits_of(self, model: str) -> tuple[str, ...]:
         """The traits of a model's cards: those of the spec, and those of their attributes if a flavor may need them."""
         entry = self.models[model]
-        is_whole = self.by_attribute and not entry.match.virtual
+        is_whole = self.by_attribute and not entry.is_virtual
         derived = attributes.traits_of(entry, self.alias_of(model), THRESHOLDS) if is_whole else ()
         return tuple(dict.fromkeys((*entry.traits, *derived)))
 
     def required_traits_of(self, model: str) -> tuple[str, ...]:
         """The traits that the alias of a model requires."""
         entry = self.models[model]
-        is_in_pool = self.pooled and not entry.match.virtual
+        is_in_pool = self.pooled and not entry.is_virtual
         own = (attributes.alias_trait(self.alias_of(model)),) if is_in_pool else ()
         return (*entry.traits, *own)
 

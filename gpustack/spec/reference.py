@@ -116,6 +116,8 @@ def _section(path: str, node: Node, title: str) -> Iterator[str]:
         resolved = resolve(entry)
         if "properties" in resolved and not path.endswith("HOST."):
             yield from _section(f"{below}.", entry, f"`{below}`")
+        elif long_form := [form for form in resolved.get("anyOf", ()) if "properties" in resolve(form)]:
+            yield from _section(f"{below}.", long_form[0], f"`{below}`")
         elif "properties" in resolve(entries := resolved.get("items", {})):
             yield from _section(f"{below}.", entries, f"An entry of `{below}`")
         elif isinstance(free := resolved.get("additionalProperties"), dict):
@@ -135,6 +137,8 @@ def _value(entry: Node) -> str:
         return " or ".join(f"`{word}`" for word in entry["enum"])
     if "const" in entry:
         return f"`{entry['const']}`"
+    if any("properties" in resolve(form) for form in entry.get("anyOf", ())):
+        return "number or mapping"
     if "anyOf" in entry and "examples" in entry:
         return "number, or " + " or ".join(f"`{_yaml(example)}`" for example in entry["examples"])
     if "examples" in entry:

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.host.boot.trial import TITLE
-from gpustack.host.own_files import DRACUT, DRACUT_SCRIPT, SCRIPTS, TRIAL_ENTRY
+from gpustack.host.decide.virtual_functions import RECORD
+from gpustack.host.own_files import DRACUT, DRACUT_SCRIPT, SCRIPTS, TRIAL_ENTRY, VFS_AT_BOOT, VFS_SCRIPT, VFS_UNIT
 from gpustack.host.plan import HostPlan
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from support.host_samples import Raw
@@ -215,7 +216,31 @@ class Machine:
                 entry.update(driver=driver, uses={})
             elif entry["driver"] in ("vfio-pci", "pci-stub") and not entry.get("driver_override"):
                 entry.update(driver=(entry.get("modules") or [None])[0])
+        self._share()
         self.now += 60
+
+    def _share(self) -> None:
+        """Simulate the unit of virtual functions: each line of its script names a physical function."""
+        texts = self.texts()
+        self.raw["files"].pop(RECORD, None)
+        self.raw["pci"] = [entry for entry in self.raw["pci"] if entry.get("physical_function") is None]
+        for entry in self.raw["pci"]:
+            if entry.get("sriov_numvfs"):
+                entry.update(sriov_numvfs=0, virtual_functions=[])
+        lines = texts.get(VFS_SCRIPT, "").splitlines() if {VFS_UNIT, VFS_AT_BOOT} <= texts.keys() else []
+        log = ""
+        for address, _, _, count, _ in (line.split()[1:] for line in lines if line.startswith("share ")):
+            card = next(entry for entry in self.raw["pci"] if entry["address"] == address)
+            parts = [f"{address.rpartition(':')[0]}:10.{number}" for number in range(int(count))]
+            card.update(sriov_numvfs=int(count), virtual_functions=parts)
+            self.raw["pci"] += [
+                {**card, "address": part, "driver": None, "modules": [], "iommu_group": 200 + number, "uses": {}}
+                | {"physical_function": address, "virtual_functions": [], "sriov_numvfs": None, "sriov_totalvfs": None}
+                for number, part in enumerate(parts)
+            ]
+            log += f"{address} has {count} virtual functions\n"
+        if log:
+            self.raw["files"][RECORD] = {"text": log, "mode": "0644", "mtime_ns": self.now * 10**9}
 
     def _forget_addresses(self) -> None:
         """Reset all bindings by address of the previous boot."""

@@ -61,7 +61,7 @@ def _ids(model: Model) -> dict[str, Any]:
     match = model.match
     ids = {
         "vendor": match.vendor,
-        "device": match.product,
+        "device": model.ids[1],
         "class": match.pci_class,
         "subsystem_vendor": match.subsystem_vendor,
         "subsystem_device": match.subsystem_product,

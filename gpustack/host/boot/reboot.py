@@ -10,6 +10,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.boot.tools import has_systemd_boot
+from gpustack.host.decide import virtual_functions
 from gpustack.host.decide.addresses import kept_at_boot
 from gpustack.host.decide.desired import Desired
 from gpustack.host.own_files import AGAIN, MARK, MODPROBE, OWNED
@@ -25,7 +26,13 @@ _AGAIN = f"{MARK}\n#\n# The host had booted with everything in place and was not
 
 def reasons(host: Host, desired: Desired) -> tuple[str, ...]:
     """The differences of the running host from the desired state that require a reboot; empty if there are none."""
-    return (*argument_reasons(host, desired), *_driver_reasons(host, desired), *_left_over(host, desired))
+    return (
+        *argument_reasons(host, desired),
+        *_driver_reasons(host, desired),
+        *_left_over(host, desired),
+        *virtual_functions.missing(desired.targets.shared),
+        *virtual_functions.surplus(host, desired.targets.shared),
+    )
 
 
 def argument_reasons(host: Host, desired: Desired) -> Iterator[str]:

@@ -13,14 +13,14 @@ from gpustack.host.boot import bls as entries
 from gpustack.host.boot import kernel_install
 from gpustack.host.boot.bls import OPEN_QUOTE, Entries
 from gpustack.host.boot.tools import has_dracut, has_entries, has_systemd_boot
-from gpustack.host.decide import addresses, iommu, mediated, support
+from gpustack.host.decide import addresses, iommu, mediated, support, virtual_functions
 from gpustack.host.decide.binding import Binding, bind
 from gpustack.host.decide.targets import Targets, choose
 from gpustack.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.prior_setup import detect as handmade
 from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.host.prior_setup.traces import Trace
-from gpustack.host.render import render
+from gpustack.host.render import render, render_virtual_functions
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
@@ -92,17 +92,18 @@ def desire(spec: Spec, host: Host) -> Desired:
     binding = bind(host, options, targets, other)
     arguments = iommu.arguments(host, options, other)
     by_hand = handmade.traces(host, targets, binding, options, other)
-    wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
+    wanted = (*arguments.wanted, *binding.arguments) if targets.exist else ()
     added = tuple(argument for argument in wanted if not other.fulfils(argument))
     planned = _entries(host, wanted)
     files = render(() if planned else added, binding, dracut=has_dracut(host)) | (planned.files if planned else {})
+    files |= render_virtual_functions(map(virtual_functions.arguments, targets.shared))
     drop_in = files.get(GRUB)
     next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
     findings = [
         *(_grave(f) for f in host_reasons(host) if f.code not in _NOT_REPEATED),
         *targets.findings,
     ]
-    if targets.all:
+    if targets.exist:
         findings += [*support.findings(host), *arguments.findings, *binding.findings]
         findings += planned.findings if planned else _grub(host, other, added, next_line)
         findings += _not_ours(host, files)

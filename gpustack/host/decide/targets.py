@@ -11,11 +11,12 @@ from gpustack.facts import variants
 from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, errors, finding
+from gpustack.host.decide import virtual_functions
 from gpustack.pci import catalogue
 from gpustack.readiness.assessment import reasons
 from gpustack.readiness.group_members import in_the_way, peers
 from gpustack.readiness.host import count
-from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
+from gpustack.spec.assignment import Assigned, Shared, assigned_gpus, assigned_switches, shared_functions
 from gpustack.spec.hosts import models_for, nearby, options_for
 from gpustack.spec.model import NvSwitch, Spec
 
@@ -32,11 +33,15 @@ _NOTE = Code.CARD_NOTE
 class Targets:
     """The GPUs and NVSwitches that are passed through.
 
+    :ivar shared: the physical functions whose virtual functions are passed through.
+    :ivar virtual: the virtual functions that are passed through; nothing binds them at boot.
     :ivar refused: the addresses of the GPUs and switches that an error blocks.
     """
 
     gpus: tuple[Assigned, ...]
     switches: tuple[Assigned, ...]
+    shared: tuple[Shared, ...] = ()
+    virtual: tuple[Assigned, ...] = ()
     refused: frozenset[str] = frozenset()
     findings: tuple[Finding, ...] = ()
 
@@ -44,6 +49,11 @@ class Targets:
     def all(self) -> tuple[Assigned, ...]:
         """GPUs and NVSwitches."""
         return (*self.gpus, *self.switches)
+
+    @property
+    def exist(self) -> bool:
+        """Whether anything is passed through, so that the host needs its IOMMU."""
+        return bool(self.gpus or self.switches or self.shared or self.virtual)
 
     @property
     def functions(self) -> dict[str, tuple[Function, str]]:
@@ -59,10 +69,16 @@ def choose(spec: Spec, host: Host) -> Targets:
     mode = options_for(spec, host.hostname).nvswitch
     assigned = assigned_gpus(spec, host)
     cards = tuple(target for target in assigned if not target.is_virtual)
-    targets = Targets(gpus=cards, switches=assigned_switches(spec, host))
+    targets = Targets(
+        gpus=cards,
+        switches=assigned_switches(spec, host),
+        shared=shared_functions(spec, host),
+        virtual=tuple(target for target in assigned if target.is_virtual),
+    )
     findings: list[Finding] = [
-        *_missing(host, models, {target.model for target in assigned}),
-        *_virtual(host, assigned),
+        *_missing(host, models, {*(target.model for target in assigned), *(shared.model for shared in targets.shared)}),
+        *_virtual(host, targets),
+        *virtual_functions.findings(host, targets.shared),
     ]
     findings += _fabric(host, mode, {target.address for target in targets.gpus})
     refused: set[str] = set()
@@ -74,9 +90,10 @@ def choose(spec: Spec, host: Host) -> Targets:
     return replace(targets, refused=frozenset(refused), findings=tuple(dict.fromkeys(findings)))
 
 
-def _virtual(host: Host, assigned: Iterable[Assigned]) -> Iterator[Finding]:
-    """Note the virtual functions of each model, which a plan leaves alone."""
-    counts = Counter(target.model for target in assigned if target.is_virtual)
+def _virtual(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Note the virtual functions of each model that others create."""
+    created = {shared.address for shared in targets.shared}
+    counts = Counter(target.model for target in targets.virtual if target.gpu.main.physical_function not in created)
     for model, number in counts.items():
         functions = count(number, "virtual function")
         yield finding(Code.VIRTUAL_FUNCTIONS_NOT_PREPARED, place=host.hostname, model=model, functions=functions)

@@ -40,7 +40,7 @@ Off = frozenset[tuple[str, str]]
 
 def traces(host: Host, targets: Targets, binding: Binding, options: Options, other: Elsewhere) -> tuple[Trace, ...]:
     """All hand-made lines that concern the plan, sorted by file and line."""
-    if not targets.all:
+    if not targets.exist:
         return ()
     off = frozenset((place, said) for place, said, _ in switched_off(host, targets, other))
     by_key = {

@@ -18,6 +18,8 @@ from gpustack.host.boot.trial import is_running as is_trial
 from gpustack.host.decide.addresses import kept_at_boot, listed
 from gpustack.host.decide.binding import identical
 from gpustack.host.decide.desired import Desired
+from gpustack.host.decide.targets import Targets
+from gpustack.host.decide.virtual_functions import present
 from gpustack.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, is_held, is_passthrough_driver
@@ -209,6 +211,32 @@ def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
             yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {function.driver or 'no driver'}")
         yield from _claims(host, function, place)
     yield _group(host, target)
+
+
+def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
+    """Check the number of virtual functions, and that no driver of the host and no IOMMU group keeps them."""
+    for shared in targets.shared:
+        what, place = f"the card has {shared.count} virtual functions", f"{host.hostname} {shared.address}"
+        number = shared.function.sriov_numvfs or 0
+        if present(shared):
+            yield _ok(what, place)
+            continue
+        reason = f"the card has {number}"
+        yield HostCheck(
+            what=what,
+            place=place,
+            status=CheckStatus.FAILED,
+            seen=f"it has {number}",
+            finding=finding(Code.VIRTUAL_FUNCTIONS_NOT_CREATED, place=place, reason=reason, count=shared.count),
+        )
+    for target in targets.virtual:
+        driver, place = target.gpu.main.driver, f"{host.hostname} {target.address}"
+        what = "no driver of the host has the virtual function"
+        if driver in (None, target.variant) or is_passthrough_driver(driver):
+            yield _ok(what, place, f"it is on {driver or 'no driver'}")
+        else:
+            yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {driver}")
+        yield _group(host, target)
 
 
 def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:

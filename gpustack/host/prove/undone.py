@@ -9,6 +9,7 @@ from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
 from gpustack.findings import Severity, finding
+from gpustack.host.decide.virtual_functions import left
 from gpustack.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
 from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.host.prove.checks import CheckStatus, HostCheck, Images
@@ -33,6 +34,7 @@ def verify_undone(host: Host, initramfs: Images | None) -> Verification:
         *_arguments(host, other),
         *_images(host, initramfs),
         *_drivers(host, other),
+        *_virtual_functions(host),
     )
     findings = [check.finding for check in checks if check.finding is not None]
     return Verification(
@@ -104,3 +106,9 @@ def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
         driver = function.driver or "no driver"
         fault = f"it is on {driver}" if address in still_bound else None
         yield _check("it is not bound for passthrough", f"{host.hostname} {address}", fault, f"it is on {driver}")
+
+
+def _virtual_functions(host: Host) -> Iterator[HostCheck]:
+    for function in left(host):
+        what = "it has no virtual functions by gpustack"
+        yield _check(what, f"{host.hostname} {function.address}", f"it has {function.sriov_numvfs}", "")

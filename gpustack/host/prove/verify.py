@@ -46,7 +46,7 @@ class Verification:
 def verify_next(spec: Spec, host: Host) -> Verification:
     """Check, before a reboot, the boot entries and the files from which entries of future kernels are made."""
     desired = desire(spec, host)
-    results = (*checks.menu(host, desired), *checks.future(host, desired)) if desired.targets.all else ()
+    results = (*checks.menu(host, desired), *checks.future(host, desired)) if desired.targets.exist else ()
     return _verification(host, results, ())
 
 
@@ -59,7 +59,7 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
     """
     desired = desire(spec, host)
     results: list[HostCheck] = []
-    if desired.targets.all:
+    if desired.targets.exist:
         results += checks.iommu(host, options_for(spec, host.hostname))
         results += checks.arguments(host, desired)
         if not trial:
@@ -70,6 +70,7 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
             results += checks.initramfs(host, desired, initramfs)
         for target in desired.targets.all:
             results += checks.gpu(host, target)
+        results += checks.virtual_functions(host, desired.targets)
     results += checks.addresses(host, desired)
     return _verification(host, results, desired.findings, gpus=len(desired.targets.gpus))
 

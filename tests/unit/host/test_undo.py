@@ -35,6 +35,7 @@ PREPARED = (
     "systemd-boot",
     "systemd-boot-cmdline",
     "systemd-boot-fedora",
+    "shared-card-beside-another",
 )
 
 
@@ -206,6 +207,22 @@ def test_virtual_functions_of_instances_block_the_undo() -> None:
     assert plan.refused
     (error,) = (f for f in plan.findings if f.severity == "error")
     assert (error.code, error.place) == ("GPU876", "gpu01 0000:88:00.0")
+
+
+def test_created_virtual_functions_of_instances_block_the_undo() -> None:
+    _, machine = prepared("shared-card")
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:10.2": {"driver": "vfio-pci"}}})
+    plan = plan_undo(machine.host)
+    (error,) = (f for f in plan.findings if f.severity == "error")
+    assert (error.code, error.place, "0000:88:10.2" in error.message) == ("GPU876", "gpu01 0000:88:00.0", True)
+
+
+def test_created_virtual_functions_stay_until_the_reboot() -> None:
+    _, machine = prepared("shared-card")
+    machine.carry_out(plan_undo(machine.host), reboot=False)
+    assert "0000:88:00.0 has 4 virtual functions, which are no longer wanted" in plan_undo(machine.host).reboot
+    failed = [(f.code, f.place) for f in verify_undone(machine.host, machine.images).findings]
+    assert ("GPU213", "gpu01 0000:88:00.0") in failed
 
 
 def test_virtual_functions_are_never_bound_by_gpustack() -> None:

@@ -106,6 +106,23 @@ def test_virtual_functions_are_offered_and_their_card_is_not(product: str, slot:
     assert "GPU307" not in [f.code for f in desired.findings], "libvirt binds them"
 
 
+@pytest.mark.parametrize(
+    ("product", "slot", "vfs", "entries"),
+    [
+        ("11b4", "00", "4", IN_SLOT),
+        ("11b4", "00", "2", IN_SLOT[:2]),
+        ("11ff", "10", "{count: 4, product: '11ff'}", BY_IDS),
+    ],
+)
+def test_shared_cards_offer_their_virtual_functions(product, slot, vfs, entries):
+    model = f'{{a: {{match: {{vendor: "10de", product: "11b4", addresses: ["0000:88:00.0"]}}, vfs: {vfs}}}}}'
+    desired = wanted(spec(model), [shared(product, slot)], release=FLAMINGO)
+    assert [entry.to_dict() for entry in desired.computes["gpu01"]] == entries
+    (alias,) = desired.aliases
+    assert (alias.device_type, alias.product_id) == ("type-VF", product)
+    assert errors(desired.findings) == []
+
+
 @pytest.mark.parametrize(("driver", "managed"), [("nvidia", "no"), (None, None)])
 def test_libvirt_leaves_virtual_functions_on_the_nvidia_driver(driver: str | None, managed: str | None):
     model = '{a: {match: {vendor: "10de", product: "11ff", function: virtual}}}'

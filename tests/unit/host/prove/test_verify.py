@@ -291,3 +291,15 @@ def test_a_card_on_its_variant_driver_is_ready_and_on_another_is_not() -> None:
     assert verify_host(spec, machine.host, machine.images).passed
     machine.raw = changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": "vfio-pci"}}})
     assert codes(verify_host(spec, machine.host, machine.images)) == ["GPU202 error"]
+
+
+def test_virtual_functions_exist_without_a_host_driver() -> None:
+    _, spec, machine = load(CASES / "shared-card-prepared.yaml")
+    verification = verify_host(spec, machine.host, machine.images)
+    assert verification.passed
+    assert [check.what for check in verification.checks].count("no driver of the host has the virtual function") == 4
+    assert "the IOMMU is active" in {check.what for check in verification.checks}
+    held = changed(machine.raw, {"pci": {"0000:88:10.1": {"driver": "nouveau"}}})
+    assert codes(verify_host(spec, Machine(held).host, machine.images)) == ["GPU202 error", "GPU203 error"]
+    fewer = changed(machine.raw, {"pci": {"0000:88:00.0": {"sriov_numvfs": 0}}})
+    assert codes(verify_host(spec, Machine(fewer).host, machine.images)) == ["GPU881 error"]

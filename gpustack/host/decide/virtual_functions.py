@@ -1,0 +1,120 @@
+"""Virtual functions that are created at boot: what the script of their unit gets, what it did, what prevents it.
+
+Nothing here is specific to GPUs: a physical function of any class can be shared. The kernel creates virtual functions
+only if the driver of the physical function supports that, and they disappear at the next boot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from gpustack.codes import Code
+from gpustack.facts.model import Function, Host
+from gpustack.findings import Finding, Severity, finding
+from gpustack.host.own_files import MODPROBE, is_ours
+from gpustack.linux.drivers import BY_ID, is_passthrough_driver
+from gpustack.linux.modprobe import read_modprobe
+from gpustack.spec.assignment import Shared
+
+NVIDIA = "nvidia"
+"""The host driver that creates all virtual functions of a card; those with a vGPU type work."""
+RECORD = "/run/gpustack/virtual-functions"
+"""The script's log of this boot: one line per physical function."""
+_HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
+_OF_OTHERS = re.compile(r"^[^#\n]*(?:sriov_numvfs|sriov-manage)", re.MULTILINE)
+
+
+def arguments(shared: Shared) -> tuple[str, ...]:
+    """The arguments of one physical function in the script: address, expected ids, number, vGPU type."""
+    function = shared.function
+    return (function.address, function.vendor, function.product, str(shared.count), str(shared.vgpu_type or "-"))
+
+
+def made_at_boot(host: Host) -> dict[str, int]:
+    """The number of virtual functions that the script left at each physical function, by address."""
+    file = host.files.get(RECORD)
+    lines = file.text.splitlines() if file is not None else ()
+    return {match[1]: int(match[2]) for line in lines if (match := _HAS.fullmatch(line)) is not None}
+
+
+def present(shared: Shared) -> bool:
+    """Whether the virtual functions exist. NVIDIA's host driver creates all that the card has."""
+    number, function = shared.function.sriov_numvfs or 0, shared.function
+    return number >= shared.count if function.driver == NVIDIA else number == shared.count
+
+
+def missing(shared: Iterable[Shared]) -> Iterator[str]:
+    """The physical functions without their virtual functions, as reasons for a reboot."""
+    for entry in shared:
+        if not present(entry):
+            number = entry.function.sriov_numvfs or 0
+            yield f"{entry.address} has {number} virtual functions instead of {entry.count}"
+
+
+def surplus(host: Host, shared: Iterable[Shared] = ()) -> Iterator[str]:
+    """Virtual functions that gpustack created at this boot, and that the next boot does not create."""
+    wanted = {entry.address for entry in shared}
+    for function in left(host):
+        if function.address not in wanted:
+            yield f"{function.address} has {function.sriov_numvfs} virtual functions, which are no longer wanted"
+
+
+def left(host: Host) -> tuple[Function, ...]:
+    """The physical functions that have virtual functions by gpustack."""
+    made = made_at_boot(host)
+    return tuple(function for function in host.pci if function.address in made and function.sriov_numvfs)
+
+
+def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
+    """The reasons why virtual functions can't be created, or not be used."""
+    for entry in shared:
+        function, place = entry.function, f"{host.hostname} {entry.address}"
+        total = function.sriov_totalvfs
+        if total is None or total < entry.count:
+            most = "no SR-IOV capability" if total is None else f"{total} virtual functions at most"
+            yield finding(Code.TOO_FEW_VIRTUAL_FUNCTIONS, place=place, count=entry.count, most=most)
+        if is_passthrough_driver(function.driver) and not _bound_by_gpustack(host, function):
+            yield finding(Code.SHARED_CARD_ON_PASSTHROUGH_DRIVER, place=place, driver=function.driver)
+        elif function.driver is None:
+            reason = "no driver has bound the card"
+            yield finding(
+                Code.VIRTUAL_FUNCTIONS_NOT_CREATED,
+                place=place,
+                severity=Severity.WARNING,
+                reason=reason,
+                count=entry.count,
+            )
+        if function.driver == NVIDIA and entry.vgpu_type is None:
+            yield finding(Code.VGPU_TYPE_MISSING, place=place, model=entry.model)
+        yield from _ids(host, entry)
+        yield from _others(host, entry)
+
+
+def _bound_by_gpustack(host: Host, function: Function) -> bool:
+    """Whether gpustack's files bind it, so that it gets its host driver with the boot that the plan requests."""
+    if function.driver_override:
+        return any(is_ours(file.text) and function.address in file.text for file in host.files.values())
+    file = host.files.get(MODPROBE)
+    config = read_modprobe({MODPROBE: file.text} if file is not None else {})
+    listed = {ids for driver in BY_ID for o in config.option(driver, "ids") for ids in (o.value or "").split(",")}
+    return function.ids in listed
+
+
+def _ids(host: Host, entry: Shared) -> Iterator[Finding]:
+    wrong = {f.product for f in host.virtual.get(entry.address, ()) if f.product != entry.product}
+    if wrong:
+        place = f"{host.hostname} {entry.address}"
+        products = ", ".join(sorted(wrong))
+        yield finding(
+            Code.OTHER_VIRTUAL_PRODUCT, place=place, model=entry.model, products=products, expected=entry.product
+        )
+
+
+def _others(host: Host, entry: Shared) -> Iterator[Finding]:
+    """Files of others that create virtual functions of this card."""
+    for path, file in sorted(host.files.items()):
+        is_foreign = path.startswith("/etc/") and not is_ours(file.text)
+        if is_foreign and entry.address in file.text and _OF_OTHERS.search(file.text):
+            place = f"{host.hostname} {path}"
+            yield finding(Code.VIRTUAL_FUNCTIONS_BY_OTHERS, place=place, address=entry.address)

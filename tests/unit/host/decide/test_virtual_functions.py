@@ -1,0 +1,82 @@
+"""The script that creates virtual functions at boot, run by a real shell on a directory that stands in for sysfs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpustack.host.own_files import VFS_SCRIPT
+from gpustack.host.render import render_virtual_functions
+
+CARD = ("0000:01:00.0", "10de", "11b4", "4")
+
+
+def device(root: Path, driver: str | None = "nvme", **files: str) -> Path:
+    """A device in the stand-in for sysfs. A kernel creates functions on a write; here only the number changes."""
+    path = root / "sys/bus/pci/devices" / CARD[0]
+    path.mkdir(parents=True)
+    (root / "sys/bus/pci/drivers").mkdir()
+    if driver is not None:
+        (root / "sys/bus/pci/drivers" / driver).mkdir()
+        (path / "driver").symlink_to(f"../../drivers/{driver}")
+    content = {"vendor": "0x10de", "device": "0x11b4", "sriov_numvfs": "0", "sriov_drivers_autoprobe": "1"}
+    for name, text in (content | files).items():
+        (path / name).write_text(f"{text}\n", encoding="ascii")
+    return path
+
+
+def run(root: Path, vgpu_type: str = "-") -> tuple[int, str]:
+    """The script's exit status and its record."""
+    script = root / "script"
+    script.write_text(render_virtual_functions([(*CARD, vgpu_type)])[VFS_SCRIPT].content, encoding="utf-8")
+    environment = {"SYSFS": "sys", "RUN": "run", "SRIOV_MANAGE": str(root / "sriov-manage"), "PATIENCE": "0"}
+    environment["PATH"] = "/usr/bin:/bin"
+    done = subprocess.run(["sh", str(script)], cwd=root, env=environment, check=False, stdout=subprocess.PIPE)
+    return done.returncode, (root / "run/virtual-functions").read_text(encoding="utf-8")
+
+
+def test_functions_are_created_without_a_host_driver(tmp_path: Path) -> None:
+    path = device(tmp_path)
+    assert run(tmp_path) == (0, "0000:01:00.0 has 4 virtual functions\n")
+    assert (path / "sriov_drivers_autoprobe").read_text() == "0\n"
+    assert (path / "sriov_numvfs").read_text() == "4\n"
+    assert run(tmp_path) == (0, "0000:01:00.0 has 4 virtual functions\n"), "a second start changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("driver", "files", "reason"),
+    [
+        ("nvme", {"device": "0x11ff"}, "its device is 0x11ff, and not 0x11b4"),
+        ("nvme", {"sriov_numvfs": "2"}, "it has 2 virtual functions, and not 4"),
+        ("vfio-pci", {}, "it is on vfio-pci, and instances can't use virtual functions of such a device"),
+        (None, {}, "it has no driver"),
+    ],
+)
+def test_device_in_another_state_is_skipped(
+    tmp_path: Path, driver: str | None, files: dict[str, str], reason: str
+) -> None:
+    path = device(tmp_path, driver, **files)
+    assert run(tmp_path) == (1, f"0000:01:00.0 is skipped: {reason}\n")
+    assert (path / "sriov_numvfs").read_text() == files.get("sriov_numvfs", "0") + "\n"
+
+
+def test_missing_device_is_skipped(tmp_path: Path) -> None:
+    assert run(tmp_path) == (1, "0000:01:00.0 is skipped: nothing is there\n")
+
+
+def test_nvidia_functions_get_their_type(tmp_path: Path) -> None:
+    """A stand-in for NVIDIA's sriov-manage, which creates all 16 virtual functions; four get the type."""
+    path = device(tmp_path, "nvidia")
+    manage = tmp_path / "sriov-manage"
+    manage.write_text(
+        f'#!/bin/sh\n[ "$*" = "-e {CARD[0]}" ] || exit 1\ncd "sys/bus/pci/devices/{CARD[0]}" && echo 16 >sriov_numvfs\n'
+        "for i in 0 1 2 3 4; do mkdir -p virtfn$i/nvidia && echo 0 >virtfn$i/nvidia/current_vgpu_type; done\n",
+        encoding="utf-8",
+    )
+    manage.chmod(0o755)
+    assert run(tmp_path, "527") == (0, "0000:01:00.0 has 4 virtual functions\n")
+    types = [(path / f"virtfn{number}/nvidia/current_vgpu_type").read_text() for number in range(5)]
+    assert types == ["527\n"] * 4 + ["0\n"]
+    assert (path / "sriov_drivers_autoprobe").read_text() == "1\n", "NVIDIA's driver binds them itself"
