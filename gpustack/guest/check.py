@@ -25,6 +25,7 @@ CODES = {
     "gpus-differ": Code.GUEST_GPUS_DIFFER,
     "driver-unbound": Code.GUEST_DRIVER_UNBOUND,
     "driver-missing": Code.GUEST_DRIVER_MISSING,
+    "driver-unknown": Code.GUEST_MODULES_UNREADABLE,
     "driver-other": Code.GUEST_GPU_HELD,
     "nouveau": Code.GUEST_NOUVEAU,
     "bar-unplaced": Code.GUEST_BAR_UNPLACED,

@@ -136,7 +136,7 @@ def _installation(system: Mapping[str, Any], needs: GuestRequirement) -> Install
     if needs.nvidia and branch is None:
         offered = sorted({number for driver in system["driver"] for number in driver["branches"]})
         missing.append(f"only R{' and R'.join(map(str, offered))} {'is' if len(offered) == 1 else 'are'} known")
-    packages += [package.format(branch=branch) for package in entry.get("packages", ())]
+    packages = list(dict.fromkeys((*packages, *(name.format(branch=branch) for name in entry.get("packages", ())))))
     before = (command.format(branch=branch) for command in entry.get("commands", ()))
     return Installation(
         system=system["name"],

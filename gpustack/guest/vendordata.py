@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import email
 import json
+import re
 import shlex
 import textwrap
 import zlib
@@ -144,7 +145,4 @@ def script(flavors: Mapping[str, Promise]) -> str:
         "@QUOTES@": '"""',
         "@END@": "END_OF_GPUSTACK",
     }
-    text = _SCRIPT
-    for name, value in values.items():
-        text = text.replace(name, value)
-    return text
+    return re.sub("|".join(values), lambda match: values[match.group()], _SCRIPT)

@@ -41,8 +41,9 @@ def hardware_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
 
 
 def is_x86(image: Image, needs: FlavorNeeds) -> bool:
-    """Whether instances run on x86 hosts, as far as known."""
-    return (image.architecture or next(iter(sorted(needs.architectures)), "x86_64")) in _X86
+    """Whether instances run on x86 hosts, as far as known: the machine type virt is of Arm and RISC-V."""
+    likely = "aarch64" if image.properties.get(MACHINE_TYPE, "").startswith("virt") else "x86_64"
+    return (image.architecture or next(iter(sorted(needs.architectures)), likely)) in _X86
 
 
 def secure_boot(image: Image, needs: FlavorNeeds) -> str | None:

@@ -181,7 +181,9 @@ def _drivers(
         unbound = [gpu for gpu in unbound if gpu not in named]
     for gpu in unbound:
         modules = [name for name in gpu["modules"] or () if name not in DISPLAY_ONLY]
-        if modules:
+        if gpu["modules"] is None:
+            yield _problem("driver-unknown", gpu["address"], ids=_ids(gpu), kernel=facts["kernel"] or "the kernel")
+        elif modules:
             yield _problem("driver-unbound", gpu["address"], ids=_ids(gpu), module=modules[0])
         else:
             yield _problem("driver-missing", gpu["address"], ids=_ids(gpu), kernel=facts["kernel"] or "the kernel")

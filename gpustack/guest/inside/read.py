@@ -60,7 +60,10 @@ def kernel_messages(host: HostRoot) -> Tuple[Optional[List[str]], bool]:
     return lines(text), complete
 
 
-def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> List[Dict[str, Any]]:
+def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> Optional[List[Dict[str, Any]]]:
+    """The GPUs; ``None`` without sysfs, as on other systems than Linux and in some containers."""
+    if not host.exists(PCI):
+        return None
     functions = []
     for address in filter(ADDRESS.fullmatch, host.names(PCI)):
         files = FunctionFiles(host, address)
@@ -68,17 +71,20 @@ def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> List[D
         if None not in ids.values():
             functions.append({"address": address, **ids})
     chosen = gpus(functions, consoles)
-    known = aliases(host) if chosen else Aliases(())
+    known = aliases(host) if chosen and host.names("/lib/modules") else None
     return [{**function, **_bound(FunctionFiles(host, function["address"]), known)} for function in chosen]
 
 
-def _bound(files: FunctionFiles, known: Aliases) -> Dict[str, Any]:
-    """The driver of a function, the modules that match, and the BARs without an address."""
+def _bound(files: FunctionFiles, known: Optional[Aliases]) -> Dict[str, Any]:
+    """The driver of a function, the modules that match, and the BARs without an address.
+
+    :param known: ``None`` without a directory of modules: a container lacks it, and NixOS has it elsewhere.
+    """
     modalias = files.value("modalias")
     registers = bars(files.host.text(files.path("resource"), VALUE_LIMIT) or "") if "resource" in files.present else []
     return {
         "driver": files.link("driver") or "",
-        "modules": known.candidates(modalias) if modalias else [],
+        "modules": known.candidates(modalias) if known and modalias else None,
         "unplaced": [bar["index"] for bar in registers if bar["start"] == 0 and not bar["io"]],
     }
 

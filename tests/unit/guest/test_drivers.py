@@ -160,3 +160,7 @@ def test_operator_releases_that_break_cards_are_reported() -> None:
     kepler = [entry.place for entry in findings(KEPLER) if entry.code is Code.NO_DRIVER_PACKAGE]
     assert "f, NVIDIA GPU Operator" in kepler
     assert operator_pin(driver(KEPLER)) is None
+
+
+def test_cards_of_two_drivers_share_packages() -> None:
+    assert on("Debian 13", ARC, BATTLEMAGE).packages == ("linux-image-amd64", "firmware-intel-graphics")

@@ -16,7 +16,8 @@ from gpustack.guest import check, vendordata
 from gpustack.guest.inside import console
 from support.guest_root import guest_root
 
-FLAVORS = {"g1.a100.2": check.Promise(count=2, ids=("10de:20b5",)), "it's *": check.Promise(count=1)}
+ODD = ["it's *", "$(exit 9) `id`", 'g"2\\x', "gpü.ß", "a|b?[x]", "END_OF_GPUSTACK", "@PROGRAM@", "@END@"]
+FLAVORS = {"g1.a100.2": check.Promise(count=2, ids=("10de:20b5",)), **{name: check.Promise(count=1) for name in ODD}}
 
 
 def run(tmp_path: Path, root: Path, path: str | None = None) -> str:
@@ -52,6 +53,12 @@ def test_problems_of_the_guest_reach_the_operator(tmp_path: Path) -> None:
     log = run(tmp_path, root)
     assert log.startswith("gpustack guest check: 1 of 2 GPUs, no driver bound; GPU845 GPU849 {")
     assert codes(log, FLAVORS["g1.a100.2"]) == ["GPU845", "GPU849"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_flavors_with_special_characters(tmp_path: Path, name: str) -> None:
+    log = run(tmp_path, guest_root(tmp_path / "root", gpus=[], flavor=name))
+    assert log.startswith("gpustack guest check: 0 of 1 GPU; GPU845")
 
 
 @pytest.mark.parametrize("ids", [[], ["1234:1111"], ["1013:00b8", "1b36:0100"]])

@@ -63,6 +63,7 @@ WINDOWS = {"name": "windows-11", "os_type": "windows"}
         (LINUX, {"hw_machine_type": None}, ["GPU818"]),
         (LINUX, {"hw_firmware_type": None}, ["GPU819"]),
         (LINUX, {"architecture": "aarch64", "hw_machine_type": None, "hw_firmware_type": None}, []),
+        (LINUX, {"hw_machine_type": "virt-8.2", "hw_firmware_type": "uefi"}, []),
         # Secure Boot
         (LINUX, SECURE, ["GPU824"]),
         (LINUX, {**SECURE, "gpustack_modules_signed": "true"}, []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,16 @@ def test_a_kernel_log_that_lost_its_start_is_unknown(tmp_path: Path) -> None:
     assert codes(root) == ["GPU859 guest"]
     (root / "dev/kmsg").unlink()
     assert codes(root) == ["GPU859 guest"]
+
+
+def test_modules_that_a_container_lacks_are_unknown(tmp_path: Path) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5"])
+    shutil.rmtree(root / "lib")
+    assert codes(root) == ["GPU906 0000:00:05.0"]
+
+
+def test_gpus_are_unknown_without_sysfs(tmp_path: Path) -> None:
+    assert codes(tmp_path, check.Promise(count=1)) == ["GPU859 guest"]
 
 
 def test_a_guest_without_gpus(tmp_path: Path) -> None:
