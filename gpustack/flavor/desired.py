@@ -142,9 +142,22 @@ def _made(spec: Spec, entry: Entry, release: Release, sizes: Sizes, nodes: int |
         gpus=by_alias(spec, entry.models),
         extra_specs=extra_specs_of(spec, entry, release, nodes),
         id=named(flavor.id, entry.count) if flavor.id else None,
-        description=named(flavor.description or "", entry.count),
+        description=named(flavor.description or _parts(spec, entry), entry.count),
         access=None if flavor.access is None else tuple(dict.fromkeys(flavor.access)),
     )
+
+
+def _parts(spec: Spec, entry: Entry) -> str:
+    """The parts of shared cards that a flavor requests, such as ``2 x 1/4 A16``; empty for complete cards."""
+    parts = []
+    for name, count in entry.models.items():
+        model = spec.models.get(name)
+        if model is None or model.vfs is None:
+            return ""
+        card = card_of(model)
+        part = f"1/{model.vfs.count} {card.name if card else name}"
+        parts.append(part if count == 1 else f"{count} x {part}")
+    return ", ".join(parts)
 
 
 def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None = None) -> dict[str, str]:

@@ -244,7 +244,7 @@ class Flavor(SpecSection):
     ] = None
     """The flavor's id, if other tools rely on it; `{count}` is replaced. The default is a new UUID."""
     description: str | None = None
-    """Description in the list of flavors; `{count}` is replaced."""
+    """Description in the list of flavors; `{count}` is replaced. The default for parts of shared cards (`vfs`) is their fraction, such as `1/4 A16`."""  # noqa: E501
     access: tuple[Project, ...] | None = None
     """Projects, by id or name, that may use the flavor. Without this key, all projects may; with an empty list, only administrators."""  # noqa: E501
     numa: Numa = Numa()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gpustack.capacity.compute_nodes import ComputeNode, Pool
 from gpustack.capacity.hosts import Sources, hosts
 from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Node, Reason
@@ -110,9 +112,10 @@ def test_pools_of_virtual_functions_are_not_their_card() -> None:
     assert counts == {"gpu1": [1, 0], "gpu2": [0, 4]}
 
 
-def test_rows_of_virtual_functions_belong_to_the_pool_of_their_card() -> None:
+@pytest.mark.parametrize("part", [", function: virtual}", "}, vfs: 3"])
+def test_rows_of_virtual_functions_belong_to_the_pool_of_their_card(part: str) -> None:
     """Nova's pool has the address of the card; rows, which the metrics read, have those of virtual functions."""
-    text = 'version: 1\nmodels: {part: {match: {vendor: "10de", product: "11b4", function: virtual}}}\n'
+    text = f'version: 1\nmodels: {{part: {{match: {{vendor: "10de", product: "11b4"{part}}}}}\n'
     spec = parse_spec(text + 'hosts: {gpu1: [part]}\nnova: {release: "2025.2", placement: schedule}\n', "spec")
     parts = [
         replace(gpu("gpu1", 0x81, state), address=f"0000:81:00.{n}", parent="0000:81:00.0", dev_type="type-VF")

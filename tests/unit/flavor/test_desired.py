@@ -149,6 +149,26 @@ def test_auto_is_the_share_of_the_host_that_has_least() -> None:
     assert flavor.sizes == Sizes(vcpus=12, ram=58 * 1024, disk=10)
 
 
+def test_parts_of_a_shared_card_are_counted_and_described() -> None:
+    """Four virtual functions of each of two cards: `auto` divides the host by eight."""
+    facts = host(nodes=(2,), cpus=34, memory=72 * 1024)
+    parts = [
+        {**f.model_dump(by_alias=True), "address": f"{f.bdf.slot}.{number}", "physical_function": f.address}
+        for f in facts.pci
+        for number in range(1, 5)
+    ]
+    raw = facts.model_dump(by_alias=True)
+    shared = parse_host({**raw, "pci": [*raw["pci"], *parts]}, "gpu1")
+    desired = want(
+        '{"g{count}": {model: k4200, count: [1, 2], per_gpu: {vcpus: auto, ram: auto, disk: 1}}}',
+        shared,
+        model=", vfs: 4",
+    )
+    assert [f.description for f in desired.flavors] == ["1/4 Quadro K4200", "2 x 1/4 Quadro K4200"]
+    assert [(f.sizes.vcpus, f.sizes.ram) for f in desired.flavors] == [(4, 8192), (8, 16384)]
+    assert [f.extra_specs[ALIAS] for f in desired.flavors] == ["K4200:1", "K4200:2"]
+
+
 def test_auto_without_facts_is_an_error() -> None:
     desired = want(AUTO)
     assert codes(desired) == ["GPU418"]

@@ -8,6 +8,7 @@ from gpustack.nova_conf.desired import wanted
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec
+from gpustack.spec.model import Spec
 from support.nova_hosts import host, raw
 from support.nova_made import made
 
@@ -120,6 +121,10 @@ def test_shared_cards_offer_their_virtual_functions(product, slot, vfs, entries)
     assert [entry.to_dict() for entry in desired.computes["gpu01"]] == entries
     (alias,) = desired.aliases
     assert (alias.device_type, alias.product_id) == ("type-VF", product)
+    limits = {"default": {"a": 1}, "count": "marker"}
+    quotas = Spec.model_validate({**spec(model).model_dump(by_alias=True), "quotas": limits})
+    counted = wanted(quotas, [shared(product, slot)], release=FLAMINGO)
+    assert counted.markers == {"gpu01": {"CUSTOM_GPU_QUOTA_A": len(entries) if slot == "00" else 4}}
     assert errors(desired.findings) == []
 
 
