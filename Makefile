@@ -33,7 +33,7 @@ LAB := $(patsubst LAB_%,%,$(filter LAB_%,$(.VARIABLES)))
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
 
-demo: ## example hosts prepared, a real Nova, flavors, an instance, a leak repaired; ninety seconds after set-up
+demo: ## example hosts prepared, a real Nova, flavors, a quota, an instance, a leak repaired; two minutes after set-up
 	@tools/setup
 	@.venv/bin/python -m gpustack_demo.examples.demo
 

@@ -57,7 +57,7 @@ class ExampleCreateCommand(_Example):
 class ExampleCloudCommand(_Example):
     """Start a real Nova on loopback with the example hosts, and print its environment; installs Nova if needed.
 
-    Nova, Placement and Keystone come from PyPI. Below Nova is its own stand-in for libvirt.
+    Nova, Placement, Keystone and Glance come from PyPI. Below Nova is its own stand-in for libvirt.
     """
 
     epilog = "gpustack example cloud --snapshot hosts.json --rendered nova"

@@ -30,7 +30,8 @@ KEY = "cloud-init"
 _FILE_NAME = "gpustack-guest-check.sh"
 _BOUNDARY = "==gpustack=="
 _SCRIPT = r"""#!/bin/sh
-# Reports the GPUs of this guest on its console, for the operator of the cloud. Made by gpustack; changes nothing.
+# Reports the GPUs of this guest on its console, for the operator of the cloud.
+# Made by gpustack; changes nothing.
 root=${GPUSTACK_ROOT:-}
 gpus=0
 for device in "$root"/sys/bus/pci/devices/*; do

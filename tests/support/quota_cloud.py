@@ -17,7 +17,7 @@ import yaml
 
 from gpustack.cli.app import main
 from gpustack.facts.store import save_snapshot
-from gpustack_demo.embedded import servers
+from gpustack_demo.embedded import limits, servers
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from support.cloudworld import Ran
 from support.fleet_answers import facts
@@ -35,8 +35,6 @@ _SPEC: dict[str, Any] = {
     "hosts": {HOST: ["k4200"]},
     "flavors": {"g{count}": {"model": "k4200", "count": [1, 2], "vcpus": 1, "ram": "64MiB", "disk": 1}},
 }
-_OTHERS = {"servers": 1000, "class:VCPU": 1000, "class:MEMORY_MB": 1_000_000, "class:DISK_GB": 1000}
-"""The limits that Nova needs besides those of GPUs."""
 
 
 @dataclass
@@ -135,19 +133,11 @@ def quota_world(release: str, placement: str, directory: Path) -> Iterator[Quota
     with contextlib.ExitStack() as stack:
         world.nova = stack.enter_context(EmbeddedNova(release, hosts=[host], config=config, keystone=True, limits=True))
         world.admin = stack.enter_context(world.nova.connection())
-        _register(world.admin)
+        limits.register(world.admin)
         student = member(world.admin, world.nova.clouds_yaml, directory, user="student", project="research")
         world.clouds = {"admin": world.nova.clouds_yaml, "student": student}
         world.student = stack.enter_context(connection_of(student))
         yield world
-
-
-def _register(admin: Connection) -> None:
-    (service,) = admin.identity.get("/services?type=compute").json()["services"]
-    for name, limit in _OTHERS.items():
-        entry = {"service_id": service["id"], "region_id": "RegionOne", "resource_name": name, "default_limit": limit}
-        answer = admin.identity.post("/registered_limits", json={"registered_limits": [entry]})
-        assert answer.ok, answer.text
 
 
 def data(ran: Ran) -> Any:

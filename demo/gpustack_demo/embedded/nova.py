@@ -20,6 +20,7 @@ from types import MappingProxyType
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.control import Control
 from gpustack_demo.embedded.environment import Report
+from gpustack_demo.embedded.glance import start_glance
 from gpustack_demo.embedded.hosts import Config, EmbeddedDevice, EmbeddedHost, devices_of_snapshot, gpus
 from gpustack_demo.embedded.identity import (
     AUTH,
@@ -31,6 +32,7 @@ from gpustack_demo.embedded.identity import (
     start_keystone,
     write_clouds,
 )
+from gpustack_demo.embedded.metadata import Metadata
 from gpustack_demo.embedded.process import ServiceProcess, free_port
 from gpustack_demo.embedded.run import RunningCloud, run_captured
 from gpustack_demo.embedded.templates import copy_template
@@ -39,6 +41,7 @@ IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 """An image that every embedded Nova has."""
 
 _START_SECONDS = 300.0
+_PORTS = ("compute", "placement", "image", "glance", "metadata", "control", "identity")
 _BASE = """
 [DEFAULT]
 state_path = {directory}/state
@@ -53,6 +56,9 @@ api_paste_config = {environment}/etc/nova/api-paste.ini
 lock_path = {directory}/locks
 [glance]
 num_retries = 0
+[neutron]
+service_metadata_proxy = true
+metadata_proxy_shared_secret = {secret}
 """
 
 
@@ -71,11 +77,13 @@ class EmbeddedNova(RunningCloud):
     :param policy: rules of the API's policy that differ from Nova's defaults, by name.
     :param keystone: whether a real Keystone runs and checks tokens; otherwise the token is the one in clouds.yaml.
     :param limits: whether Nova reads limits from that Keystone (unified limits).
+    :param images: whether a real Glance is in the catalog; Nova itself keeps its test double of Glance.
     :param debug: whether to log at level DEBUG.
     :param python_path: directories of modules that Nova's configuration names.
     """
 
     control: Control
+    metadata: Metadata
 
     def __init__(
         self,
@@ -91,6 +99,7 @@ class EmbeddedNova(RunningCloud):
         policy: Mapping[str, str] = MappingProxyType({}),
         keystone: bool = False,
         limits: bool = False,
+        images: bool = False,
         debug: bool = False,
         python_path: Sequence[Path] = (),
         directory: Path | None = None,
@@ -105,6 +114,7 @@ class EmbeddedNova(RunningCloud):
         self._policy = dict(policy)
         self._keystone = keystone
         self._limits = limits
+        self._images = images
         self._debug = debug
         self._python_path = tuple(python_path)
 
@@ -160,21 +170,36 @@ class EmbeddedNova(RunningCloud):
         return asdict(replace(host, config=config))
 
     def _start(self) -> None:
-        ports = {kind: free_port() for kind in ("compute", "placement", "image", "control", "identity")}
+        ports = {kind: free_port() for kind in _PORTS}
         endpoints = {
             "compute": f"http://127.0.0.1:{ports['compute']}/v2.1",
             "placement": f"http://127.0.0.1:{ports['placement']}",
-            "image": f"http://127.0.0.1:{ports['image']}",
+            "image": f"http://127.0.0.1:{ports['glance' if self._images else 'image']}",
         }
         password, token = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
         keystone = self._start_keystone(ports["identity"], password, endpoints) if self._keystone else None
+        glance = self._start_glance(ports, password) if self._images else None
         nova = self._start_nova(ports, password, token)
         if keystone is not None:
             keystone.wait_for_port(ports["identity"], seconds=_START_SECONDS)
             write_clouds(self.clouds_yaml, clouds_with_keystone(ports["identity"], password))
         else:
             write_clouds(self.clouds_yaml, clouds_without_keystone(endpoints, token))
+        if glance is not None:
+            glance.wait_for_port(ports["glance"], seconds=_START_SECONDS)
         nova.wait_for_file(self.directory / "ready", seconds=_START_SECONDS)
+
+    def _start_glance(self, ports: Mapping[str, int], password: str) -> ServiceProcess:
+        service = start_glance(
+            self.environment,
+            self.directory / "glance",
+            port=ports["glance"],
+            identity=ports["identity"],
+            password=password,
+            report=self._report,
+        )
+        self._exit.callback(service.stop)
+        return service
 
     def _start_keystone(self, port: int, password: str, endpoints: Mapping[str, str]) -> ServiceProcess:
         catalog = {"identity": f"http://127.0.0.1:{port}/v3", **endpoints}
@@ -188,6 +213,7 @@ class EmbeddedNova(RunningCloud):
         base = _BASE.format(
             directory=self.directory,
             environment=self.environment.path,
+            secret=token,
             cell1=self.database_url().replace("%", "%%"),
             api=self.database_url("api").replace("%", "%%"),
         )
@@ -204,6 +230,7 @@ class EmbeddedNova(RunningCloud):
         for part in ("state", "locks", "tmp"):
             (self.directory / part).mkdir()
         self.control = Control(ports["control"], token)
+        self.metadata = Metadata(port=ports["metadata"], secret=token)
         configs = {
             f"{service}_config": None if config is None else self.write_config(service, config)
             for service, config in self._configs.items()

@@ -9,21 +9,27 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import GpustackError
 from gpustack.files import write_atomic
+from gpustack_demo.embedded import limits
 from gpustack_demo.embedded.environment import Environment, ensure
-from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, devices_of_snapshot
+from gpustack_demo.embedded.glance import ensure_glance
+from gpustack_demo.embedded.nova import IMAGE, EmbeddedHost, EmbeddedNova, devices_of_snapshot
 from gpustack_demo.embedded.templates import ensure_templates
 from gpustack_demo.examples.devices import write_access
 from gpustack_demo.examples.ssh_server import ExampleSshServer
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
 
 Print = Callable[[str], None]
 RELEASE = "2025.2"
 """The release of Nova in the demo."""
 _PERIOD = 5.0
 """Seconds between two runs of nova-compute's periodic tasks, which cost CPU time; Nova's default is 60."""
+_IMAGE_BYTES = 1 << 20
 _TICK = 15.0
 """Seconds between two progress messages of a long installation."""
 
@@ -33,7 +39,7 @@ class NotInstalledError(GpustackError):
 
 
 def install(report: Print) -> Environment:
-    """An environment with Nova, from the cache or newly installed.
+    """An environment with Nova and Glance, from the cache or newly installed.
 
     :raises NotInstalledError: if it cannot be installed.
     """
@@ -42,6 +48,7 @@ def install(report: Print) -> Environment:
         with repeatedly(_TICK, lambda: report(f"installing for {time.monotonic() - began:.0f} s, some minutes in all")):
             environment = ensure(RELEASE, report=report)
             ensure_templates(environment, report=report)
+            ensure_glance(environment, report=report)
     except GpustackError as error:
         raise NotInstalledError(str(error)) from error
     return environment
@@ -54,6 +61,8 @@ def nova_of(directory: Path, snapshot: Path, rendered: Path) -> EmbeddedNova:
         hosts=[_host(facts, rendered) for facts in _facts(snapshot)],
         config=[_drop_ins(rendered, "control")],
         keystone=True,
+        limits=True,
+        images=True,
         directory=directory,
     )
 
@@ -68,6 +77,9 @@ def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[Embedd
     directory = base / "cloud"
     with contextlib.ExitStack() as stack:
         nova = stack.enter_context(nova_of(directory, snapshot, rendered))
+        with nova.connection() as admin:
+            limits.register(admin)
+            _upload(admin)
         write_access(nova, directory / "demo.json")
         roots = {name: base / name for name in nova.control.hosts()}
         server = stack.enter_context(
@@ -80,6 +92,12 @@ def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[Embedd
 
         stack.enter_context(repeatedly(_PERIOD, tick))
         yield nova, server
+
+
+def _upload(admin: Connection) -> None:
+    """Upload the image that Nova's test double of Glance has too, with its id and without properties."""
+    options: dict[str, Any] = {"disk_format": "raw", "container_format": "bare", "visibility": "public"}
+    admin.image.create_image(id=IMAGE, name="image", data=b"\0" * _IMAGE_BYTES, wait=True, **options)
 
 
 def write_domains(nova: EmbeddedNova, name: str, root: Path) -> None:
@@ -111,10 +129,13 @@ def _drop_ins(rendered: Path, target: str) -> Path:
 
 def _host(facts: Mapping[str, Any], rendered: Path) -> EmbeddedHost:
     nodes = len(facts["numa_nodes"])
+    drop_ins = _drop_ins(rendered, facts["hostname"])
+    # On a real host, this directory is the default.
+    providers = f"[compute]\nprovider_config_location = {drop_ins.parent / 'provider_config'}\n"
     return EmbeddedHost(
         name=facts["hostname"],
         pci=devices_of_snapshot(facts["pci"]),
-        config=[_drop_ins(rendered, facts["hostname"])],
+        config=[providers, drop_ins],
         numa_nodes=nodes,
         cpus_per_node=facts["cpu"]["logical"] // nodes,
         memory_mib=facts["memory_mib"],

@@ -65,8 +65,8 @@ def cloud(snapshot: Path, rendered: Path, report: Print, wait: Callable[[], obje
     if (base / "cloud").exists():
         raise UsageError("the directory of an earlier cloud exists", where=str(base / "cloud"), remedy="remove it")
     report(
-        f"This installs Nova {RELEASE}, Placement and Keystone from PyPI into {cache_dir()} unless they are there,"
-        " and runs them on loopback. Below Nova is its own stand-in for libvirt."
+        f"This installs Nova {RELEASE}, Placement, Keystone and Glance from PyPI into {cache_dir()} unless they are"
+        " there, and runs them on loopback. Below Nova is its own stand-in for libvirt."
     )
     environment = install(report)
     with running(base, snapshot, rendered.resolve()) as (nova, server):

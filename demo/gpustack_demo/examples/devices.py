@@ -10,6 +10,7 @@ import json
 import sqlite3
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,10 +27,11 @@ WHERE p.deleted = 0 AND c.deleted = 0 ORDER BY c.host, p.address
 
 
 def write_access(nova: EmbeddedNova, path: Path) -> None:
-    """Write the access data of an embedded Nova's hypervisors and cell database. Mode 0600."""
+    """Write the access data of an embedded Nova's hypervisors, cell database and metadata API. Mode 0600."""
     port, token = nova.control.access
     database = nova.database_url().removeprefix("sqlite:///")
-    write_atomic(path, json.dumps({"port": port, "token": token, "database": database}), mode=0o600)
+    content = {"port": port, "token": token, "database": database, "metadata": asdict(nova.metadata)}
+    write_atomic(path, json.dumps(content), mode=0o600)
 
 
 def rows(database: str, control: Control) -> list[tuple[str, str, str, str]]:

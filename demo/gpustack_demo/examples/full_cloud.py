@@ -1,7 +1,8 @@
 """The second half of the full demo: Nova, from its configuration to a GPU that a failed migration lost.
 
-Nova is real: its API, scheduler, conductor and computes, Placement and Keystone come from PyPI and run on this
-machine's loopback. Below it, libvirt is Nova's own test double, which has the PCI devices of the example hosts.
+Nova is real: its API, scheduler, conductor and computes, Placement, Keystone and Glance come from PyPI and run on this
+machine's loopback. Below it, libvirt is Nova's own test double, which has the PCI devices of the example hosts. Nova
+boots from its test double of Glance, which has an image with the id of that in Glance.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from gpustack_demo.examples.ssh_server import ExampleSshServer
 from gpustack_demo.examples.stage import Stage, Surprise
 
 _HOSTS = "hosts:\n  gpu01: [k4200]\n"
-_MORE = f"""\
+_MORE = """\
 hosts:
   gpu01: [k4200]
   gpu04: [k4200]
 
-nova: {{release: "{RELEASE}"}}
+nova: {{release: "{release}", vendordata: {directory}/vendordata.json}}
 
 flavors:
-  "k4200-{{count}}": {{model: k4200, count: [1, 2], vcpus: 4, ram: 16GiB, disk: 40GiB}}
+  "k4200-{{count}}": {{model: k4200, count: [1, 2], vcpus: 4, ram: 16GiB, disk: 40GiB, images: [image]}}
+
+quotas: {{default: {{k4200: 4}}}}
 """
 _DROP_IN = "etc/nova/nova.conf.d/300-gpustack.conf"
 _CREATE = ("openstack", "server", "create", "--image", "image", "--no-network", "-c", "name", "-c", "id")
@@ -31,9 +34,9 @@ _SSH = ("--ssh-config", "ssh/config", "--known-hosts", "ssh/known_hosts")
 
 def configuration(stage: Stage) -> None:
     """Nova's configuration from the same spec"""
-    stage.report("gpu04 is a twin of gpu01. The spec now has the twin, the release of Nova, and two flavors:")
+    stage.report("gpu04 is a twin of gpu01. The spec now has the twin, the release of Nova, two flavors and a quota:")
     stage.host("talk_host", "gpu04")
-    stage.edit("gpustack.yaml", (_HOSTS, _MORE))
+    stage.edit("gpustack.yaml", (_HOSTS, _MORE.format(release=RELEASE, directory=stage.directory)))
     stage.excerpt("gpustack.yaml", "hosts:")
     stage.run("gpustack", "spec", "check", "gpustack.yaml")
     stage.inventory("gpu01", "gpu04")
@@ -42,6 +45,8 @@ def configuration(stage: Stage) -> None:
     names = ("gpu01", "gpu04")
     with ExampleSshServer({name: stage.directory / name for name in names}, stage.directory / "ssh"):
         stage.run("gpustack", "scan", *names, *_SSH, "--save", "hosts.json")
+    stage.report("Vendor data: a script with which the cloud-init of each guest checks its GPUs.")
+    stage.run("gpustack", "guest", "vendordata", "gpustack.yaml", "--out", "vendordata.json")
     stage.run("gpustack", "nova", "render", "gpustack.yaml", "--snapshot", "hosts.json", "--out", "nova")
     stage.show(f"nova/gpu01/{_DROP_IN}")
     content = stage.show(f"nova/control/{_DROP_IN}")
@@ -52,8 +57,9 @@ def real_nova(stage: Stage) -> None:
     """A real Nova reads it"""
     stage.report(
         f"From here on Nova {RELEASE} runs, with API, scheduler, conductor and a nova-compute for each host, "
-        "Placement, Keystone and openstackclient from PyPI, on loopback and with the rendered files. Below Nova, "
-        "libvirt is Nova's test double: an instance is a libvirt document, and the PCI devices are those of the scans."
+        "Placement, Keystone, Glance and openstackclient from PyPI, on loopback and with the rendered files. Below "
+        "Nova, libvirt is Nova's test double: an instance is a libvirt document, and the PCI devices are those of the "
+        "scans."
     )
     stage.start_cloud("hosts.json", "nova")
     output = stage.run("openstack", "compute", "service", "list", "-c", "Binary", "-c", "Host", "-c", "State")
@@ -63,27 +69,42 @@ def real_nova(stage: Stage) -> None:
 
 
 def flavors(stage: Stage) -> None:
-    """Flavors"""
+    """Flavors, quota, image"""
+    stage.report(
+        "Unified limits count GPUs by a marker class, which hosts provide and flavors request. So the hosts have got "
+        "provider.yaml, then Keystone gets the limit, and then the flavors get the marker:"
+    )
+    stage.run("gpustack", "quota", "apply", "gpustack.yaml", "--yes")
     stage.report("The environment names the clouds.yaml of the embedded cloud. The plan:")
     stage.run("gpustack", "flavor", "plan", "gpustack.yaml", "--snapshot", "hosts.json")
     stage.run("gpustack", "flavor", "apply", "gpustack.yaml", "--snapshot", "hosts.json", "--yes")
     output = stage.run("gpustack", "flavor", "plan", "gpustack.yaml", "--snapshot", "hosts.json", "--exit-code")
     stage.check("0 to create" in output, "a second run has nothing to do")
     stage.run("gpustack", "flavor", "list", "--spec", "gpustack.yaml")
+    stage.report("The image in Glance lacks properties that instances with GPUs need. One follows from the spec:")
+    stage.run("gpustack", "image", "check", "gpustack.yaml")
+    stage.run("gpustack", "image", "set", "gpustack.yaml", "image", "--yes", "--journal", "image.jsonl")
+    output = stage.run("gpustack", "image", "check", "gpustack.yaml")
+    stage.check("GPU818" not in output, "the machine type is set; the firmware is your decision")
 
 
 def instances(stage: Stage) -> None:
     """Instances with their GPUs"""
-    stage.report("Three instances: two with both GPUs of a host, and one for which no GPU is left:")
-    for name, flavor in (("vm1", "k4200-2"), ("vm2", "k4200-2"), ("vm3", "k4200-1")):
-        _create(stage, name, flavor)
+    stage.report("Three instances: two with both GPUs of a host, and one above the quota of its project:")
+    for name in ("vm1", "vm2"):
+        _create(stage, name, "k4200-2")
+    output = stage.run(*_CREATE, "--flavor", "k4200-1", "vm3", code=1)
+    stage.check("is over limit of 4 due to current usage 4 and delta 1" in output, "nova-api refused vm3")
+    stage.run("gpustack", "quota", "show")
     _servers(stage)
     output = stage.devices()
     stage.check(
         output.count("in vm1") == output.count("allocated to vm1") == 2,
         "vm1 has two GPUs, by their addresses, in Nova's database and in its libvirt domain",
     )
-    stage.check(_no_valid_host(stage) == 1, "Nova found no valid host for vm3")
+    stage.report("The metadata API of Nova gives vm1 the script. (The demo asks as Neutron's agent does.)")
+    command = ("python", "-m", "gpustack_demo.examples.metadata", "cloud/demo.json", "vm1")
+    stage.check("Made by gpustack" in stage.run(*command, only="^# "), "cloud-init of vm1 gets the check of its GPUs")
     stage.report("Who uses which GPU, as a list and as a web page with a map of the hosts and their topology:")
     config = ("--config-file", "cloud/nova.conf", "--snapshot", "hosts.json")
     output = stage.run("gpustack", "gpu", "list", *config)
@@ -91,7 +112,7 @@ def instances(stage: Stage) -> None:
     stage.run("gpustack", "report", "--out", "report", *config, "--spec", "gpustack.yaml")
     page = (stage.directory / "report/index.html").read_text(encoding="utf-8")
     stage.check(page.count("allocated: vm1") == 2, "the map of report/index.html shows both GPUs of vm1")
-    stage.run("openstack", "server", "delete", "--wait", "vm2", "vm3")
+    stage.run("openstack", "server", "delete", "--wait", "vm2")
 
 
 def leak(stage: Stage) -> None:
@@ -115,7 +136,7 @@ def leak(stage: Stage) -> None:
     nova.control.periodic()
     _create(stage, "vm4", "k4200-1")
     _servers(stage)
-    stage.check(_no_valid_host(stage) == 2, "two GPUs are idle, and Nova finds no valid host")
+    stage.check(_no_valid_host(stage) == 1, "two GPUs are idle, and Nova finds no valid host")
     stage.run("openstack", "server", "delete", "--wait", "vm4")
 
 

@@ -21,5 +21,6 @@ def test_a_long_installation_reports_progress(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(cloud, "_TICK", 0.01)
     monkeypatch.setattr(cloud, "ensure", ensure)
     monkeypatch.setattr(cloud, "ensure_templates", lambda environment, report: tmp_path)
+    monkeypatch.setattr(cloud, "ensure_glance", lambda environment, report: tmp_path)
     assert cloud.install(reports.append) is installed
     assert all("installing" in text for text in reports)

@@ -1,6 +1,6 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""Nova over HTTP: the compute API, Placement, one image, and the verbs of the tests, each on a port of 127.0.0.1."""
+"""Nova over HTTP: compute and metadata API, Placement, one image, verbs for tests, each on a port of loopback."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ def serve(description: NovaDescription) -> None:
     """Start Nova and serve it; does not return."""
 
     def ready(harness: Any) -> None:
+        from nova.api.metadata.handler import MetadataRequestHandler
+
         ports = description["ports"]
         token = None if description["keystone"] else description["token"]
         compute = harness.api_fixture.app()  # with Keystone, its own pipeline checks tokens
@@ -33,6 +35,7 @@ def serve(description: NovaDescription) -> None:
         run_in_thread(compute, ports["compute"])
         run_in_thread(checked(_placement(harness), token), ports["placement"])
         run_in_thread(checked(images.app, token), ports["image"])
+        run_in_thread(MetadataRequestHandler(), ports["metadata"])  # checks Neutron's signature
         verbs = Verbs(harness)
         for host in description["hosts"]:
             verbs.start(host)
