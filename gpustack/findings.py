@@ -149,4 +149,4 @@ def joined(places: Sequence[str]) -> str:
         for host, items in by_host.items()
     ]
     more = len(phrases) - _SHOWN_HOSTS
-    return "; ".join(phrases[:_SHOWN_HOSTS]) + (f"; and {more} more hosts" if more > 0 else "")
+    return "; ".join(phrases[:_SHOWN_HOSTS]) + (f"; and {more} more" if more > 0 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -93,7 +94,7 @@ def tolerations(keys: Iterable[str]) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """The groups, and findings about flavors; flavors with an error have no group."""
+    """The groups, and findings about flavors; flavors with an error, and those for Windows, have no group."""
 
     groups: tuple[NodeGroup, ...]
     findings: tuple[Finding, ...]
@@ -111,6 +112,9 @@ def node_groups(spec: Spec, *, flavors: Collection[str] = (), hosts: Sequence[Ho
     for entry in entries(spec):
         if flavors and entry.name not in flavors:
             continue
+        if entry.flavor.is_windows:
+            findings.append(finding(Code.WINDOWS_IN_CLUSTER, place=entry.name))
+            continue
         problems = list(_problems(spec, entry, groups))
         findings += problems
         if not any(problem.severity is Severity.ERROR for problem in problems):
@@ -120,8 +124,14 @@ def node_groups(spec: Spec, *, flavors: Collection[str] = (), hosts: Sequence[Ho
 
 
 def gputype(models: Sequence[str]) -> str:
-    """The value of the label for nodes with these models: ``k4200``; Kubernetes limits its length and its ends."""
-    return ".".join(models)[:_LABEL].strip("._-")
+    """The value of the label for nodes with these models: ``k4200``; Kubernetes limits its length and its ends.
+
+    A value that is cut ends with a checksum, because nodes with the same value get the same driver.
+    """
+    text = ".".join(models)
+    if len(text) > _LABEL:
+        text = f"{text[: _LABEL - 9]}-{zlib.crc32(text.encode()):08x}"
+    return text.strip("._-")
 
 
 def _group(spec: Spec, entry: Entry, shares: Sequence[HostShare]) -> NodeGroup:

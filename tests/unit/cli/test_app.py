@@ -230,7 +230,7 @@ def test_findings_are_printed_once_for_all_their_places():
 
 def test_many_hosts_are_counted():
     ((line, _),) = report_lines(finding(f"gpu{n:02}") for n in range(50))
-    assert line.endswith("gpu07; and 42 more hosts: it is so")
+    assert line.endswith("gpu07; and 42 more: it is so")
 
 
 def test_many_places_of_several_hosts_are_counted():

@@ -48,6 +48,7 @@ def test_resource_and_taint_follow_the_device_plugin(model, resource, tainted):
         (f"model: vision, {SIZES}", "GPU866"),
         (f"gpu: {{min_memory: 288GiB}}, {SIZES}", "GPU866"),
         (f"gpus: {{k4200: 1, mi300x: 1}}, {SIZES}", "GPU867"),
+        (f"model: k4200, {SIZES}, guest: windows", "GPU907"),
     ],
 )
 def test_flavors_without_a_group(flavor, code):
@@ -101,5 +102,11 @@ def test_models_with_one_alias_are_alternatives():
 
 
 def test_labels_are_values_that_kubernetes_accepts():
-    assert gputype(["a" * 62 + ".b"]) == "a" * 62
+    assert gputype(["a" * 53 + "." * 11]).startswith("a" * 53)
     assert gputype(["k4200."]) == "k4200"
+
+
+def test_long_labels_that_differ_at_the_end_stay_different():
+    values = {gputype(["a" * 62, f"b{end}"]) for end in "cd"}
+    assert len(values) == 2
+    assert all(len(value) <= 63 for value in values)
