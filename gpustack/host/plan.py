@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpustack.codes import Code
@@ -21,7 +21,8 @@ from gpustack.host.prior_setup.adopt import adopt as take_over
 from gpustack.host.prior_setup.remedies import with_remedies
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
-from gpustack.spec.assignment import Assigned
+from gpustack.pci import catalogue
+from gpustack.spec.assignment import Assigned, Shared
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -60,6 +61,20 @@ class PlannedGpu:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedShare:
+    """A card of the plan that is shared: virtual functions are created of it at boot."""
+
+    address: str
+    model: str
+    name: str
+    virtual_functions: int
+
+    def to_dict(self) -> dict[str, object]:
+        """The card as plain data, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostPlan:
     """The plan of one host.
 
@@ -74,6 +89,7 @@ class HostPlan:
 
     host: str
     gpus: tuple[PlannedGpu, ...]
+    shared: tuple[PlannedShare, ...] = ()
     findings: tuple[Finding, ...]
     refused: bool
     operations: tuple[Operation, ...] = ()
@@ -93,6 +109,7 @@ class HostPlan:
             "host": self.host,
             "refused": self.refused,
             "gpus": [gpu.to_dict() for gpu in self.gpus],
+            "shared": [card.to_dict() for card in self.shared],
             "operations": [operation.to_dict() for operation in self.operations],
             "findings": [f.to_dict() for f in self.findings],
             "reboot": list(self.reboot),
@@ -215,6 +232,7 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
     plan = HostPlan(
         host=draft.host.hostname,
         gpus=tuple(_planned(draft.host, target, targets, findings) for target in targets.all),
+        shared=tuple(map(_shared, targets.shared)),
         findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
         refused=is_refused,
     )
@@ -246,6 +264,16 @@ def _staged(host: Host, desired: Desired, trial: trials.Trial) -> Desired:
     if (current := host.files.get(GRUB)) is not None:
         files[GRUB] = OwnedFile(content=current.text, mode=current.mode, why="")
     return replace(desired, files={**files, **trials.files(desired, trial)})
+
+
+def _shared(card: Shared) -> PlannedShare:
+    function = card.function
+    return PlannedShare(
+        address=card.address,
+        model=card.model,
+        name=catalogue.describe(function.vendor, function.product, function.pci_class),
+        virtual_functions=card.count,
+    )
 
 
 def _planned(host: Host, target: Assigned, targets: Targets, findings: Iterable[Finding]) -> PlannedGpu:

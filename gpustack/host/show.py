@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpustack.findings import Finding, report_lines
 from gpustack.host.own_files import ADOPTED
-from gpustack.host.plan import HostPlan, PlannedGpu
+from gpustack.host.plan import HostPlan, PlannedGpu, PlannedShare
 from gpustack.host.prove.checks import CheckStatus
 from gpustack.host.prove.verify import Verification
 from gpustack.operations import Reboot, RemoveFile, WriteFile, count, counted, show_counts
@@ -25,6 +25,8 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
             "  Requested:" if plan.refused else "  For passthrough:",
             *(f"    {line}" for line in _gpu_lines(plan.gpus)),
         ]
+    if plan.shared:
+        lines += ["", "  Shared by SR-IOV:", *(f"    {line}" for line in _share_lines(plan.shared))]
     if plan.operations:
         lines += ["", "  To do:"]
         for number, operation in enumerate(plan.operations, 1):
@@ -86,6 +88,13 @@ def _gpu_lines(gpus: Iterable[PlannedGpu]) -> Iterator[str]:
         line = f"{gpu.address}  {gpu.name:<{width}}  {gpu.model} on {gpu.driver}"
         line += f", with {', '.join(also)}" if also else ""
         yield line + (": refused" if gpu.refused else "")
+
+
+def _share_lines(cards: Sequence[PlannedShare]) -> Iterator[str]:
+    width = max(len(card.name) for card in cards)
+    for card in cards:
+        number = counted(card.virtual_functions, "virtual function")
+        yield f"{card.address}  {card.name:<{width}}  {number} of model {card.model}"
 
 
 def _finding_lines(findings: Iterable[Finding]) -> list[str]:

@@ -94,7 +94,7 @@ def test_json_is_a_list_of_plans(run: Run) -> None:
     code, out, _ = run("--snapshot", SNAPSHOTS / "k4200.json", "-f", "json")
     (plan,) = json.loads(out)
     assert code == 0
-    assert list(plan) == ["host", "refused", "gpus", "operations", "findings", "reboot", "expected", "trial"]
+    assert list(plan) == ["host", "refused", "gpus", "shared", "operations", "findings", "reboot", "expected", "trial"]
     assert [op["kind"] for op in plan["operations"]] == ["write_file"] * 4 + ["run_command"] * 3 + ["reboot"]
 
 

@@ -18,7 +18,15 @@ from support.host_cases import load
 from support.host_samples import changed, snapshot
 
 HERE = Path(__file__).parent
-PLANS = ("first-run", "prepared", "shared-group", "nvswitch-full", "nvswitch-without-mode", "option-withdrawn")
+PLANS = (
+    "first-run",
+    "prepared",
+    "shared-card",
+    "shared-group",
+    "nvswitch-full",
+    "nvswitch-without-mode",
+    "option-withdrawn",
+)
 
 
 def golden(name: str, text: str) -> None:
