@@ -84,6 +84,11 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
             sizes=sizes,
             nodes=nodes,
             policy=entry.flavor.numa.policy or _model_policy(spec, entry),
+            networks=[
+                name
+                for name, network in spec.networks.items()
+                if (network.numa_policy or entry.flavor.numa.policy) == "required"
+            ],
             shares=shares,
             knows_maxphysaddr=MAXPHYSADDR in releases.extra_specs(release),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
@@ -25,6 +25,7 @@ def fitting(
     sizes: Sizes,
     nodes: int | None,
     policy: str | None,
+    networks: Collection[str] = (),
     shares: Sequence[HostShare],
     knows_maxphysaddr: bool,
 ) -> Iterator[Finding]:
@@ -33,6 +34,7 @@ def fitting(
     :param models: the number of GPUs by model.
     :param nodes: the number of NUMA nodes of its instances; None if not set.
     :param policy: the effective PCI NUMA affinity policy: the flavor's, or its model's.
+    :param networks: the networks whose ports require NUMA nodes of the instance too.
     :param shares: the hosts' shares; without any, only findings that do not depend on hosts.
     :param knows_maxphysaddr: whether the release supports the extra spec ``hw:maxphysaddr_mode``.
     """
@@ -45,6 +47,8 @@ def fitting(
         return
     page_size = flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE)
     yield from _on_hosts(name, models, sizes, topology, policy, page_size, shares)
+    if topology == 1 and policy in _STRICT:
+        yield from _beside_networks(name, models, networks, shares)
     yield from _address_space(name, flavor, models, sizes, shares, knows_maxphysaddr)
 
 
@@ -76,6 +80,17 @@ def _on_hosts(
         vcpus, ram = -(-sizes.vcpus // topology), readable(-(-sizes.ram // topology))
         yield finding(Code.FLAVOR_FITS_NO_NUMA_NODES, place=name, nodes=topology, strict=strict, vcpus=vcpus, ram=ram)
     yield from memory_pages(name, page_size, sizes, topology or 1, large)
+
+
+def _beside_networks(
+    name: str, models: Mapping[str, int], networks: Collection[str], shares: Sequence[HostShare]
+) -> Iterator[Finding]:
+    """Networks without a virtual function on any NUMA node that has the GPUs."""
+    nodes = [node for share in shares for node in share.nodes.values()]
+    fitting = [node for node in nodes if all(node.gpus.get(model, 0) >= count for model, count in models.items())]
+    for network in networks if fitting else ():
+        if not any(network in node.networks for node in fitting):
+            yield finding(Code.GPU_AND_NIC_NEVER_NEAR, place=name, network=network)
 
 
 def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes: int, policy: str | None) -> bool:

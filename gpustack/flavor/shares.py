@@ -9,16 +9,21 @@ from gpustack.facts.gpus import Gpu
 from gpustack.facts.model import Cpu, Host, NumaNode
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.model import Spec
+from gpustack.spec.network_functions import network_functions
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShare:
-    """A NUMA node: logical CPUs, memory and huge pages by size in KiB (None if unknown), and the GPUs by model."""
+    """A NUMA node: logical CPUs, memory and huge pages by size in KiB (None if unknown), and the GPUs by model.
+
+    :ivar networks: the networks with a virtual function on it.
+    """
 
     cpus: int | None
     memory_mib: int | None
     huge_pages: Mapping[int, int] | None
     gpus: Mapping[str, int]
+    networks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +76,16 @@ def _share(spec: Spec, host: Host) -> HostShare:
         selections = (alias for alias, models in spec.selected.items() if assigned.model in models)
         for name in (assigned.model, *selections):
             by_model.setdefault(name, []).append(assigned.gpu)
+    networks = network_functions(spec, host).by_network
     nodes = {
         node.node: NodeShare(
             cpus=_count_cpus(node.cpus),
             memory_mib=node.memory_mib,
             huge_pages=_huge_pages(node),
             gpus={m: sum(g.main.numa_node == node.node for g in of_model) for m, of_model in by_model.items()},
+            networks=frozenset(
+                name for name, parts in networks.items() if any(part.numa_node == node.node for part in parts)
+            ),
         )
         for node in host.numa_nodes
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
@@ -13,13 +13,16 @@ from gpustack.nova_options.device_spec import DeviceSpec, matched
 from gpustack.spec.assignment import Assigned
 
 
-def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[Assigned]) -> Iterator[Finding]:
+def proof(
+    host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[Assigned], others: Collection[str] = ()
+) -> Iterator[Finding]:
     """Report prepared GPUs that the device_spec misses, and other functions that it matches.
 
     :param entries: the device_spec of the host, as Nova reads it.
     :param targets: the GPUs that host preparation assigns to passthrough.
+    :param others: the addresses of other functions that are offered, for ports of Neutron.
     """
-    wanted_addresses = {t.gpu.main.address for t in targets}
+    wanted_addresses = {*(t.gpu.main.address for t in targets), *others}
     specs = [DeviceSpec.parse(entry) for entry in entries]
     for target in targets:
         if not target.gpu.main.bdf.fits_nova:

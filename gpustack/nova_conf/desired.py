@@ -18,6 +18,8 @@ from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf import tenancy, vendordata
 from gpustack.nova_conf.coverage import proof
+from gpustack.nova_conf.networks import doubts as network_doubts
+from gpustack.nova_conf.networks import selections
 from gpustack.nova_conf.packing import Advised, Requested, advised, gpus_by_alias, requested
 from gpustack.nova_conf.preflight import doubts
 from gpustack.nova_conf.selection import moves
@@ -27,6 +29,7 @@ from gpustack.spec import markers
 from gpustack.spec.assignment import Assigned, Service, assigned_gpus, service_of
 from gpustack.spec.attributes import required
 from gpustack.spec.model import Model, Placement, Spec
+from gpustack.spec.network_functions import NetworkFunctions, network_functions
 
 PCI_FILTER = "PciPassthroughFilter"
 NUMA_FILTER = "NUMATopologyFilter"
@@ -74,6 +77,7 @@ class DeviceEntry:
     managed: bool | None = None
     live_migratable: bool | None = None
     one_time_use: bool | None = None
+    physical_network: str | None = None
 
     def to_dict(self) -> dict[str, str]:
         """The entry as Nova reads it."""
@@ -86,6 +90,7 @@ class DeviceEntry:
             managed=_word(self.managed),
             live_migratable=_word(self.live_migratable),
             one_time_use=_word(self.one_time_use),
+            physical_network=self.physical_network,
         )
 
     def __str__(self) -> str:
@@ -128,7 +133,14 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     ordered = sorted(hosts, key=lambda h: h.hostname)
     assigned = [target for host in ordered for target in assigned_gpus(spec, host)]
     of_host = {host.hostname: service_of(spec, host) for host in ordered}
-    computes = {name: _entries(spec, service, mode, release) for name, service in of_host.items()}
+    networks = {host.hostname: network_functions(spec, host) for host in ordered}
+    computes = {
+        host.hostname: (
+            *_entries(spec, of_host[host.hostname], mode, release),
+            *_of_networks(spec, host, networks[host.hostname]),
+        )
+        for host in ordered
+    }
     counts = requested(spec, [gpus_by_alias(spec, service) for service in of_host.values()])
     aliases = _aliases(spec, assigned, mode)
     findings = list(doubts(spec, hosts, assigned, release, mode, counts))
@@ -137,7 +149,8 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
         findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, offered)
     for host in ordered:
         entries = [entry.to_dict() for entry in computes[host.hostname]]
-        findings += proof(host, entries, of_host[host.hostname].offered)
+        findings += proof(host, entries, of_host[host.hostname].offered, networks[host.hostname].addresses)
+        findings += network_doubts(host, networks[host.hostname])
         findings += _absent(host, of_host[host.hostname])
     return DesiredConfig(
         release=release,
@@ -259,6 +272,12 @@ def _entries(spec: Spec, service: Service, placement: Placement, release: Releas
                 _entry(spec, name, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned
             ]
     return tuple(entries)
+
+
+def _of_networks(spec: Spec, host: Host, functions: NetworkFunctions) -> Iterator[DeviceEntry]:
+    """The device_spec of virtual functions for ports, which PCI in Placement does not report."""
+    for physical_network, (vendor, product, address) in selections(spec, host, functions):
+        yield DeviceEntry(vendor_id=vendor, product_id=product, address=address, physical_network=physical_network)
 
 
 def _managed(model: Model, target: Assigned, release: Release) -> bool | None:

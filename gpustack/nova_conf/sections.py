@@ -87,8 +87,11 @@ def _pci(
         yield from _lines("alias", values, "The same on nova-api and on every nova-compute: both read it for moves.")
     if "devices" in parts and "compute" in services:
         option = releases.device_spec_option(wanted.release)
-        values = (*carried.devices, *(str(entry) for entry in devices))
-        yield from _lines(option.name, values, "The GPUs that this host passes through, without their other functions.")
+        gpus = [str(entry) for entry in devices if entry.physical_network is None]
+        ports = [str(entry) for entry in devices if entry.physical_network is not None]
+        comment = "The GPUs that this host passes through, without their other functions."
+        yield from _lines(option.name, (*carried.devices, *gpus), comment)
+        yield from _lines(option.name, ports, "Virtual functions of network cards for ports of Neutron.")
     if "switches" in parts and "compute" in services and wanted.placement != "off":
         comment = "Permanent: nova-compute does not start again if this is off."
         yield Line(name="report_in_placement", value="true", comment=comment)

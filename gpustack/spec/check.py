@@ -41,6 +41,7 @@ def check(document: Document) -> Iterator[Problem]:
         yield from _doubtful(document, ("models", name, "match"), match)
     yield from check_flavors(document, models, flavors)
     yield from check_tenancy(document, flavors, _mapping(document.data, "tenancy"))
+    yield from _networks(document, _mapping(document.data, "networks"))
     yield from _out_of_service(document, hosts)
     yield from check_quotas(
         document, models, flavors, _mapping(document.data, "quotas"), _mapping(document.data, "nova")
@@ -127,6 +128,18 @@ def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Pro
                 )
                 break
         others.append(name)
+
+
+def _networks(document: Document, networks: Mapping[str, Any]) -> Iterator[Problem]:
+    """A network must select virtual functions by their ids, or their cards."""
+    for name in networks:
+        match = _mapping(networks[name], "match")
+        path: Path = ("networks", name, "match")
+        if ("vendor" in match) != ("product" in match):
+            yield document.problem(path, "vendor and product need each other", at_key=True)
+        elif match and not any(match.get(key) for key in ("vendor", "addresses", "interfaces")):
+            message = "expected vendor and product of virtual functions, or addresses or interfaces of their cards"
+            yield document.problem(path, message, at_key=True)
 
 
 def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Problem]:

@@ -31,6 +31,7 @@ from gpustack.spec.tenancy import Tenancy
 from gpustack.spec.virtual_functions import Vfs
 
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
+INTERFACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}$"
 HOST_NAME_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$"
 SERIAL_PATTERN = r"^[0-9A-Fa-f]{2}(-[0-9A-Fa-f]{2}){7}$"
 REASON_PATTERN = r"^[^\x00-\x1f\x7f]{1,200}$"
@@ -59,6 +60,11 @@ Bdf = Annotated[
     str,
     AfterValidator(_address),
     described(ADDRESS_PATTERN, "a PCI address in quotes (domain:bus:device.function)", "0000:88:00.0"),
+]
+Interface = Annotated[
+    str,
+    StringConstraints(pattern=INTERFACE_PATTERN),
+    described(INTERFACE_PATTERN, "the name of a network interface", "ens1f0"),
 ]
 HostName = Annotated[
     str,
@@ -112,6 +118,32 @@ class Match(SpecSection):
     def virtual(self) -> bool:
         """Whether it matches virtual functions."""
         return self.function == "virtual"
+
+
+class NetworkMatch(SpecSection):
+    """Virtual functions of network cards: by `vendor` and `product`, or those of the cards with `addresses` or `interfaces`. All given keys must match."""  # noqa: E501
+
+    vendor: Annotated[Hex4 | None, Field(examples=["15b3"])] = None
+    """PCI vendor id of the virtual functions, four hexadecimal digits in quotes."""
+    product: Annotated[Hex4 | None, Field(examples=["101e"])] = None
+    """PCI product id of the virtual functions; it usually differs from that of the card."""
+    addresses: tuple[Bdf, ...] = ()
+    """Only the virtual functions of the cards at these PCI addresses (`"0000:1a:00.0"`)."""
+    interfaces: tuple[Interface, ...] = ()
+    """Only the virtual functions of the cards with these network interfaces on the host (`ens1f0`). Nova gets PCI addresses, because names can change."""  # noqa: E501
+
+
+class Network(SpecSection):
+    """Virtual functions of network cards that Neutron's ports get. gpustack creates none, and never offers a card."""
+
+    match: NetworkMatch
+    """The virtual functions."""
+    physical_network: Name
+    """The physical network of Neutron that the cards are connected to."""
+    hosts: tuple[Pattern, ...] = ()
+    """The hosts, by name or pattern. Without this key, all hosts of the spec."""
+    numa_policy: NumaPolicy | None = None
+    """The policy that you set on ports of this network (`numa_affinity_policy`). With `required`, gpustack reports flavors whose GPUs are on no host beside such a virtual function."""  # noqa: E501
 
 
 class NvSwitch(enum.StrEnum):
@@ -264,6 +296,8 @@ class Spec(SpecSection):
     """When GPUs of idle instances are freed (`gpustack reclaim`)."""
     tenancy: Tenancy | None = None
     """Which instances the GPU hosts accept (`gpustack tenancy`)."""
+    networks: Mapping[Name, Network] = {}
+    """Virtual functions of network cards for Neutron's ports, by a name of your choice."""
 
     out_of_service: tuple[OutOfService, ...] = ()
     """GPUs that Nova does not offer: their host's `device_spec` lists the addresses of its other GPUs."""

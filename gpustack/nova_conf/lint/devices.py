@@ -161,6 +161,26 @@ def neutrons(subject: LintSubject) -> Iterator[Finding]:
             )
 
 
+@check("Devices of the hosts")
+def network_cards(subject: LintSubject) -> Iterator[Finding]:
+    """Network cards that the host uses, in entries for ports, which should match virtual functions only."""
+    for line in subject.devices:
+        if line.spec is None or not _for_neutron(line):
+            continue
+        for host in subject.hosts_of(line.source):
+            for function in sorted(host.pci, key=lambda f: f.bdf):
+                up = [net.name for net in function.uses.net if net.state == "up"]
+                if up and function.physical_function is None and line.spec.matches(function, host):
+                    yield finding(
+                        Code.NETWORK_CARD_OFFERED,
+                        place=line.place,
+                        host=host.hostname,
+                        address=function.address,
+                        interfaces=", ".join(up),
+                        vnic_type="direct-physical" if function.dev_type == "type-PF" else "direct",
+                    )
+
+
 def _for_neutron(line: DeviceLine) -> bool:
     """Whether an entry is for Neutron's ports; the value null is for ports of tunnelled networks."""
     return "physical_network" in line.data

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from gpustack.facts.model import Host
+from gpustack.facts.model import Function, Host
 from gpustack.facts.store import parse_host
 from gpustack.flavor.desired import Wanted, wanted
 from gpustack.flavor.flavors import Sizes, needs_judging
 from gpustack.nova_options.releases import release
 from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
+from support.host_samples import Raw
+from support.network_cards import network_card
 
 GIB = 1 << 30
 
@@ -328,3 +330,32 @@ def test_the_laws_are_those_of_x86() -> None:
 )
 def test_nova_is_asked_about_all_but_what_every_release_takes(key, value, expected):
     assert needs_judging(key, value) == expected
+
+
+@pytest.mark.parametrize(
+    ("numa", "network", "expected"),
+    [
+        ("policy: required, nodes: 1", "", ["GPU888"]),  # the flavor's policy is that of ports too
+        ("policy: required, nodes: 1", ", numa_policy: required", ["GPU888"]),
+        ("policy: required, nodes: 1", ", numa_policy: preferred", []),
+        ("policy: required, nodes: 2", ", numa_policy: required", []),
+        ("policy: preferred, nodes: 1", ", numa_policy: required", []),
+    ],
+)
+@pytest.mark.parametrize("near", [False, True])
+def test_ports_that_no_host_has_beside_the_gpus(numa: str, network: str, expected: list[str], near: bool) -> None:
+    """The GPUs are on node 0; the network card is on node 1, or on both on another host."""
+    cards = network_card(0x1A, 2, "ens1", node=1)
+    hosts = [_with(host(nodes=(2, 0)), cards)]
+    if near:
+        hosts.append(_with(host("gpu2", nodes=(2, 0)), [*cards, *network_card(0x1B, 1, "ens2", node=0)]))
+    text = (
+        'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu*": [k4200]}\n'
+        f'networks: {{rdma: {{match: {{vendor: "8086", product: "10ca"}}, physical_network: a{network}}}}}\n'
+        f"flavors: {{f: {{model: k4200, {SMALL}, numa: {{{numa}}}}}}}\n"
+    )
+    assert codes(wanted(parse_spec(text, "spec"), release=release("2025.2"), hosts=hosts)) == ([] if near else expected)
+
+
+def _with(facts: Host, functions: list[Raw]) -> Host:
+    return facts.with_pci([*facts.pci, *(Function.model_validate(each) for each in functions)])
