@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from gpustack.codes import Code
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, finding
-from gpustack.host.own_files import MODPROBE, is_ours
-from gpustack.linux.drivers import BY_ID, is_passthrough_driver
-from gpustack.linux.modprobe import read_modprobe
+from gpustack.host.decide.addresses import kept_at_boot
+from gpustack.host.own_files import is_ours
+from gpustack.host.prior_setup.foreign_config import elsewhere
+from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.spec.assignment import Shared
 
 NVIDIA = "nvidia"
@@ -74,7 +75,7 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
         if total is None or total < entry.count:
             most = "no SR-IOV capability" if total is None else f"{total} virtual functions at most"
             yield finding(Code.TOO_FEW_VIRTUAL_FUNCTIONS, place=place, count=entry.count, most=most)
-        if is_passthrough_driver(function.driver) and not _bound_by_gpustack(host, function):
+        if is_passthrough_driver(function.driver) and _bound_by_others(host, function):
             yield finding(Code.SHARED_CARD_ON_PASSTHROUGH_DRIVER, place=place, driver=function.driver)
         elif function.driver is None:
             reason = "no driver has bound the card"
@@ -91,14 +92,15 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
         yield from _others(host, entry)
 
 
-def _bound_by_gpustack(host: Host, function: Function) -> bool:
-    """Whether gpustack's files bind it, so that it gets its host driver with the boot that the plan requests."""
+def _bound_by_others(host: Host, function: Function) -> bool:
+    """Whether other configuration binds it, so that the next boot does not give it to its host driver.
+
+    A card that gpustack has bound gets its host driver with the boot that the plan requests, also if an earlier run has
+    rewritten gpustack's files already.
+    """
     if function.driver_override:
-        return any(is_ours(file.text) and function.address in file.text for file in host.files.values())
-    file = host.files.get(MODPROBE)
-    config = read_modprobe({MODPROBE: file.text} if file is not None else {})
-    listed = {ids for driver in BY_ID for o in config.option(driver, "ids") for ids in (o.value or "").split(",")}
-    return function.ids in listed
+        return function.address not in kept_at_boot(host)
+    return any(ids.binds(function) for ids in elsewhere(host).ids())
 
 
 def _ids(host: Host, entry: Shared) -> Iterator[Finding]:

@@ -214,7 +214,11 @@ def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
 
 
 def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
-    """Check the number of virtual functions, and that no driver of the host and no IOMMU group keeps them."""
+    """Check the number of virtual functions, and that neither a driver of the host nor an IOMMU group blocks them.
+
+    libvirt takes virtual functions of others from their driver for an instance; those of gpustack have none.
+    """
+    created = {shared.address for shared in targets.shared}
     for shared in targets.shared:
         what, place = f"the card has {shared.count} virtual functions", f"{host.hostname} {shared.address}"
         number = shared.function.sriov_numvfs or 0
@@ -232,6 +236,8 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
     for target in targets.virtual:
         driver, place = target.gpu.main.driver, f"{host.hostname} {target.address}"
         what = "no driver of the host has the virtual function"
+        if target.gpu.main.physical_function not in created:
+            continue
         if driver in (None, target.variant) or is_passthrough_driver(driver):
             yield _ok(what, place, f"it is on {driver or 'no driver'}")
         else:
@@ -265,6 +271,7 @@ def _group(host: Host, target: Assigned) -> HostCheck:
         f"{f.address} is on {f.driver}"
         for f in members
         if f.driver is not None and not is_passthrough_driver(f.driver) and not forwards(f)
+        if f.address != target.address or f.driver != target.variant  # NVIDIA's driver of virtual functions
     ]
     apart = [
         f"{f.address} is in group {f.iommu_group}"

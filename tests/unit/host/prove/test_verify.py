@@ -303,3 +303,17 @@ def test_virtual_functions_exist_without_a_host_driver() -> None:
     assert codes(verify_host(spec, Machine(held).host, machine.images)) == ["GPU202 error", "GPU203 error"]
     fewer = changed(machine.raw, {"pci": {"0000:88:00.0": {"sriov_numvfs": 0}}})
     assert codes(verify_host(spec, Machine(fewer).host, machine.images)) == ["GPU881 error"]
+
+
+def test_virtual_functions_of_nvidia_are_ready_on_its_driver() -> None:
+    """NVIDIA's host driver binds them, and creates more than the spec requires."""
+    _, spec, machine = load(CASES / "shared-card-prepared.yaml")
+    quarter = spec.models["quarter"]
+    typed = quarter.vfs.model_copy(update={"count": 2, "vgpu_type": 711}) if quarter.vfs else None
+    spec = spec.model_copy(update={"models": {"quarter": quarter.model_copy(update={"vfs": typed})}})
+    parts = {f"0000:88:10.{number}": {"driver": "nvidia"} for number in range(4)}
+    nvidia = Machine(changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": "nvidia"}, **parts}}))
+    nvidia.carry_out(plan_host(spec, nvidia.host), reboot=False)
+    verification = verify_host(spec, nvidia.host, nvidia.images)
+    assert verification.passed, codes(verification)
+    assert sum("IOMMU group" in check.what for check in verification.checks) == 2
