@@ -36,6 +36,7 @@ def findings_page() -> str:
         "6": "A host in service",
         "7": "GPUs in service",
         "8": "Guests",
+        "9": "GPUs in service and guests, continued",
     }
     lines = ["# Findings", "", "Each code is stable: scripts and runbooks may rely on it.", ""]
     for first, title in ranges.items():
