@@ -96,7 +96,11 @@ def _beside_networks(
 def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes: int, policy: str | None) -> bool:
     """Whether a host has this many NUMA nodes of sufficient size, with the GPUs on them if ``required``."""
     vcpus, ram = -(-sizes.vcpus // nodes), -(-sizes.ram // nodes)
-    large = [n for n in share.nodes.values() if vcpus <= (n.cpus or vcpus) and ram <= (n.memory_mib or ram)]
+    large = [
+        node
+        for node in share.nodes.values()
+        if (node.cpus is None or vcpus <= node.cpus) and (node.memory_mib is None or ram <= node.memory_mib)
+    ]
     if len(large) < nodes:
         return False
     if policy not in _STRICT:

@@ -16,6 +16,8 @@ from gpustack.spec.network_functions import network_functions
 class NodeShare:
     """A NUMA node: logical CPUs, memory and huge pages by size in KiB (None if unknown), and the GPUs by model.
 
+    The node of a GPU's or an expander's memory has no CPUs.
+
     :ivar networks: the networks with a virtual function on it.
     """
 
@@ -46,9 +48,10 @@ class HostShare:
 
     @property
     def huge_pages(self) -> tuple[Mapping[int, int], ...] | None:
-        """The huge pages of each NUMA node; None if unknown."""
-        pages = [node.huge_pages for node in self.nodes.values() if node.huge_pages is not None]
-        return tuple(pages) if pages and len(pages) == len(self.nodes) else None
+        """The huge pages of each NUMA node with CPUs; None if unknown."""
+        nodes = [node for node in self.nodes.values() if node.cpus != 0]
+        pages = [node.huge_pages for node in nodes if node.huge_pages is not None]
+        return tuple(pages) if pages and len(pages) == len(nodes) else None
 
     def has(self, wanted: Mapping[str, int]) -> bool:
         """Whether the host has these numbers of GPUs by model."""
@@ -108,7 +111,9 @@ def _huge_pages(node: NumaNode) -> dict[int, int] | None:
 
 
 def _count_cpus(ranges: str | None) -> int | None:
-    """Return the number of CPUs in a list such as ``0-31,64-95``; None if it is not one."""
+    """Return the number of CPUs in a list such as ``0-31,64-95``, which may be empty; None if it is not one."""
+    if ranges == "":
+        return 0
     total = 0
     for part in (ranges or "").split(","):
         first, _, last = part.partition("-")

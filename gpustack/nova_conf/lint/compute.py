@@ -152,7 +152,11 @@ def _reserved_too_many(
     for host in subject.hosts_of(source):
         if any(node.huge_pages is None for node in host.numa_nodes):
             return
-        nodes = {n.node: {pool.size_kib: pool.total or 0 for pool in n.huge_pages or ()} for n in host.numa_nodes}
+        nodes = {
+            n.node: {pool.size_kib: pool.total or 0 for pool in n.huge_pages or ()}
+            for n in host.numa_nodes
+            if n.cpus != ""
+        }
         if not fit(request, ram_mib=ram, nodes=count, host=list(nodes.values())):
             continue
         for node, size, number_of_pages in reserved:

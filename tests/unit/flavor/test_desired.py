@@ -359,3 +359,12 @@ def test_ports_that_no_host_has_beside_the_gpus(numa: str, network: str, expecte
 
 def _with(facts: Host, functions: list[Raw]) -> Host:
     return facts.with_pci([*facts.pci, *(Function.model_validate(each) for each in functions)])
+
+
+@pytest.mark.parametrize("memory", [0, 480 * 1024])
+def test_a_numa_node_without_cpus_holds_no_instance(memory: int) -> None:
+    """Superchips have nodes for the memory of their GPUs, and expanders have one for theirs."""
+    facts = host()
+    added = facts.numa_nodes[0].model_copy(update={"node": 2, "cpus": "", "memory_mib": memory})
+    facts = facts.model_copy(update={"numa_nodes": (*facts.numa_nodes, added)})
+    assert codes(want(f"{{f: {{model: k4200, {SMALL}, numa: {{nodes: 3}}}}}}", facts)) == ["GPU413", "GPU411"]

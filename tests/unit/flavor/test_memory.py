@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,6 +65,14 @@ def test_pages_that_hosts_lack_are_reported(
     found = [f"{f.code} {f.message}" for f in memory_pages("f", size, sizes, nodes, hosts)]
     code, _, words = expected.partition(" ")
     assert [text.startswith(code) and words in text for text in found] == [True] * bool(expected)
+
+
+def test_pages_on_a_node_without_cpus_hold_no_instance() -> None:
+    pages = [{GIB: 8}, {GIB: 64}]
+    (facts,) = (share("gpu1", *pages),)
+    nodes = {0: replace(facts.nodes[0], cpus=8), 1: replace(facts.nodes[1], cpus=0)}
+    found = memory_pages("f", "1GB", Sizes(vcpus=4, ram=16 * 1024, disk=10), 1, [replace(facts, nodes=nodes)])
+    assert [entry.code for entry in found] == ["GPU808"]
 
 
 def test_pages_whose_number_is_unreadable_are_unknown() -> None:
