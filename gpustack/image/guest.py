@@ -23,11 +23,7 @@ _DEBIAN_CLOUD = re.compile(r"generic-?cloud", re.IGNORECASE)
 
 def guest_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
     """Yield the problems of the operating system."""
-    driver = image.properties.get(DRIVER, "")
-    for card, branch in needs.last_branches.items():
-        if (_branch(image) or 0) > branch:
-            values = {"driver": driver, "card": card, "branch": str(branch)}
-            yield Problem(code=Code.GUEST_DRIVER_TOO_NEW, values=values)
+    yield from _driver(image, needs)
     if needs.windows or image.resembles_windows:
         yield from _windows(image, needs)
         return
@@ -35,6 +31,21 @@ def guest_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
     makers = sorted(name for vendor, name in _WITH_KERNEL_DRIVERS.items() if vendor in needs.vendors)
     if makers and _may_lack_drm(image):
         yield Problem(code=Code.KERNEL_WITHOUT_DRM, values={"makers": " and ".join(makers)})
+
+
+def _driver(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
+    """Compare the branch of the declared driver with those of the cards."""
+    driver, declared = image.properties.get(DRIVER, ""), _branch(image)
+    if declared is None:
+        return
+    for card, branch in needs.last_branches.items():
+        if declared > branch:
+            values = {"driver": driver, "card": card, "branch": str(branch)}
+            yield Problem(code=Code.GUEST_DRIVER_TOO_NEW, values=values)
+    for card, branch in needs.first_branches.items():
+        if declared < branch:
+            values = {"driver": driver, "card": card, "branch": str(branch)}
+            yield Problem(code=Code.IMAGE_DRIVER_TOO_OLD, values=values)
 
 
 def _windows(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:

@@ -84,6 +84,7 @@ class FlavorNeeds:
     :ivar ram: the memory in MiB; None if it is derived from hosts.
     :ivar hidden_from: models whose older Windows drivers refuse to run if they see a hypervisor.
     :ivar architectures: the architectures of the hosts with these models; empty if unknown.
+    :ivar first_branches: the first branch of NVIDIA's driver by card, as far as known.
     :ivar last_branches: the last branch of NVIDIA's driver by card, for cards that newer drivers ignore.
     """
 
@@ -97,6 +98,7 @@ class FlavorNeeds:
     extra_specs: Mapping[str, str] = field(default_factory=dict)
     hidden_from: tuple[str, ...] = ()
     architectures: frozenset[str] = frozenset()
+    first_branches: Mapping[str, int] = field(default_factory=dict)
     last_branches: Mapping[str, int] = field(default_factory=dict)
 
     @property

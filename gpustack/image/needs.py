@@ -28,6 +28,7 @@ def needs_of(spec: Spec, release: Release, hosts: Sequence[Host] = ()) -> tuple[
 def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host]) -> FlavorNeeds:
     flavor = entry.flavor
     models = models_of(spec, flavor)
+    cards = [card for model in models if (card := card_of(spec.models[model]))]
     return FlavorNeeds(
         name=entry.name,
         models=models,
@@ -38,7 +39,8 @@ def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host]) ->
         ram=_ram(entry),
         extra_specs=extra_specs_of(spec, entry, release),
         hidden_from=refusing_hypervisor(spec, flavor),
-        last_branches=_last_branches(spec, models),
+        first_branches={card.full_name: first for card in cards if (first := requirement_of(card).first)},
+        last_branches={card.full_name: last for card in cards if (last := requirement_of(card).last)},
         architectures=_architectures(spec, models, hosts),
     )
 
@@ -51,11 +53,6 @@ def _ram(entry: Entry) -> int | None:
 def _quirks(spec: Spec, model: str) -> tuple[str, ...]:
     card = card_of(spec.models[model])
     return card.quirks if card else ()
-
-
-def _last_branches(spec: Spec, models: Iterable[str]) -> dict[str, int]:
-    cards = [card for model in models if (card := card_of(spec.models[model]))]
-    return {card.full_name: last for card in cards if (last := requirement_of(card).last)}
 
 
 def _architectures(spec: Spec, models: Iterable[str], hosts: Sequence[Host]) -> frozenset[str]:

@@ -63,7 +63,11 @@ _OF_NVIDIA = (
         r"NVIDIA (?P<branch>[0-9]{2,4})\.xx Legacy drivers",
         r"NEXT(?:The (?P<driver>[0-9.]{3,20}) NVIDIA driver|$|(?=The NVIDIA ))",
     ),
-    _pattern(NO_GSP, _OF_GPU, r"not supported by open nvidia\.ko because it does not include"),
+    _pattern(
+        NO_GSP,
+        _OF_GPU,
+        r"not supported by (?:open nvidia\.ko because it does not include|the NVIDIA open kernel modules)",
+    ),
     _pattern(OPEN_REQUIRED, _OF_GPU, r"requires? (?:the )?use of the NVIDIA open kernel modules"),
     _pattern(UNSUPPORTED, _OF_GPU, r"is not supported by the (?:NVIDIA )?(?P<driver>[0-9][0-9.]{2,20})"),
     _pattern(

@@ -95,6 +95,8 @@ WINDOWS = {"name": "windows-11", "os_type": "windows"}
         (LINUX, {"gpustack_driver": "none"}, []),
         (GAMES, {**WINDOWS, "gpustack_driver": "595.71.05"}, ["GPU850"]),
         (f"model: gh200, {SIZES}", {"gpustack_driver": "595.71.05"}, []),
+        (f"model: gh200, {SIZES}", {"gpustack_driver": "470.256.02"}, ["GPU908"]),
+        (LINUX, {"gpustack_driver": "418.67"}, []),
         # Kernels
         (f"model: mi210, {SIZES}", {"name": "debian-13-genericcloud-amd64"}, ["GPU826"]),
         (f"model: mi210, {SIZES}", {"name": "trixie genericcloud", "os_distro": "debian"}, ["GPU826"]),
