@@ -39,9 +39,19 @@ class Judge:
         self._process.wait(timeout=120)
         self._process.stdout.close()
 
-    def asked(self, files: Iterable[Path], host: Host | None = None, *, compute: bool = False) -> dict[str, Any]:
-        """Nova's result for configuration files on a host; with ``compute``, of a host with eight processors too."""
-        return self._answer(self._job(files, host) | {"compute": compute})
+    def asked(
+        self,
+        files: Iterable[Path],
+        host: Host | None = None,
+        *,
+        compute: bool = False,
+        ports: Sequence[Mapping[str, Any]] = (),
+    ) -> dict[str, Any]:
+        """Nova's result for configuration files on a host; with ``compute``, of a host with eight processors too.
+
+        :param ports: ports of Neutron for which the host may have a device.
+        """
+        return self._answer(self._job(files, host) | {"compute": compute, "ports": list(ports)})
 
     def fits_pages(self, case: Mapping[str, Any]) -> bool:
         """Whether an instance fits into the huge pages of a host."""

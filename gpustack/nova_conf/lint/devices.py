@@ -170,14 +170,13 @@ def network_cards(subject: LintSubject) -> Iterator[Finding]:
         for host in subject.hosts_of(line.source):
             for function in sorted(host.pci, key=lambda f: f.bdf):
                 up = [net.name for net in function.uses.net if net.state == "up"]
-                if up and function.physical_function is None and line.spec.matches(function, host):
+                if up and function.dev_type == "type-PF" and line.spec.matches(function, host):
                     yield finding(
                         Code.NETWORK_CARD_OFFERED,
                         place=line.place,
                         host=host.hostname,
                         address=function.address,
                         interfaces=", ".join(up),
-                        vnic_type="direct-physical" if function.dev_type == "type-PF" else "direct",
                     )
 
 

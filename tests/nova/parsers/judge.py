@@ -2,7 +2,8 @@
 
 ``python judge.py < jobs.jsonl > answers.jsonl``: one process for many configurations. A job is
 ``{"files": [path, …], "functions": [{"address", "vendor", "product", "parent", "total_vfs", "numa_node"}, …],
-"interfaces": {name: address}}``; the answer holds what Nova read, what it refused and why, the functions that it
+"interfaces": {name: address}, "ports": [{"network", "vnic_type", "numa_policy", "flavor_policy", "node"}, …]}``;
+the answer holds what Nova read, what it refused and why, the functions that it
 would offer to guests, and how many of them each alias gets.
 """
 
@@ -22,6 +23,7 @@ from nova import config, objects
 CONF = nova.conf.CONF
 PRESENT = {}
 INTERFACES = {}
+PORT = "6e2d1b1c-5b52-4b3a-9b0f-1f0e5c2f7a11"
 
 
 def is_physical_function(domain, bus, slot, function):
@@ -131,6 +133,42 @@ def share(device_stats, name, most):
     return 0
 
 
+class NeutronClient:
+    """In place of Neutron's API: its answers about one port and the network of the port."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def show_port(self, _port, **_):
+        keys = {"binding:vnic_type": "vnic_type", "numa_affinity_policy": "numa_policy"}
+        return {"port": {"network_id": "net", **{key: self.port.get(name) for key, name in keys.items()}}}
+
+    def show_network(self, _network, **_):
+        return {"network": {"provider:physical_network": self.port["network"], "provider:network_type": "vlan"}}
+
+    def list_extensions(self, **_):
+        return {"extensions": []}
+
+
+def port_fits(device_stats, port):
+    """Whether a host has a device for a port, on the NUMA node of the instance if that is given.
+
+    Nova makes the request from the port and the policy of the flavor.
+    """
+    from nova.network import neutron
+
+    from nova import context
+
+    neutron.get_client = lambda *_, **__: NeutronClient(port)
+    requests = objects.InstancePCIRequests(requests=[])
+    networks = objects.NetworkRequestList(objects=[objects.NetworkRequest(port_id=PORT)])
+    admin = context.get_admin_context()
+    neutron.API().create_resource_requests(admin, networks, requests, affinity_policy=port.get("flavor_policy"))
+    (request_,) = requests.requests
+    nodes = [objects.InstanceNUMACell(id=port["node"])] if port.get("node") is not None else None
+    return device_stats.support_requests([request_], provider_mapping=None, numa_cells=nodes)
+
+
 class Host:
     """A host with eight processors, for the driver's methods that read the configuration of them."""
 
@@ -219,6 +257,8 @@ def judge(job):
     if filter_ is not None:
         functions = job.get("functions", ())
         attempt(answer, "offered", lambda: offered(filter_, functions))
+        ports, present = job.get("ports", ()), [f for f in functions if f["address"] in (answer.get("offered") or ())]
+        attempt(answer, "ports", lambda: [port_fits(pools(filter_, present), port) for port in ports])
         if answer.get("offered") is not None and answer["aliases"] is not None and not answer["schedule"]:
             candidates = [function for function in functions if function["address"] in answer["offered"]]
             attempt(

@@ -18,8 +18,11 @@ from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, matched
 from gpustack.nova_options.pci_values import EntryError, specs_of
+from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.environment import ensure
 from gpustack_demo.embedded.releases import available
+from support.host_samples import function, host
+from support.network_cards import CARD, PART, network_card
 from support.nova_judge import Judge
 from support.nova_made import IDS, cards, made
 
@@ -192,3 +195,54 @@ def test_nova_refuses_what_is_no_entry(judge, tmp_path, text):
     path = tmp_path / "nova.conf"
     path.write_text(f"[pci]\n{releases.device_spec_option(releases.release(judge.release)).name} = {text}\n")
     assert judge.asked([path]).get("whitelist_error")
+
+
+NETWORKS = """\
+version: 1
+models: {p100: {match: {vendor: "10de", product: "15f8"}}}
+hosts: {gpu01: [p100]}
+nova: {release: "RELEASE"}
+networks: {rdma: {match: {interfaces: [ens1]}, physical_network: fabric}}
+"""
+DIRECT = {"network": "fabric", "vnic_type": "direct"}
+WHOLE = {"network": "fabric", "vnic_type": "direct-physical"}
+PORTS = [
+    (DIRECT, True),
+    ({**DIRECT, "network": "other"}, False),
+    (WHOLE, False),
+    ({**DIRECT, "numa_policy": "required", "node": 0}, False),
+    ({**DIRECT, "numa_policy": "required", "node": 1}, True),
+    ({**DIRECT, "flavor_policy": "required", "node": 0}, False),
+    ({**DIRECT, "flavor_policy": "required", "numa_policy": "preferred", "node": 0}, True),
+    ({**DIRECT, "flavor_policy": "required"}, True),  # without NUMA nodes, the policy has no effect
+]
+
+
+@pytest.mark.parametrize("part", [PART, CARD])
+def test_ports_get_rendered_virtual_functions_and_no_card(judge, tmp_path, part):
+    """Nova's own code makes the request from the port; Neutron's answers are a stand-in."""
+    cards_of_host = [*network_card(0x1A, 2, "ens1", node=1, part=part), *network_card(0x1B, 2, "ens2", part=part)]
+    facts = host(function("0000:88:00.0", numa_node=0), *cards_of_host)
+    release = releases.release(judge.release)
+    desired = wanted(parse_spec(NETWORKS.replace("RELEASE", judge.release), "spec"), [facts], release=release)
+    (file,) = render(desired, hosts=[facts], together=True).files
+    path = tmp_path / "nova.conf"
+    path.write_text(file.text)
+    answer = judge.asked([path], facts, ports=[port for port, _ in PORTS])
+    assert answer["offered"] == ["0000:88:00.0", "0000:1a:10.0", "0000:1a:10.2"]
+    assert answer["ports"] == [fits for _, fits in PORTS]
+
+
+@pytest.mark.parametrize(
+    ("entry", "sriov"),
+    [({"devname": "ens1"}, True), ({"address": "0000:1a:00.0"}, True), ({"devname": "ens1"}, False)],
+)
+def test_lint_reports_entries_by_which_a_port_takes_the_card(judge, tmp_path, entry, sriov):
+    card, *_ = network_card(0x1A, 0, "ens1")
+    facts = host(card if sriov else {**card, "sriov_totalvfs": None})
+    name = releases.device_spec_option(releases.release(judge.release)).name
+    path = tmp_path / "nova-compute.conf"
+    path.write_text(f"[pci]\n{name} = {json.dumps({**entry, 'physical_network': 'fabric'})}\n")
+    assert judge.asked([path], facts, ports=[WHOLE, DIRECT])["ports"] == [sriov, False]
+    report = lint([str(path)], release=releases.release(judge.release), hosts=[facts])
+    assert ("GPU887" in [f.code for f in report.findings]) is sriov
