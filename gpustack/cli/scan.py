@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cliff.columns import FormattableColumn
 
@@ -16,7 +16,12 @@ from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
+    from gpustack.facts.model import Host
     from gpustack.readiness.table import Row
+
+
+_NICS = "nics"
+"""The column of NICs near a GPU."""
 
 
 class TableCell(FormattableColumn[Any]):
@@ -75,16 +80,22 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         if parsed_args.save and self._gathered.raw:
             save_snapshot(parsed_args.save, self._gathered.raw)
         self._rows = rows(self._gathered.hosts)
-        described = [describe(row) for row in self._rows]
-        keys = _chosen(parsed_args.columns, COLUMNS, FIELDS)
+        nics = [_nics(host) for host in self._gathered.hosts]
+        near = {id(host): of_host for host, of_host in zip(self._gathered.hosts, nics, strict=True)}
+        described = [{**describe(row), _NICS: near[id(row.host)].get(row.gpu.main.address, [])} for row in self._rows]
+        known = (*FIELDS, _NICS)
+        keys = _chosen(parsed_args.columns, COLUMNS, known)
         parsed_args.columns = []
         if is_for_machines(parsed_args):
-            keys = keys or list(FIELDS)
+            keys = keys or list(known)
             return keys, [[fields[key] for key in keys] for fields in described]
         keys = keys or list(COLUMNS)
         titles = [COLUMNS.get(key, key) for key in keys]
         return titles, [
-            [TableCell(fields[key], text(row, key, fields[key])) for key in keys]
+            [
+                TableCell(fields[key], _names(fields[key]) if key == _NICS else text(row, key, fields[key]))
+                for key in keys
+            ]
             for row, fields in zip(self._rows, described, strict=True)
         ]
 
@@ -102,6 +113,32 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         failures = self._gathered.failures
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0
+
+
+def _nics(host: Host) -> dict[str, list[dict[str, object]]]:
+    """The NICs on the NUMA node of each GPU, the nearest first, by the address of the GPU."""
+    from gpustack.topology.build import topology
+    from gpustack.topology.distance import near_nics
+
+    return {
+        gpu: [
+            {
+                "address": nic.address,
+                "distance": distance.value,
+                "interfaces": [interface.name for interface in nic.function.uses.net],
+                "infiniband": list(nic.function.uses.infiniband),
+            }
+            for nic, distance in near
+        ]
+        for gpu, near in near_nics(topology(host)).items()
+    }
+
+
+def _names(nics: object) -> str:
+    """The NICs by their RDMA device, interface or address: ``mlx5_0 PIX, ens2f0 NODE``."""
+    listed = cast("list[dict[str, Any]]", nics)
+    names = (((*nic["infiniband"], *nic["interfaces"], nic["address"])[0], nic["distance"]) for nic in listed)
+    return ", ".join(map(" ".join, names)) or "-"
 
 
 def _chosen(requested: Sequence[str], titles: Mapping[str, str], known: Sequence[str]) -> list[str]:

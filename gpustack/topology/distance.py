@@ -28,6 +28,7 @@ class Distance(enum.StrEnum):
     UNKNOWN = "?"
 
 
+_ONE_NODE = (Distance.PIX, Distance.PXB, Distance.PHB, Distance.NODE)
 MOST_DEVICES = 256
 """Maximum number of GPUs and NICs in a matrix: facts come from other machines, and a matrix grows by the square."""
 
@@ -100,6 +101,20 @@ def matrix(topology: Topology) -> Matrix:
     return Matrix(
         gpus=gpus, columns=columns, distances={(a.address, b.address): between(a, b) for a in gpus for b in columns}
     )
+
+
+def near_nics(topology: Topology) -> dict[str, tuple[tuple[Node, Distance], ...]]:
+    """The NICs on the NUMA node of each GPU, by the address of the GPU; the nearest first."""
+    table = matrix(topology)
+    nics = [node for node in table.columns if node.kind is Kind.NIC]
+    order = list(Distance)
+    near: dict[str, tuple[tuple[Node, Distance], ...]] = {}
+    distances = table.distances or {}
+    for gpu in table.gpus if distances else ():
+        found = ((nic, distances[gpu.address, nic.address]) for nic in nics)
+        close = [(nic, distance) for nic, distance in found if distance in _ONE_NODE]
+        near[gpu.address] = tuple(sorted(close, key=lambda entry: order.index(entry[1])))
+    return near
 
 
 def _below_host_bridge(ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> Distance:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.topology.build import topology
-from gpustack.topology.distance import MOST_DEVICES, matrix
+from gpustack.topology.distance import MOST_DEVICES, matrix, near_nics
 from gpustack.topology.model import Topology
 from support.host_samples import function, host
 from support.pci_layouts import (
@@ -139,3 +139,13 @@ def test_a_host_with_a_thousand_devices_has_no_matrix() -> None:
     many = [function(f"{domain:04x}:{bus:02x}:00.0") for domain in range(4) for bus in range(256)]
     assert matrix(topology(host(*many))).distances is None
     assert matrix(topology(host(*many[:MOST_DEVICES]))).distances is not None
+
+
+def test_nics_of_the_gpus_numa_node_are_near_and_the_nearest_is_first() -> None:
+    built = topology(machine(*dgx1(), nodes=2))
+    labels = {node.address: node.label for node in matrix(built).columns}
+    near = {
+        labels[gpu]: [f"{nic.label} {distance}" for nic, distance in nics] for gpu, nics in near_nics(built).items()
+    }
+    assert near["GPU0"] == ["NIC0 PIX", "NIC1 PHB"]
+    assert near["GPU6"] == ["NIC3 PIX", "NIC2 PHB"]
