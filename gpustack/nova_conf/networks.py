@@ -58,10 +58,15 @@ def _reach(host: Host, ids: tuple[str, str], address: str | None) -> frozenset[s
 
 
 def doubts(host: Host, functions: NetworkFunctions) -> Iterator[Finding]:
-    """Networks without virtual functions, and virtual functions of several networks."""
+    """Networks without virtual functions, and virtual functions of several networks or in use."""
     for name, found in functions.by_network.items():
-        if not found and not any(name in names for names in functions.disputed.values()):
+        if not (found or name in functions.used or any(name in names for names in functions.disputed.values())):
             yield finding(Code.NETWORK_WITHOUT_FUNCTIONS, place=host.hostname, network=name)
+    for name, used in functions.used.items():
+        interfaces = [f"{f.address} ({', '.join(net.name for net in f.uses.net)} up)" for f in used]
+        yield finding(
+            Code.NETWORK_FUNCTIONS_IN_USE, place=host.hostname, network=name, functions=listed(interfaces, _SHOWN)
+        )
     by_names: dict[tuple[str, ...], list[str]] = {}
     for address, names in functions.disputed.items():
         by_names.setdefault(names, []).append(address)

@@ -1,6 +1,7 @@
 """The virtual functions of network cards that ports of Neutron get on a host.
 
-A card itself is never among them: an instance with it would take the network from the host.
+A card itself is never among them: an instance with it would take the network from the host. So would a virtual
+function with an interface of the host that is up. Functions in domains that Nova does not support are left out.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ class NetworkFunctions:
     """The virtual functions of a host by the name of their network.
 
     :ivar by_network: all networks of the host, also those without virtual functions.
+    :ivar used: the virtual functions that the host uses itself, which no port gets, by network.
     :ivar disputed: the virtual functions that several networks match, which none gets, by address.
     """
 
     by_network: Mapping[str, tuple[Function, ...]] = field(default_factory=dict)
+    used: Mapping[str, tuple[Function, ...]] = field(default_factory=dict)
     disputed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -36,14 +39,25 @@ def network_functions(spec: Spec, host: Host) -> NetworkFunctions:
     """The virtual functions of network cards that a spec gives to ports on a host."""
     networks = dict(_networks_for(spec, host.hostname))
     by_network: dict[str, list[Function]] = {name: [] for name in networks}
+    used: dict[str, list[Function]] = {}
     disputed: dict[str, tuple[str, ...]] = {}
     for function in sorted(host.pci, key=lambda f: f.bdf) if networks else ():
         fitting = [name for name, network in networks.items() if _matches(network.match, function, host)]
-        if len(fitting) == 1:
+        if len(fitting) == 1 and _is_up(function):
+            used.setdefault(fitting[0], []).append(function)
+        elif len(fitting) == 1:
             by_network[fitting[0]].append(function)
         elif fitting:
             disputed[function.address] = tuple(fitting)
-    return NetworkFunctions(by_network={name: tuple(found) for name, found in by_network.items()}, disputed=disputed)
+    return NetworkFunctions(
+        by_network={name: tuple(found) for name, found in by_network.items()},
+        used={name: tuple(found) for name, found in used.items()},
+        disputed=disputed,
+    )
+
+
+def _is_up(function: Function) -> bool:
+    return any(interface.state == "up" for interface in function.uses.net)
 
 
 def _networks_for(spec: Spec, hostname: str) -> Iterator[tuple[str, Network]]:
@@ -59,6 +73,7 @@ def _matches(match: NetworkMatch, function: Function, host: Host) -> bool:
     interfaces = {net.name for net in card.uses.net} if card is not None else set()
     return (
         function.physical_function is not None
+        and function.bdf.fits_nova
         and function.pci_class.startswith(classes.NETWORK_BASE)
         and match.vendor in (None, function.vendor)
         and match.product in (None, function.product)

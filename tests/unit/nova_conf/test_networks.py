@@ -77,3 +77,14 @@ def test_doubtful_networks_are_reported():
     assert [(f.code, f.place) for f in reports] == [("GPU885", "gpu01"), ("GPU886", "gpu01")]
     assert "networks b and c match the same virtual functions: 0000:1a:10.0, 0000:1a:10.2;" in reports[1].message
     assert len(config.computes["gpu01"]) == 1
+
+
+def test_a_virtual_function_that_the_host_uses_is_not_offered():
+    """The others of the card have entries of their own: the address of the card would match it too."""
+    card, first, second = network_card(0x1A, 2, "ens1")
+    known = host(GPU, card, {**first, "uses": {"net": [{"name": "ens1v0", "state": "up"}]}}, second)
+    config = desired("{rdma: {match: {interfaces: [ens1]}, physical_network: fabric}}", [known])
+    assert [entry.to_dict() for entry in config.computes["gpu01"][1:]] == [{**IDS, "address": "0000:1a:10.2"}]
+    (report,) = [f for f in config.findings if f.code in ("GPU885", "GPU889")]
+    assert "0000:1a:10.0 (ens1v0 up)" in report.message
+    assert errors(config.findings) == []

@@ -49,6 +49,25 @@ def test_virtual_functions_of_two_networks_belong_to_none() -> None:
     assert found.addresses == {*PARTS["1b"]}
 
 
+def test_virtual_functions_that_the_host_uses_are_left_to_it() -> None:
+    card, first, second = network_card(0x1A, 2, "ens1")
+    used = {**first, "uses": {"net": [{"name": "ens1v0", "state": "up"}]}}
+    down = {**second, "uses": {"net": [{"name": "ens1v1", "state": "down"}]}}
+    networks = spec("{a: {match: {interfaces: [ens1]}, physical_network: a}}")
+    found = network_functions(networks, host(GPU, card, used, down))
+    assert [f.address for f in found.by_network["a"]] == ["0000:1a:10.2"]
+    assert [f.address for f in found.used["a"]] == ["0000:1a:10.0"]
+
+
+def test_functions_in_domains_that_nova_does_not_support_are_left_out() -> None:
+    wide = [
+        {**each, "address": f"1{each['address']}", "physical_function": "10000:1a:00.0"}
+        for each in network_card(0x1A, 2, "ens1")[1:]
+    ]
+    networks = spec('{a: {match: {vendor: "8086", product: "10ca"}, physical_network: a}}')
+    assert network_functions(networks, host(GPU, *wide)).by_network == {"a": ()}
+
+
 def test_networks_are_of_hosts_of_the_spec_only() -> None:
     networks = spec("{a: {match: {interfaces: [ens1]}, physical_network: a, hosts: [gpu02, storage1]}}")
     named = {name: network_functions(networks, facts(name)).by_network for name in ("gpu01", "gpu02", "storage1")}
