@@ -73,6 +73,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     stand_in = with_devices([device("gpu1", 0x81, used=1)], {"vm1": {"gpu1-81": 1}})
     give(stand_in, stopped("vm1", name=HOSTILE))
     stand_in.answers["compute /servers?limit=1"] = (200, {})
+    stand_in.answers["compute /os-aggregates"] = (200, {"aggregates": []})
     action = {"action": "stop", "request_id": "req-1", "start_time": ago(5), "user_id": "u1"}
     stand_in.answers["compute /servers/vm1/os-instance-actions"] = (200, {"instanceActions": [action]})
     monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
@@ -144,6 +145,17 @@ def test_an_instance_that_is_started_meanwhile_is_skipped(cloud: StandIn, spec: 
     ran = gpustack("reclaim", "apply", spec, "--yes")
     assert (ran.code, ACTS) == (14, [])
     assert "skipped: " in ran.out
+
+
+def test_hosts_isolated_since_the_notice_block(cloud: StandIn, spec: str, gpustack: Any) -> None:
+    """The instance requires no trait: nothing would accept it again."""
+    give(cloud, noticed())
+    isolated = {"name": "gpu", "hosts": ["gpu1"], "metadata": {"trait:CUSTOM_GPU_HOST": "required"}}
+    cloud.answers["compute /os-aggregates"] = (200, {"aggregates": [isolated]})
+    ran = gpustack("reclaim", "apply", spec, "--yes")
+    assert ACTS == []
+    assert "GPU900 gpu1 " in ran.err, ran
+    assert "gpu1 requires CUSTOM_GPU_HOST" in ran.err
 
 
 def test_placement_that_does_not_answer_blocks(cloud: StandIn, spec: str, gpustack: Any) -> None:
