@@ -86,6 +86,14 @@ def test_virtual_functions_of_amd_have_their_own_ids() -> None:
     assert requirement_of(card("tesla t4")).functions == ()
 
 
+@pytest.mark.parametrize("product", ["7410", "74b6", "74bd", "75b0", "75b3", "7461"])
+def test_virtual_functions_lead_to_their_card(product: str) -> None:
+    found = catalogue.card_of_function("1002", product)
+    assert found is not None
+    assert requirement_of(found).gfx
+    assert catalogue.lookup("1002", product) is None
+
+
 def test_labels_are_values_that_kubernetes_accepts() -> None:
     valid = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
     assert all(valid.fullmatch(requirement.label(each)) for each in catalogue.cards())
