@@ -235,6 +235,17 @@ class Machine:
             return "inmigrate"
         return str(monitor.command(self._socket(), "query-status")["status"])
 
+    def inject_error(self, device: str, error: str) -> None:
+        """Lets one of QEMU's devices report a PCI Express error."""
+        line = f"pcie_aer_inject_error {device} {error}"
+        answer = monitor.command(self._socket(), "human-monitor-command", **{"command-line": line})
+        if not answer.startswith("OK"):
+            raise self.error(f"QEMU refuses {line}: {answer}")
+
+    def unplug(self, device: str) -> None:
+        """Asks the host to release one of QEMU's devices, as the button at a slot does."""
+        monitor.command(self._socket(), "device_del", id=device)
+
     @contextlib.contextmanager
     def cable_pulled(self) -> Iterator[None]:
         """Nothing comes from or to the host's network card in the meantime."""

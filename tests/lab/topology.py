@@ -10,6 +10,7 @@ from typing import Literal
 GPU_COUNT = 2
 GPU_ID = "1234:1111"
 AUDIO_ID = "8086:2668"
+NVME_ID = "1b36:0010"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,9 @@ class Shape:
 
     `console` says which display the firmware uses. A server has a small one on its management controller
     ("bmc"); without it the firmware, and then the kernel's efifb, take the first GPU ("gpu").
+
+    With `virtual_functions`, there is an NVMe controller too, which can have so many of them. It is no GPU, but QEMU's
+    only device with SR-IOV.
     """
 
     cpu_vendor: Literal["intel", "amd"] = "intel"
@@ -29,6 +33,7 @@ class Shape:
     console: Literal["bmc", "gpu"] = "bmc"
     memory_mib: int = 4096
     processors: int = 2
+    virtual_functions: int = 0
 
 
 def arguments(
@@ -53,11 +58,13 @@ def arguments(
         result += ["-device", "ramfb"]
     shared = GPU_COUNT - 1 if shape.shared_group else None
     for index in range(GPU_COUNT):
-        port = f"port{index}"
+        port = port_of(index)
         result += ["-device", f"pcie-root-port,id={port},chassis={index + 1},slot={index + 1}"]
         if index == shared:
             result += ["-device", f"pcie-pci-bridge,id=shared,bus={port}"]
-        result += _gpu("shared" if index == shared else port, slot=1 if index == shared else 0)
+        result += _gpu(index, "shared" if index == shared else port, slot=1 if index == shared else 0)
+    if shape.virtual_functions:
+        result += _sriov_controller(shape.virtual_functions)
     forwarded = "".join(f",guestfwd=tcp:{address}-cmd:{command}" for address, command in relays.items())
     result += ["-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{ssh_port}-:22{forwarded}"]
     if shape.shared_group:
@@ -67,9 +74,30 @@ def arguments(
     return result
 
 
-def _gpu(bus: str, slot: int) -> list[str]:
+def port_of(index: int) -> str:
+    """QEMU's name of the root port above a GPU."""
+    return f"port{index}"
+
+
+def function_of(index: int, number: int) -> str:
+    """QEMU's name of one function of a GPU: 0 is the display, 1 the audio."""
+    return f"gpu{index}.{number}"
+
+
+def _gpu(index: int, bus: str, slot: int) -> list[str]:
     """A display controller and an HD-audio controller in one slot, as a graphics card has."""
+    display, audio = (function_of(index, number) for number in (0, 1))
     return [
-        *("-device", f"secondary-vga,bus={bus},addr={slot:x}.0,multifunction=on"),
-        *("-device", f"intel-hda,bus={bus},addr={slot:x}.1"),
+        *("-device", f"secondary-vga,id={display},bus={bus},addr={slot:x}.0,multifunction=on"),
+        *("-device", f"intel-hda,id={audio},bus={bus},addr={slot:x}.1"),
+    ]
+
+
+def _sriov_controller(count: int) -> list[str]:
+    """An NVMe controller with virtual functions: each needs two queues and an interrupt."""
+    flexible = f"sriov_vq_flexible={2 * count},sriov_vi_flexible={count}"
+    return [
+        *("-device", "pcie-root-port,id=port-sriov,chassis=9,slot=9"),
+        *("-device", "nvme-subsys,id=subsystem"),
+        *("-device", f"nvme,serial=lab,subsys=subsystem,bus=port-sriov,sriov_max_vfs={count},{flexible}"),
     ]
