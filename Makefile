@@ -27,7 +27,7 @@ LAB_systemd-boot := $(PYTEST) tests/lab/test_systemd_boot.py
 LAB_cloud-migration := $(PYTEST) tests/lab/test_cloud_migration.py
 LAB_bench := .venv/bin/python bench/lab/prepare.py
 LAB_all := $(PYTEST) tests/lab
-$(foreach test,addresses bars cloud live trial faults health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
+$(foreach test,addresses bars cloud live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
 LAB := $(patsubst LAB_%,%,$(filter LAB_%,$(.VARIABLES)))
 
 help: ## this list

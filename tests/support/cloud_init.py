@@ -16,6 +16,7 @@ import yaml
 
 from gpustack_demo.embedded.releases import cache_dir
 
+FLAVOR = "g1.a100.2"
 _STAGES = (["init", "--local"], ["init"], ["modules", "--mode=config"], ["modules", "--mode=final"])
 _INSTALLED = "/usr/lib/python3/dist-packages"
 _PACKAGES = ("cloud-init", "python3-configobj", "python3-six")
@@ -45,27 +46,35 @@ def is_present() -> bool:
     return any((path / "cloudinit").is_dir() for path in (*paths(), Path(_INSTALLED)))
 
 
+def config_drive(drive: Path, vendor_data: object, user_data: object, flavor: str) -> None:
+    """Write a config drive in Nova's layout.
+
+    :param vendor_data: the content of Nova's ``vendor_data.json``.
+    :param user_data: the user's cloud-config.
+    :param flavor: the instance's flavor.
+    """
+    metadata = {"uuid": "6c1d2c6a-93d5-4a3e-a3f3-0f8d7e2d2b5f", "name": "vm", "hostname": "vm", "launch_index": 0}
+    files = {
+        "openstack/latest/meta_data.json": json.dumps(metadata),
+        "openstack/latest/vendor_data.json": json.dumps(vendor_data),
+        "openstack/latest/user_data": f"#cloud-config\n{yaml.safe_dump(user_data)}",
+        "ec2/latest/meta-data.json": json.dumps({"instance-id": "i-00000001", "instance-type": flavor}),
+    }
+    for name, text in files.items():
+        path = drive / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
 def boot(root: Path, vendor_data: object, user_data: object, environment: Mapping[str, str]) -> str:
-    """Boot an instance for the first time: run the stages with a config drive in Nova's layout; the log.
+    """Boot an instance for the first time: run the stages with a config drive; the log.
 
     :param root: the instance's root.
     :param vendor_data: the content of Nova's ``vendor_data.json``.
     :param user_data: the user's cloud-config.
     """
     cloud, run = root / "var/lib/cloud", root / "run/cloud-init"
-    drive = cloud / "seed/config_drive"
-    metadata = {"uuid": "6c1d2c6a-93d5-4a3e-a3f3-0f8d7e2d2b5f", "name": "vm", "hostname": "vm", "launch_index": 0}
-    user = f"#cloud-config\n{yaml.safe_dump(user_data)}"
-    files = {
-        "openstack/latest/meta_data.json": json.dumps(metadata),
-        "openstack/latest/vendor_data.json": json.dumps(vendor_data),
-        "openstack/latest/user_data": user,
-        "ec2/latest/meta-data.json": json.dumps({"instance-id": "i-00000001", "instance-type": "g1.a100.2"}),
-    }
-    for name, text in files.items():
-        path = drive / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    config_drive(cloud / "seed/config_drive", vendor_data, user_data, FLAVOR)
     run.mkdir(parents=True, exist_ok=True)
     log = root / "cloud-init.log"
     config = root / "cloud.cfg"
