@@ -160,7 +160,8 @@ def _lines(needs: GuestRequirement) -> Iterator[str]:
     for module, kernel in needs.linux.items():
         yield f"  Linux driver: {module}" + (f", Linux {kernel} or later" if kernel else "")
     if needs.compute:
-        yield f"  compute targets: {', '.join(needs.compute)}"
+        lacking = [need.model for need in needs.models if not (need.requirement.compute or need.requirement.gfx)]
+        yield f"  compute targets: {', '.join([*needs.compute, *(f'unknown for {model}' for model in lacking)])}"
     if needs.mig:
         yield f"  MIG: up to {needs.mig} instances on each GPU"
     for each in installations(needs):

@@ -47,6 +47,12 @@ def test_text_names_driver_packages_and_operator_values(spec: Path, gpustack: An
     assert "GPU804" in ran.err
 
 
+def test_unknown_compute_targets_are_named(spec: Path, gpustack: Any) -> None:
+    spec.write_text(SPEC.replace("20f1", "1431"))
+    ran = gpustack("guest", "requirements", spec, "--flavor", "mixed")
+    assert "  compute targets: 6.0, unknown for a100\n" in ran.out
+
+
 def test_a_conflict_is_reported_with_an_exit_code(spec: Path, gpustack: Any) -> None:
     ran = gpustack("guest", "requirements", spec, "--exit-code")
     assert ran.code == 3
