@@ -25,6 +25,7 @@ LAB_dracut := $(PYTEST) tests/lab/test_dracut.py -k this-host
 LAB_dracut-any-host := $(PYTEST) tests/lab/test_dracut.py -k any-host
 LAB_systemd-boot := $(PYTEST) tests/lab/test_systemd_boot.py
 LAB_cloud-migration := $(PYTEST) tests/lab/test_cloud_migration.py
+LAB_sriov := $(PYTEST) tests/lab/test_virtual_functions.py
 LAB_bench := .venv/bin/python bench/lab/prepare.py
 LAB_all := $(PYTEST) tests/lab
 $(foreach test,addresses bars cloud live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))

@@ -77,12 +77,16 @@ def play(
     addresses: Sequence[str] = (),
     sections: str = "",
     others: Sequence[Machine] = (),
+    text: str = "",
 ) -> Run:
-    """Runs playbooks/`playbook` with the lab's spec on a host and others; the output is kept beside its serial log."""
+    """Runs playbooks/`playbook` on a host and others; the output is kept beside its serial log.
+
+    The spec is `text`, else the lab's.
+    """
     directory = host.directory
     hosts = (host, *others)
     (directory / "inventory.yml").write_text(inventory(*hosts))
-    (directory / "gpustack.yaml").write_text(spec(addresses, sections, [each.name for each in hosts]))
+    (directory / "gpustack.yaml").write_text(text or spec(addresses, sections, [each.name for each in hosts]))
     argv = [
         str(Path(sys.executable).with_name("ansible-playbook")),
         *("-i", str(directory / "inventory.yml"), str(PROJECT / "playbooks" / playbook)),
