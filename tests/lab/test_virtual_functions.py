@@ -10,6 +10,7 @@ from .machine import Machine
 from .observe import disk_state, functions
 from .playbooks import play
 from .recipe import HOST_NAME
+from .test_addresses import configuration
 from .topology import NVME_ID, Shape
 
 COUNT = 4
@@ -21,8 +22,9 @@ models:
 hosts:
   {HOST_NAME}: [quarter]
 """
-# What libvirt does with the function of an instance.
+# What libvirt does with the function of an instance, before and after it.
 BIND = "cd /sys/bus/pci; modprobe vfio-pci; echo vfio-pci >devices/$1/driver_override; echo $1 >drivers_probe"
+RELEASE = "cd /sys/bus/pci/devices/$1; echo $1 >driver/unbind; echo >driver_override"
 UNIT = VFS_UNIT.rpartition("/")[2]
 
 
@@ -41,6 +43,7 @@ def test_virtual_functions_at_boot_and_in_a_guest(compute_lab: Lab) -> None:
     with lab.host("sriov", Shape(virtual_functions=COUNT)) as host:
         (card,) = bare = drivers(host)
         assert bare == {card: "nvme"}
+        before = configuration(host)
 
         lab.report("prepare.yml with a reboot")
         run = play(host, "prepare.yml", "-e", "gpustack_reboot=true", text=SPEC)
@@ -68,7 +71,14 @@ def test_virtual_functions_at_boot_and_in_a_guest(compute_lab: Lab) -> None:
         visible = functions_in_guest(host, [virtual[1]])
         assert [identifier for address, identifier in visible.items() if ":05." in address] == [NVME_ID]
 
-        lab.report("undo.yml, refused while the function is bound")
+        lab.report("undo.yml, refused while the function is bound; and with a reboot")
         run = play(host, "undo.yml", "-e", "gpustack_reboot=true", text=SPEC)
         assert run.code != 0, run.output
         assert "GPU876" in run.output
+        host.ssh(["sh", "-c", RELEASE, "sh", virtual[1]])
+        run = play(host, "undo.yml", "-e", "gpustack_reboot=true", text=SPEC)
+        assert run.code == 0, run.output
+        host.wait_ssh()
+        assert host.boots() == 3
+        assert drivers(host) == bare
+        assert configuration(host) == before
