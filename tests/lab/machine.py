@@ -246,6 +246,12 @@ class Machine:
         """Asks the host to release one of QEMU's devices, as the button at a slot does."""
         monitor.command(self._socket(), "device_del", id=device)
 
+    def pull_cable(self, device: str) -> None:
+        """Takes the link of a network card away, of QEMU that has just started too."""
+        while self._status() == "inmigrate":
+            time.sleep(POLL_INTERVAL)
+        monitor.command(self._socket(), "set_link", name=device, up=False)
+
     @contextlib.contextmanager
     def cable_pulled(self) -> Iterator[None]:
         """Nothing comes from or to the host's network card in the meantime."""

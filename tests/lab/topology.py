@@ -10,7 +10,28 @@ from typing import Literal
 GPU_COUNT = 2
 GPU_ID = "1234:1111"
 AUDIO_ID = "8086:2668"
-NVME_ID = "1b36:0010"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedCard:
+    """A card with SR-IOV: QEMU's name of the device, its driver, the ids of card and virtual functions, their number.
+
+    None is a GPU: QEMU has no GPU with SR-IOV.
+    """
+
+    device: str
+    driver: str
+    id: str
+    virtual_id: str
+    count: int
+
+
+NVME = SharedCard(device="nvme", driver="nvme", id="1b36:0010", virtual_id="1b36:0010", count=4)
+"""Its virtual functions have its ids, and are in its slot."""
+IGB = SharedCard(device="igb", driver="igb", id="8086:10c9", virtual_id="8086:10ca", count=2)
+"""A network card of QEMU 8.0 and later. Its virtual functions have ids of their own, and are in other slots."""
+SHARED_CARD = "shared-card"
+"""QEMU's name of the card with SR-IOV."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +45,7 @@ class Shape:
     `console` says which display the firmware uses. A server has a small one on its management controller
     ("bmc"); without it the firmware, and then the kernel's efifb, take the first GPU ("gpu").
 
-    With `virtual_functions`, there is an NVMe controller too, which can have so many of them. It is no GPU, but QEMU's
-    only device with SR-IOV.
+    With `shared_card`, there is a card with SR-IOV too.
     """
 
     cpu_vendor: Literal["intel", "amd"] = "intel"
@@ -33,7 +53,7 @@ class Shape:
     console: Literal["bmc", "gpu"] = "bmc"
     memory_mib: int = 4096
     processors: int = 2
-    virtual_functions: int = 0
+    shared_card: SharedCard | None = None
 
 
 def arguments(
@@ -63,8 +83,8 @@ def arguments(
         if index == shared:
             result += ["-device", f"pcie-pci-bridge,id=shared,bus={port}"]
         result += _gpu(index, "shared" if index == shared else port, slot=1 if index == shared else 0)
-    if shape.virtual_functions:
-        result += _sriov_controller(shape.virtual_functions)
+    if shape.shared_card is not None:
+        result += _shared_card(shape.shared_card)
     forwarded = "".join(f",guestfwd=tcp:{address}-cmd:{command}" for address, command in relays.items())
     result += ["-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{ssh_port}-:22{forwarded}"]
     if shape.shared_group:
@@ -93,11 +113,12 @@ def _gpu(index: int, bus: str, slot: int) -> list[str]:
     ]
 
 
-def _sriov_controller(count: int) -> list[str]:
-    """An NVMe controller with virtual functions: each needs two queues and an interrupt."""
-    flexible = f"sriov_vq_flexible={2 * count},sriov_vi_flexible={count}"
-    return [
-        *("-device", "pcie-root-port,id=port-sriov,chassis=9,slot=9"),
-        *("-device", "nvme-subsys,id=subsystem"),
-        *("-device", f"nvme,serial=lab,subsys=subsystem,bus=port-sriov,sriov_max_vfs={count},{flexible}"),
-    ]
+def _shared_card(card: SharedCard) -> list[str]:
+    """A card with SR-IOV. An NVMe controller needs two queues and an interrupt for each virtual function."""
+    port = ["-device", "pcie-root-port,id=port-sriov,chassis=9,slot=9"]
+    device = f"{card.device},id={SHARED_CARD},bus=port-sriov"
+    if card != NVME:
+        return [*port, "-device", device]
+    flexible = f"sriov_vq_flexible={2 * card.count},sriov_vi_flexible={card.count}"
+    subsystem = ["-device", "nvme-subsys,id=subsystem"]
+    return [*port, *subsystem, "-device", f"{device},serial=lab,subsys=subsystem,sriov_max_vfs={card.count},{flexible}"]
