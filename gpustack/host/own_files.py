@@ -17,6 +17,8 @@ MODULES_LOAD = "/etc/modules-load.d/gpustack.conf"
 VFS_SCRIPT = "/usr/local/sbin/gpustack-virtual-functions"
 VFS_UNIT = "/etc/systemd/system/gpustack-virtual-functions.service"
 VFS_AT_BOOT = "/etc/systemd/system/multi-user.target.d/gpustack.conf"
+VFS = (VFS_SCRIPT, VFS_UNIT, VFS_AT_BOOT)
+"""The files that create virtual functions at boot; without one of them, the others have no effect."""
 TRIAL_UNIT = "/etc/systemd/system/gpustack-trial.service"
 TRIAL_ENTRY = "/etc/grub.d/45_gpustack_trial"
 OWNED = (
@@ -29,9 +31,7 @@ OWNED = (
     DRACUT_MODULE,
     DRACUT,
     MODULES_LOAD,
-    VFS_SCRIPT,
-    VFS_UNIT,
-    VFS_AT_BOOT,
+    *VFS,
     TRIAL_UNIT,
     TRIAL_ENTRY,
 )

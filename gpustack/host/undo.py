@@ -31,7 +31,7 @@ from gpustack.host.own_files import (
     MODPROBE,
     OWNED,
     RECORD,
-    VFS_SCRIPT,
+    VFS,
     is_ours,
     is_untouched,
 )
@@ -87,16 +87,14 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
 def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding]:
     """Cards that the undo takes from their passthrough driver although instances use their virtual functions."""
     released = {function.address for function in still_kept(then, elsewhere(then), skipped=skipped)}
-    if VFS_SCRIPT not in skipped:
-        for function in virtual_functions.left(host):
-            parts = sorted(host.virtual.get(function.address, ()), key=lambda f: f.bdf)
-            if bound := ", ".join(f"{f.address} ({f.driver})" for f in parts if is_passthrough_driver(f.driver)):
-                place = f"{host.hostname} {function.address}"
-                yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=place, functions=bound)
+    used = {}
+    if not skipped.issuperset(VFS):
+        used = {function.address: users for function, users in virtual_functions.lost(host)}
     for gpu in gpus(host):
-        if gpu.main.address in released and (bound := ", ".join(of_instances(gpu))):
-            place = f"{host.hostname} {gpu.main.address}"
-            yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=place, functions=bound)
+        if gpu.main.address in released and (users := "; ".join(of_instances(gpu.virtual))):
+            used[gpu.main.address] = users
+    for address, users in used.items():
+        yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=f"{host.hostname} {address}", functions=users)
 
 
 def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
@@ -188,7 +186,7 @@ def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[st
     other = elsewhere(host)
     for text in too_many(host, other, host.kernel.command_line or "", skipped=skipped):
         yield f"the running kernel was started with {text}, which the next will not be"
-    if VFS_SCRIPT not in skipped:
+    if not skipped.issuperset(VFS):
         yield from virtual_functions.surplus(host)
     for function in still_kept(host, other, skipped=skipped):
         yield f"{function.address} is on {function.driver}, which is no longer wanted"
@@ -225,7 +223,12 @@ def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozen
 
 
 def _made_since_boot(host: Host) -> bool:
-    """Whether a reboot can have an effect: an initramfs or the boot menu is newer than the last boot."""
+    """Whether a reboot can have an effect: an initramfs or the boot menu is newer than the last boot.
+
+    Virtual functions of this boot have one too: nothing creates them at the next.
+    """
+    if any(virtual_functions.surplus(host)):
+        return True
     booted = host.kernel.booted_at
     times = [host.boot.config_mtime, *(kernel.initramfs_mtime_ns for kernel in host.boot.kernels)]
     return booted is None or any(time is None or time > booted * 1_000_000_000 for time in times)

@@ -42,7 +42,6 @@ _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
 _GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu", "shared-hbm"})
 _INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
 _DEVICES = "/sys/bus/pci/devices"
-_VGPU_DRIVER = "nvidia"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +213,7 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     if main.sriov_numvfs:
         enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
         yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled)
-    if bound := ", ".join(of_instances(gpu)):
+    if bound := ", ".join(of_instances(gpu.virtual)):
         yield finding(Code.VIRTUAL_FUNCTIONS_OF_INSTANCES, place=place, functions=bound)
     if types := list(dict.fromkeys(kind for f in (*gpu.functions, *gpu.virtual) for kind in f.mediated_types)):
         active = sum(len(f.mediated) for f in (*gpu.functions, *gpu.virtual))
@@ -235,11 +234,24 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
 
 
-def of_instances(gpu: Gpu) -> Iterator[str]:
-    """The virtual functions of a card that are bound to a passthrough driver or to NVIDIA's vGPU driver."""
-    for function in gpu.virtual:
-        if is_passthrough_driver(function.driver) or function.driver == _VGPU_DRIVER:
+def of_instances(functions: Iterable[Function]) -> Iterator[str]:
+    """The virtual functions that instances use, or may use, each with its users or its driver.
+
+    A passthrough driver is enough: libvirt binds it for an instance. NVIDIA's driver has all virtual functions of its
+    cards; those with a vGPU type are usable. The facts show no users of mediated devices.
+    """
+    for function in functions:
+        if function.holders:
+            yield f"{function.address} ({', '.join(function.holders)})"
+        elif is_passthrough_driver(function.driver):
             yield f"{function.address} ({function.driver})"
+        elif function.mediated and (function.holders is None or not _is_vgpu(function)):
+            yield f"{function.address} ({function.driver}, its users are unknown)"
+
+
+def _is_vgpu(function: Function) -> bool:
+    """Whether a virtual function has a vGPU type, instead of mediated devices."""
+    return all(name.startswith("vGPU type") for name in function.mediated)
 
 
 def _is_unassigned(bar: Bar) -> bool:

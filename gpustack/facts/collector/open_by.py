@@ -1,10 +1,11 @@
-"""Current users of a card: processes, consoles, sound, mounts, interfaces. They prevent an unbind."""
+"""Current users of a card: processes, instances, consoles, sound, mounts, interfaces. They prevent an unbind."""
 
 import errno
 import os
 import re
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
+from .addresses import PCI
 from .class_devices import ANY, CARD, class_devices
 from .limits import TABLE_LIMIT, VALUE_LIMIT
 from .reader import HostRoot
@@ -13,7 +14,12 @@ GPU_BASE = ("03", "12")
 NVSWITCH = ("10de", "0680")
 FOR_GUESTS = re.compile(r"vfio.*|.*vfio[_-]pci|pci-stub|pcieport")
 _NODE = re.compile(r"(?:card|renderD|fb)[0-9]+")
-_DEVICE_NODE = re.compile(r"/dev/(?:dri|snd|nvidia|kfd|fb)")
+_DEVICE_NODE = re.compile(r"/dev/(?:dri|snd|nvidia|kfd|fb|vfio/)")
+_VFIO = "/dev/vfio/"
+# The kernel appends this to the path of an open file that was removed (fs/d_path.c), as in libvirt's private /dev.
+_REMOVED = " (deleted)"
+_GUEST = re.compile(r"(?:guest=)?([\w.-]{1,128})(?:,.*)?")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
 
 
@@ -51,7 +57,15 @@ def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, S
     ):
         for name, _, address in class_devices(host, "/sys/class/" + kind, names):
             add(prefix + name, [address])
-    nvidia = {entry["address"] for entry in functions if (entry["driver"] or "").startswith("nvidia")}
+    virtual = [entry for entry in functions if entry["physical_function"]]
+    for entry in virtual:
+        if entry["iommu_group"] is not None:
+            add(f"{_VFIO}{entry['iommu_group']}", [entry["address"]])
+        for name in host.names(f"{PCI}/{entry['address']}/vfio-dev"):
+            add(f"{_VFIO}devices/{name}", [entry["address"]])
+    # On virtual functions, NVIDIA's driver serves vGPUs: its nodes are those of the card.
+    cards = [entry for entry in functions if entry not in virtual]
+    nvidia = {entry["address"] for entry in cards if (entry["driver"] or "").startswith("nvidia")}
     minors = set()
     for address in sorted(nvidia):
         match = _MINOR.search(host.text(f"/proc/driver/nvidia/gpus/{address}/information", VALUE_LIMIT) or "")
@@ -85,6 +99,7 @@ def open_nodes(host: HostRoot, process: str) -> Optional[Set[str]]:
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR):
             return None
+    nodes = {node[: -len(_REMOVED)] if node.endswith(_REMOVED) else node for node in nodes}
     return {node for node in nodes if _DEVICE_NODE.match(node)}
 
 
@@ -99,9 +114,29 @@ def processes(host: HostRoot, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, Lis
             continue
         for node in sorted(opened):
             for address in behind(node, nodes):
-                name = host.value(f"/proc/{process}/comm") or "?"
-                by_function.setdefault(address, []).append(f"process {name} ({process}) has {node} open")
+                user = instance(host, process) if node.startswith(_VFIO) else None
+                if user is None:
+                    name = host.value(f"/proc/{process}/comm") or "?"
+                    user = f"process {name} ({process}) has {node} open"
+                users = by_function.setdefault(address, [])
+                if user not in users:  # an instance can have several nodes of a function open
+                    users.append(user)
     return by_function, complete
+
+
+def instance(host: HostRoot, process: str) -> Optional[str]:
+    """The instance that a process of QEMU runs, by the name and the UUID of its domain; ``None`` without a UUID."""
+    arguments = (host.text(f"/proc/{process}/cmdline") or "").split("\0")
+    name, uuid = (argument_after(option, arguments) for option in ("-name", "-uuid"))
+    guest = _GUEST.fullmatch(name)
+    if not _UUID.fullmatch(uuid):
+        return None
+    return f"instance {uuid}" + (f" ({guest.group(1)})" if guest else "")
+
+
+def argument_after(option: str, arguments: List[str]) -> str:
+    """The argument after an option; empty if there is none."""
+    return arguments[arguments.index(option) + 1] if option in arguments[:-1] else ""
 
 
 def consoles(host: HostRoot, functions: List[Dict[str, Any]]) -> Iterator[Tuple[str, str]]:
@@ -165,12 +200,18 @@ def storage_in_use(host: HostRoot) -> Iterator[Tuple[str, str]]:
 
 
 def holders(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, Optional[List[str]]]:
-    """The current users of functions in slots and groups of GPUs, by address; an unbind would hang or break them.
+    """The current users of functions in slots and groups of GPUs, and of virtual functions, by address.
 
-    Functions without a host driver are left out. ``None`` if the users of a function are unknown.
+    An unbind would hang or break them. Functions without a driver are left out, and physical functions without a host
+    driver. ``None`` if the users of a function are unknown.
     """
     near = near_gpus(functions)
-    held = [e for e in functions if e["address"] in near and e["driver"] and not FOR_GUESTS.fullmatch(e["driver"])]
+    held = [
+        entry
+        for entry in functions
+        if entry["driver"]
+        and (entry["physical_function"] or (entry["address"] in near and not FOR_GUESTS.fullmatch(entry["driver"])))
+    ]
     if not held:
         return {}
     by_address: Dict[str, List[str]] = {entry["address"]: [] for entry in held}

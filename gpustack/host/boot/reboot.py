@@ -30,7 +30,7 @@ def reasons(host: Host, desired: Desired) -> tuple[str, ...]:
         *argument_reasons(host, desired),
         *_driver_reasons(host, desired),
         *_left_over(host, desired),
-        *virtual_functions.missing(desired.targets.shared),
+        *virtual_functions.missing(host, desired.targets.shared),
         *virtual_functions.surplus(host, desired.targets.shared),
     )
 
@@ -118,8 +118,8 @@ class Stuck:
 def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
     """Whether the last boot had the complete configuration, but the reasons ``why`` remain; None if not."""
     booted = host.kernel.booted_at
-    if not why or booted is None:
-        return None
+    if not why or booted is None or any(virtual_functions.surplus(host, desired.targets.shared)):
+        return None  # the boot had files that created virtual functions, and the next one has not
     times: list[int | None] = [] if has_systemd_boot(host) else [host.boot.config_mtime]
     times += [host.files[path].mtime_ns for path in {*OWNED, *grub_paths(host.files)} if path in host.files]
     times += [

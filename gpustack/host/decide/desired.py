@@ -109,6 +109,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         findings += _not_ours(host, files)
         findings += _moved(host)
         findings += _in_use_elsewhere(host, targets)
+        findings += _lost(host, targets)
         findings += mediated.findings(host, targets)
         findings += handmade.findings(host, targets, by_hand, other)
     return Desired(
@@ -197,6 +198,13 @@ def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
                     what=controller,
                     driver=f.driver,
                 )
+
+
+def _lost(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Virtual functions of instances that the next boot would not create."""
+    for function, users in virtual_functions.lost(host, targets.shared):
+        place = f"{host.hostname} {function.address}"
+        yield finding(Code.VIRTUAL_FUNCTIONS_LOST, place=place, functions=users)
 
 
 def _moved(host: Host) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from gpustack.host.decide.addresses import kept_at_boot
 from gpustack.host.own_files import is_ours
 from gpustack.host.prior_setup.foreign_config import elsewhere
 from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.readiness.assessment import of_instances
 from gpustack.spec.assignment import Shared
 
 NVIDIA = "nvidia"
@@ -23,6 +24,7 @@ NVIDIA = "nvidia"
 RECORD = "/run/gpustack/virtual-functions"
 """The script's log of this boot: one line per physical function."""
 _HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
+_SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
 _OF_OTHERS = re.compile(r"^[^#\n]*(?:sriov_numvfs|sriov-manage)", re.MULTILINE)
 
 
@@ -34,23 +36,35 @@ def arguments(shared: Shared) -> tuple[str, ...]:
 
 def made_at_boot(host: Host) -> dict[str, int]:
     """The number of virtual functions that the script left at each physical function, by address."""
+    return {match[1]: int(match[2]) for line in _record(host) if (match := _HAS.fullmatch(line)) is not None}
+
+
+def skipped_at_boot(host: Host) -> dict[str, str]:
+    """The script's last reason to skip a physical function, by address."""
+    return {match[1]: match[2] for line in _record(host) if (match := _SKIPPED.fullmatch(line)) is not None}
+
+
+def _record(host: Host) -> list[str]:
     file = host.files.get(RECORD)
-    lines = file.text.splitlines() if file is not None else ()
-    return {match[1]: int(match[2]) for line in lines if (match := _HAS.fullmatch(line)) is not None}
+    return file.text.splitlines() if file is not None else []
 
 
-def present(shared: Shared) -> bool:
-    """Whether the virtual functions exist. NVIDIA's host driver creates all that the card has."""
+def fault(host: Host, shared: Shared) -> str | None:
+    """The difference of a card's virtual functions from the spec; None if they are as planned.
+
+    NVIDIA's host driver creates all that the card has.
+    """
     number, function = shared.function.sriov_numvfs or 0, shared.function
-    return number >= shared.count if function.driver == NVIDIA else number == shared.count
+    if number < shared.count or (number > shared.count and function.driver != NVIDIA):
+        return f"{shared.address} has {number} virtual functions instead of {shared.count}"
+    parts = ordered(host, shared.address)[: shared.count]
+    others = [part.address for part in parts if part.driver == NVIDIA and not _has_type(part, shared)]
+    return f"the vGPU type of {', '.join(others)} is not {shared.vgpu_type}" if others else None
 
 
-def missing(shared: Iterable[Shared]) -> Iterator[str]:
-    """The physical functions without their virtual functions, as reasons for a reboot."""
-    for entry in shared:
-        if not present(entry):
-            number = entry.function.sriov_numvfs or 0
-            yield f"{entry.address} has {number} virtual functions instead of {entry.count}"
+def missing(host: Host, shared: Iterable[Shared]) -> Iterator[str]:
+    """The physical functions whose virtual functions are not as planned, as reasons for a reboot."""
+    return filter(None, (fault(host, entry) for entry in shared))
 
 
 def surplus(host: Host, shared: Iterable[Shared] = ()) -> Iterator[str]:
@@ -65,6 +79,32 @@ def left(host: Host) -> tuple[Function, ...]:
     """The physical functions that have virtual functions by gpustack."""
     made = made_at_boot(host)
     return tuple(function for function in host.pci if function.address in made and function.sriov_numvfs)
+
+
+def lost(host: Host, shared: Iterable[Shared] = ()) -> Iterator[tuple[Function, str]]:
+    """The physical functions by gpustack whose instances the next boot would break, each with their virtual functions.
+
+    The next boot does not create the virtual functions, or creates them with another vGPU type.
+    """
+    wanted = {entry.address: entry for entry in shared}
+    for function in left(host):
+        entry = wanted.get(function.address)
+        parts = ordered(host, function.address)
+        if entry is not None:
+            retyped = [part for part in parts[: entry.count] if part.mediated and not _has_type(part, entry)]
+            parts = (*parts[entry.count :], *retyped)
+        if users := "; ".join(of_instances(parts)):
+            yield function, users
+
+
+def ordered(host: Host, address: str) -> tuple[Function, ...]:
+    """The virtual functions of a physical function, by number."""
+    return tuple(sorted(host.virtual.get(address, ()), key=lambda f: f.bdf))
+
+
+def _has_type(part: Function, entry: Shared) -> bool:
+    """Whether a virtual function has the planned vGPU type, as the facts name it."""
+    return entry.vgpu_type is None or f"vGPU type {entry.vgpu_type}" in part.mediated
 
 
 def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from gpustack.host.decide.addresses import kept_at_boot, listed
 from gpustack.host.decide.binding import identical
 from gpustack.host.decide.desired import Desired
 from gpustack.host.decide.targets import Targets
-from gpustack.host.decide.virtual_functions import present
+from gpustack.host.decide.virtual_functions import fault, skipped_at_boot, surplus
 from gpustack.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, is_held, is_passthrough_driver
@@ -214,35 +214,34 @@ def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
 
 
 def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
-    """Check the number of virtual functions, and that neither a driver of the host nor an IOMMU group blocks them.
+    """Check the virtual functions of cards, and that neither a driver of the host nor an IOMMU group blocks them.
 
     libvirt takes virtual functions of others from their driver for an instance; those of gpustack have none.
     """
     created = {shared.address for shared in targets.shared}
+    skipped = skipped_at_boot(host)
     for shared in targets.shared:
         what, place = f"the card has {shared.count} virtual functions", f"{host.hostname} {shared.address}"
-        number = shared.function.sriov_numvfs or 0
-        if present(shared):
+        reason = fault(host, shared)
+        if reason is None:
             yield _ok(what, place)
             continue
-        reason = f"the card has {number}"
-        yield HostCheck(
-            what=what,
-            place=place,
-            status=CheckStatus.FAILED,
-            seen=f"it has {number}",
-            finding=finding(Code.VIRTUAL_FUNCTIONS_NOT_CREATED, place=place, reason=reason, count=shared.count),
-        )
+        if shared.address in skipped:
+            reason = f"{reason} (skipped at boot: {skipped[shared.address]})"
+        about = finding(Code.VIRTUAL_FUNCTIONS_NOT_CREATED, place=place, reason=reason, count=shared.count)
+        yield HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=reason, finding=about)
+    for reason in surplus(host, targets.shared):
+        yield _failed(Code.VERIFY_TRACE_LEFT, "no other card has virtual functions by gpustack", host.hostname, reason)
     for target in targets.virtual:
         driver, place = target.gpu.main.driver, f"{host.hostname} {target.address}"
-        what = "no driver of the host has the virtual function"
-        if target.gpu.main.physical_function not in created:
-            continue
-        if driver in (None, target.variant) or is_passthrough_driver(driver):
-            yield _ok(what, place, f"it is on {driver or 'no driver'}")
-        else:
-            yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {driver}")
-        yield _group(host, target)
+        is_ours = target.gpu.main.physical_function in created
+        if is_ours:
+            what = "no driver of the host has the virtual function"
+            if driver in (None, target.variant) or is_passthrough_driver(driver):
+                yield _ok(what, place, f"it is on {driver or 'no driver'}")
+            else:
+                yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {driver}")
+        yield _group(host, target, target.variant if is_ours else driver)
 
 
 def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
@@ -259,8 +258,11 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
         yield _ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
 
 
-def _group(host: Host, target: Assigned) -> HostCheck:
-    """Check the IOMMU group as vfio does: each other driver makes it not viable (``vfio_dev_viable``)."""
+def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
+    """Check the IOMMU group as vfio does: each other driver makes it not viable (``vfio_dev_viable``).
+
+    :param own: a host driver that the target may have: that of NVIDIA's vGPUs, or one that libvirt replaces.
+    """
     place = f"{host.hostname} {target.address}"
     what = "its IOMMU group is viable"
     number = target.gpu.main.iommu_group
@@ -271,7 +273,7 @@ def _group(host: Host, target: Assigned) -> HostCheck:
         f"{f.address} is on {f.driver}"
         for f in members
         if f.driver is not None and not is_passthrough_driver(f.driver) and not forwards(f)
-        if f.address != target.address or f.driver != target.variant  # NVIDIA's driver of virtual functions
+        if f.address != target.address or f.driver != own
     ]
     apart = [
         f"{f.address} is in group {f.iommu_group}"

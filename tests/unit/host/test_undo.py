@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpustack.host.own_files import AGAIN, GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD, SCRIPT, is_untouched
+from gpustack.host.own_files import AGAIN, GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD, SCRIPT, VFS, is_untouched
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.prove.undone import verify_undone
 from gpustack.host.undo import plan_undo
@@ -37,6 +37,8 @@ PREPARED = (
     "systemd-boot-fedora",
     "shared-card-beside-another",
 )
+
+GRUB_WITH_IOMMU = 'GRUB_CMDLINE_LINUX="intel_iommu=on iommu=pt"\n'
 
 
 def prepared(case: str) -> tuple[Machine, Machine]:
@@ -217,12 +219,47 @@ def test_created_virtual_functions_of_instances_block_the_undo() -> None:
     assert (error.code, error.place, "0000:88:10.2" in error.message) == ("GPU876", "gpu01 0000:88:00.0", True)
 
 
+@pytest.mark.parametrize(("holders", "is_refused"), [(["instance 5ae5d3a1"], True), (None, True), ([], False)])
+def test_virtual_functions_on_the_nvidia_driver_block_by_their_users(
+    holders: list[str] | None, is_refused: bool
+) -> None:
+    _, machine = prepared("shared-card")
+    part = {"driver": "nvidia", "mediated": ["vGPU type 711"], "holders": holders}
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:10.2": part}})
+    plan = plan_undo(machine.host)
+    assert (plan.refused, "GPU876" in [f.code for f in plan.findings]) == (is_refused, is_refused)
+
+
+@pytest.mark.parametrize("path", VFS)
+def test_one_modified_file_does_not_retain_virtual_functions(path: str) -> None:
+    """The undo removes the other two files, so the next boot creates none."""
+    _, machine = prepared("shared-card")
+    machine.raw["files"][path]["text"] += "# modified\n"
+    assert "0000:88:00.0 has 4 virtual functions, which are no longer wanted" in plan_undo(machine.host).reboot
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:10.2": {"driver": "vfio-pci"}}})
+    assert "GPU876" in [f.code for f in plan_undo(machine.host).findings]
+
+
 def test_created_virtual_functions_stay_until_the_reboot() -> None:
     _, machine = prepared("shared-card")
     machine.carry_out(plan_undo(machine.host), reboot=False)
     assert "0000:88:00.0 has 4 virtual functions, which are no longer wanted" in plan_undo(machine.host).reboot
     failed = [(f.code, f.place) for f in verify_undone(machine.host, machine.images).findings]
     assert ("GPU213", "gpu01 0000:88:00.0") in failed
+
+
+def test_second_undo_before_the_reboot_still_requests_it() -> None:
+    """The host has its kernel arguments from elsewhere, so the undo changes neither the menu nor an initramfs."""
+    case, spec, _ = load(CASES / "shared-card.yaml")
+    machine = Machine(changed(load_raw(case), {"files": {"/etc/default/grub": GRUB_WITH_IOMMU}}))
+    machine.do(RunCommand(argv=("update-grub",), why="the administrator's arguments"))
+    machine.boot()
+    machine.carry_out(plan_host(spec, machine.host))
+    machine.carry_out(plan_undo(machine.host), reboot=False)
+    again = plan_undo(machine.host)
+    assert ([f.code for f in again.findings], len(again.reboot)) == ([], 1)
+    machine.carry_out(again)
+    assert verify_undone(machine.host, machine.images).passed
 
 
 def test_virtual_functions_are_never_bound_by_gpustack() -> None:

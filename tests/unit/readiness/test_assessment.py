@@ -171,18 +171,22 @@ HOSTS = {
     "its own driver's claim": (raw_host(function("0000:88:00.0", claims=["vfio-pci", "nouveau"])), set()),
     "virtual functions": (raw_host(function("0000:88:00.0", sriov_totalvfs=16, sriov_numvfs=4)), {"GPU017"}),
     **{
-        f"a virtual function on {driver}": (
+        f"a virtual function on {driver}, {more}": (
             raw_host(
                 function("0000:88:00.0", sriov_numvfs=1),
-                function("0000:88:00.4", physical_function="0000:88:00.0", driver=driver, iommu_group=90),
+                function("0000:88:00.4", physical_function="0000:88:00.0", driver=driver, iommu_group=90, **more),
             ),
             expected,
         )
-        for driver, expected in (
-            ("vfio-pci", {"GPU017", "GPU035"}),
-            ("nvidia", {"GPU017", "GPU035"}),
-            ("i915", {"GPU017"}),
-            (None, {"GPU017"}),
+        for driver, more, expected in (
+            ("vfio-pci", {}, {"GPU017", "GPU035"}),
+            ("nvidia", {"mediated": ["vGPU type 711"]}, {"GPU017", "GPU035"}),
+            ("nvidia", {"mediated": ["vGPU type 711"], "holders": []}, {"GPU017"}),
+            ("nvidia", {"mediated": ["vGPU type 711"], "holders": ["instance 5ae5d3a1"]}, {"GPU017", "GPU035"}),
+            ("nvidia", {"mediated": ["5ae5d3a1-4c61-4f0e-9c4b-6a2f3b1d7c90"], "holders": []}, {"GPU017", "GPU035"}),
+            ("nvidia", {}, {"GPU017"}),
+            ("i915", {}, {"GPU017"}),
+            (None, {}, {"GPU017"}),
         )
     },
     "vGPUs of the host driver": (

@@ -76,6 +76,34 @@ def test_kfd_belongs_to_every_card_of_amdgpu(tmp_path: Path) -> None:
     assert holders(root)["0000:03:00.0"] == ["process rocm (5) has /dev/kfd open"]
 
 
+UUID = "5ae5d3a1-4c61-4f0e-9c4b-6a2f3b1d7c90"
+
+
+def test_instances_of_virtual_functions_are_named(tmp_path: Path) -> None:
+    """libvirt's instances have a private /dev, so the nodes can be deleted ones on the host."""
+    root = SysRoot(tmp_path).host()
+    root.function("0000:3b:00.0", vendor="10de", product="25b6", driver="nvidia", group=1, totalvfs=16, numvfs=4)
+    parts = [f"0000:3b:00.{number}" for number in range(4, 8)]
+    for number, (address, driver) in enumerate(zip(parts, ("nvidia", "nvidia", "vfio-pci", None), strict=True), 80):
+        root.function(address, vendor="10de", product="25b6", driver=driver, group=number)
+        root.link(f"{root._places[address]}/physfn", "../0000:3b:00.0")
+    root.directory(f"{root._places[parts[2]]}/vfio-dev/vfio7")
+    process(root, 60, "nvidia-vgpu-mgr", "/dev/nvidiactl")
+    process(root, 70, "qemu-kvm", "/dev/vfio/vfio", "/dev/vfio/80 (deleted)")
+    root.write("/proc/70/cmdline", f"qemu-kvm\0-name\0guest=instance-0000002a,debug-threads=on\0-uuid\0{UUID}\0")
+    process(root, 71, "qemu-kvm", "/dev/vfio/devices/vfio7", "/dev/vfio/82")
+    root.write("/proc/71/cmdline", f"qemu-kvm\0-uuid\0{UUID}\0")
+    users = holders(root)
+    assert [users[address] for address in parts] == [
+        [f"instance {UUID} (instance-0000002a)"],
+        [],
+        [f"instance {UUID}"],
+        None,
+    ]
+    process(root, 72, "dpdk", "/dev/vfio/81")
+    assert holders(root)[parts[1]] == ["process dpdk (72) has /dev/vfio/81 open"]
+
+
 @pytest.mark.parametrize(
     ("boot_vga", "arguments", "expected"),
     [

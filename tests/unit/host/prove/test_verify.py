@@ -312,8 +312,44 @@ def test_virtual_functions_of_nvidia_are_ready_on_its_driver() -> None:
     typed = quarter.vfs.model_copy(update={"count": 2, "vgpu_type": 711}) if quarter.vfs else None
     spec = spec.model_copy(update={"models": {"quarter": quarter.model_copy(update={"vfs": typed})}})
     parts = {f"0000:88:10.{number}": {"driver": "nvidia"} for number in range(4)}
+    parts |= {f"0000:88:10.{number}": {"driver": "nvidia", "mediated": ["vGPU type 711"]} for number in range(2)}
     nvidia = Machine(changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": "nvidia"}, **parts}}))
     nvidia.carry_out(plan_host(spec, nvidia.host), reboot=False)
     verification = verify_host(spec, nvidia.host, nvidia.images)
     assert verification.passed, codes(verification)
     assert sum("IOMMU group" in check.what for check in verification.checks) == 2
+    other = Machine(changed(nvidia.raw, {"pci": {"0000:88:10.1": {"mediated": ["vGPU type 712"], "holders": []}}}))
+    (error,) = verify_host(spec, other.host, other.images).findings
+    assert (error.code, "the vGPU type of 0000:88:10.1 is not 711" in error.message) == ("GPU881", True)
+
+
+def test_virtual_functions_left_over_fail_the_verification() -> None:
+    """The files are as planned, but the host has not rebooted since its spec lost the model."""
+    _, spec, machine = load(CASES / "shared-card-no-longer-but-in-use.yaml")
+    free = {f"0000:88:10.{number}": {"driver": None, "holders": None} for number in range(4)}
+    machine.raw = changed(machine.raw, {"pci": free})
+    machine.carry_out(plan_host(spec, machine.host), reboot=False)
+    assert "GPU213 error" in codes(verify_host(spec, machine.host, machine.images))
+    machine.boot()
+    assert verify_host(spec, machine.host, machine.images).passed
+
+
+def test_verification_reports_why_the_script_skipped_a_card() -> None:
+    _, spec, machine = load(CASES / "shared-card-prepared.yaml")
+    record = {"/run/gpustack/virtual-functions": "0000:88:00.0 is skipped: it has no driver\n"}
+    bare = Machine(changed(machine.raw, {"pci": {"0000:88:00.0": {"sriov_numvfs": 0}}, "files": record}))
+    (error,) = verify_host(spec, bare.host, machine.images).findings
+    assert (error.code, "(skipped at boot: it has no driver)" in error.message) == ("GPU881", True)
+
+
+def test_virtual_functions_of_others_need_a_viable_group() -> None:
+    """libvirt takes their own driver from them; nothing takes a driver from another member of the group."""
+    case, spec, machine = load(CASES / "virtual-functions-in-other-slots-as-a-model.yaml")
+    machine.carry_out(plan_host(spec, machine.host))
+    functions = {address: {**fields, "driver": "igbvf"} for address, fields in case["changes"]["pci"].items()}
+    groups = {address: {**functions[address], "iommu_group": 300} for address in functions if ":10." in address}
+    shared = Machine(changed(machine.raw, {"pci": functions | groups}))
+    failed = [(f.code, f.place) for f in verify_host(spec, shared.host, machine.images).findings]
+    assert failed[:2] == [("GPU203", "gpu01 0000:88:10.0"), ("GPU203", "gpu01 0000:88:10.2")]
+    apart = Machine(changed(shared.raw, {"pci": {"0000:88:10.2": {"iommu_group": 301}}}))
+    assert verify_host(spec, apart.host, machine.images).passed
