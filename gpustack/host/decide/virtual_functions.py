@@ -22,7 +22,7 @@ from gpustack.spec.assignment import Shared
 NVIDIA = "nvidia"
 """The host driver that creates all virtual functions of a card; those with a vGPU type work."""
 RECORD = "/run/gpustack/virtual-functions"
-"""The script's log of this boot: one line per physical function."""
+"""The script's log of this boot: one line per physical function and start."""
 _HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
 _SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
 _OF_OTHERS = re.compile(r"^[^#\n]*(?:sriov_numvfs|sriov-manage)", re.MULTILINE)
@@ -40,7 +40,7 @@ def made_at_boot(host: Host) -> dict[str, int]:
 
 
 def skipped_at_boot(host: Host) -> dict[str, str]:
-    """The script's last reason to skip a physical function, by address."""
+    """The script's last reason to skip a physical function since the boot, by address."""
     return {match[1]: match[2] for line in _record(host) if (match := _SKIPPED.fullmatch(line)) is not None}
 
 

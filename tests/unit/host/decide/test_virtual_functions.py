@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from gpustack.host.decide.virtual_functions import RECORD, left, skipped_at_boot
 from gpustack.host.own_files import VFS_SCRIPT
 from gpustack.host.render import render_virtual_functions
+from support.host_samples import function, host
 
 CARD = ("0000:01:00.0", "10de", "11b4", "4")
 
 
-def device(root: Path, driver: str | None = "nvme", **files: str) -> Path:
+def device(root: Path, driver: str | None = "nvme", address: str = CARD[0], **files: str) -> Path:
     """A device in the stand-in for sysfs. A kernel creates functions on a write; here only the number changes."""
-    path = root / "sys/bus/pci/devices" / CARD[0]
+    path = root / "sys/bus/pci/devices" / address
     path.mkdir(parents=True)
-    (root / "sys/bus/pci/drivers").mkdir()
+    (root / "sys/bus/pci/drivers").mkdir(exist_ok=True)
     if driver is not None:
         (root / "sys/bus/pci/drivers" / driver).mkdir()
         (path / "driver").symlink_to(f"../../drivers/{driver}")
@@ -29,11 +32,17 @@ def device(root: Path, driver: str | None = "nvme", **files: str) -> Path:
 
 def run(root: Path, vgpu_type: str = "-") -> tuple[int, str]:
     """The script's exit status and its record."""
+    return start(root, [(*CARD, vgpu_type)], PATIENCE="0")
+
+
+def start(root: Path, cards: Sequence[Sequence[str]], **environment: str) -> tuple[int, str]:
+    """The same for several cards."""
     script = root / "script"
-    script.write_text(render_virtual_functions([(*CARD, vgpu_type)])[VFS_SCRIPT].content, encoding="utf-8")
-    environment = {"SYSFS": "sys", "RUN": "run", "SRIOV_MANAGE": str(root / "sriov-manage"), "PATIENCE": "0"}
-    environment["PATH"] = "/usr/bin:/bin"
-    done = subprocess.run(["sh", str(script)], cwd=root, env=environment, check=False, stdout=subprocess.PIPE)
+    script.write_text(render_virtual_functions(cards)[VFS_SCRIPT].content, encoding="utf-8")
+    defaults = {"SYSFS": "sys", "RUN": "run", "SRIOV_MANAGE": str(root / "sriov-manage"), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        ["sh", str(script)], cwd=root, env=defaults | environment, check=False, stdout=subprocess.PIPE
+    )
     return done.returncode, (root / "run/virtual-functions").read_text(encoding="utf-8")
 
 
@@ -42,7 +51,33 @@ def test_functions_are_created_without_a_host_driver(tmp_path: Path) -> None:
     assert run(tmp_path) == (0, "0000:01:00.0 has 4 virtual functions\n")
     assert (path / "sriov_drivers_autoprobe").read_text() == "0\n"
     assert (path / "sriov_numvfs").read_text() == "4\n"
-    assert run(tmp_path) == (0, "0000:01:00.0 has 4 virtual functions\n"), "a second start changes nothing"
+    assert run(tmp_path) == (0, "0000:01:00.0 has 4 virtual functions\n" * 2), "a second start changes nothing"
+
+
+def test_record_retains_functions_that_a_later_start_skips(tmp_path: Path) -> None:
+    """The spec wants another number now; the next boot, or an undo, must still know whose virtual functions exist."""
+    path = device(tmp_path)
+    run(tmp_path)
+    (path / "sriov_numvfs").write_text("2\n", encoding="ascii")
+    assert run(tmp_path)[0] == 1
+    text = (tmp_path / "run/virtual-functions").read_text(encoding="utf-8")
+    facts = host(function(CARD[0], sriov_numvfs=2), files={RECORD: {"text": text, "mode": "0644"}})
+    assert [card.address for card in left(facts)] == [CARD[0]]
+    assert skipped_at_boot(facts) == {CARD[0]: "it has 2 virtual functions, and not 4"}
+
+
+def test_cards_without_a_driver_wait_together(tmp_path: Path) -> None:
+    """Sixteen of them would exceed the time of the unit, if each waited the full time."""
+    for number in range(3):
+        device(tmp_path, None, address=f"0000:0{number}:00.0")
+    cards = [(f"0000:0{number}:00.0", *CARD[1:], "-") for number in range(3)]
+    sleep = tmp_path / "bin/sleep"
+    sleep.parent.mkdir()
+    sleep.write_text(f"#!/bin/sh\necho >>{tmp_path}/seconds\n", encoding="utf-8")
+    sleep.chmod(0o755)
+    code, text = start(tmp_path, cards, PATIENCE="5", PATH=f"{sleep.parent}:/usr/bin:/bin")
+    assert (code, text.count("is skipped: it has no driver")) == (1, 3)
+    assert len((tmp_path / "seconds").read_text().splitlines()) == 5
 
 
 @pytest.mark.parametrize(
