@@ -13,7 +13,7 @@ from gpustack.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.facts.model import Function, Host
 from gpustack.hostnames import same
 from gpustack.linux.drivers import VFIO
-from gpustack.spec.card_model import model_of
+from gpustack.spec.card_model import candidates, model_of
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, OutOfService, Spec
 
@@ -97,8 +97,10 @@ class Shared:
 
 def shared_functions(spec: Spec, host: Host) -> tuple[Shared, ...]:
     """The physical functions of a host that its spec shares, of any class, by address."""
-    models = {name: model.vfs for name, model in models_for(spec, host.hostname).items() if model.vfs is not None}
-    named = ((function, model_of(spec.models, function)) for function in host.pci if models)
+    own = models_for(spec, host.hostname)
+    models = {name: model.vfs for name, model in own.items() if model.vfs is not None}
+    among = candidates(spec.models, own) if models else {}
+    named = ((function, model_of(among, function)) for function in host.pci if models)
     return tuple(
         Shared(
             function=function,
@@ -118,7 +120,8 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
     shared = {entry.address: entry for entry in shared_functions(spec, host)}
     cards = [gpu for gpu in (gpus(host) if models else ()) if gpu.main.address not in shared]
     parts = (Gpu(main=part) for card in cards for part in card.virtual)
-    gpu_models = [(gpu, model_of(spec.models, gpu.main)) for gpu in (*cards, *parts)]
+    among = candidates(spec.models, models)
+    gpu_models = [(gpu, model_of(among, gpu.main)) for gpu in (*cards, *parts)]
     gpu_models += [
         (Gpu(main=part), entry.model)
         for entry in shared.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpustack.errors import SpecError
 from gpustack.facts.model import Function
 from gpustack.spec.model import Match, Model
 
@@ -50,14 +51,43 @@ def within(narrow: Match, wide: Match) -> bool:
     )
 
 
+def alike(match: Match, other: Match) -> bool:
+    """Whether a function can match both, and neither is more specific."""
+    return not (disjoint(match, other) or within(match, other) or within(other, match))
+
+
+def candidates(models: Mapping[str, Model], own: Mapping[str, Model]) -> dict[str, Model]:
+    """The models among which :func:`model_of` selects on a host, with its own models.
+
+    A card can be passed through on one host and shared on another: models of other hosts are left out if they match the
+    same cards as one of the host.
+
+    :raises SpecError: if two models of the host match the same cards.
+    """
+    for name, model in own.items():
+        for other, its in own.items():
+            if name < other and alike(model.match, its.match):
+                raise SpecError(
+                    f"models {name} and {other} match the same cards of one host",
+                    remedy="see the patterns under `hosts` that match the host; remove one of the models",
+                )
+    return {
+        name: model
+        for name, model in models.items()
+        if name in own or not any(alike(model.match, entry.match) for entry in own.values())
+    }
+
+
 def model_of(models: Mapping[str, Model], function: Function) -> str | None:
     """The name of a function's model, or None.
 
     If several models match, the most specific one is used: a board with a model of its own does not also belong to the
-    general model. :mod:`gpustack.spec.check` reports any other ambiguity as an error.
+    general model. :mod:`gpustack.spec.check` reports any other ambiguity as an error, except between models of
+    different hosts of which one is shared.
     """
     fitting = [name for name, model in models.items() if matches(model.match, function)]
     for name in fitting:
         if all(name == other or within(models[name].match, models[other].match) for other in fitting):
             return name
-    return fitting[0] if fitting else None
+    narrow = (name for name in fitting if not any(within(models[other].match, models[name].match) for other in fitting))
+    return next(narrow, None)

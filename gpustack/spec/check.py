@@ -7,7 +7,7 @@ schema reports them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from gpustack.findings import Severity
 from gpustack.linux.drivers import STUB
 from gpustack.pci.address import Address
 from gpustack.pci.classes import is_gpu_class
-from gpustack.spec.card_model import disjoint, within
+from gpustack.spec.card_model import alike
 from gpustack.spec.check_flavors import check_flavors
 from gpustack.spec.check_quotas import check_quotas
 from gpustack.spec.check_tenancy import check_tenancy
@@ -36,7 +36,9 @@ def check(document: Document) -> Iterator[Problem]:
     yield from _unmanaged(document, models)
     yield from _shared_twice(document, models)
     matches = dict(_matches(models))
-    yield from _ambiguous(document, matches)
+    shared = {name for name in matches if models[name].get("vfs")}
+    yield from _ambiguous(document, matches, shared)
+    yield from _of_one_host(document, matches, shared, hosts)
     for name, match in matches.items():
         yield from _doubtful(document, ("models", name, "match"), match)
     yield from check_flavors(document, models, flavors)
@@ -108,8 +110,11 @@ def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:
             continue
 
 
-def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Problem]:
-    """Models that match the same card although neither is more specific."""
+def _ambiguous(document: Document, matches: Mapping[str, Match], shared: Set[str]) -> Iterator[Problem]:
+    """Models that match the same card although neither is more specific.
+
+    If one of them shares cards, different hosts can have them.
+    """
     by_ids: dict[tuple[str, str], list[str]] = {}
     for name, match in matches.items():
         others = by_ids.setdefault((match.vendor, match.product), [])
@@ -119,7 +124,7 @@ def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Pro
             yield document.problem(path, f"more than {MAX_MODELS_OF_A_CARD} models share {ids}", at_key=True)
             continue
         for other in others:
-            if not _distinguishable(match, matches[other]):
+            if alike(match, matches[other]) and shared.isdisjoint((name, other)):
                 yield document.problem(
                     path,
                     f"matches the same cards ({ids}) as the model {quoted(other)}, and neither is more specific "
@@ -128,6 +133,29 @@ def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Pro
                 )
                 break
         others.append(name)
+
+
+def _of_one_host(
+    document: Document, matches: Mapping[str, Match], shared: Set[str], hosts: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """Hosts that share cards and pass the same ones through, or share them twice."""
+    for pattern, entry in hosts.items():
+        path: Path = ("hosts", pattern)
+        if isinstance(entry, dict):
+            path, entry = (*path, "models"), entry.get("models")
+        by_ids: dict[tuple[str, str], list[str]] = {}
+        for index, name in enumerate(entry if isinstance(entry, list) else ()):
+            if not isinstance(name, str) or name not in matches:
+                continue
+            match = matches[name]
+            others = by_ids.setdefault((match.vendor, match.product), [])
+            clashing = (other for other in others if other != name and alike(match, matches[other]))
+            other = next((other for other in clashing if not shared.isdisjoint((name, other))), None)
+            if other is not None:
+                message = f"matches the same cards as {quoted(other)}: a host passes them through, or shares them once"
+                yield document.problem((*path, index), message)
+            if len(others) < MAX_MODELS_OF_A_CARD:
+                others.append(name)
 
 
 def _networks(document: Document, networks: Mapping[str, Any]) -> Iterator[Problem]:
@@ -166,10 +194,6 @@ def _patterns(hosts: Mapping[str, Any]) -> Iterator[HostPattern]:
     for text in hosts:
         with contextlib.suppress(ValueError, TypeError):
             yield HostPattern.parse(text)
-
-
-def _distinguishable(match: Match, other: Match) -> bool:
-    return disjoint(match, other) or within(match, other) or within(other, match)
 
 
 def _doubtful(document: Document, path: Path, match: Match) -> Iterator[Problem]:

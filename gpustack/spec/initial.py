@@ -88,7 +88,7 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
     for ids in sorted({ids for of_host in by_host.values() for ids in of_host.virtual_ids}):
         names = [name for name, of_host in by_host.items() if ids in of_host.virtual_ids]
         yield from _note(f"Omitted ({_SHARED}):", names)
-        yield "# To offer them, add a model:"
+        yield "# To offer them, add a model; if nothing creates them at boot, use `vfs` of the card's model instead:"
         yield f'#   match: {{vendor: "{ids[0]}", product: "{ids[1]}", function: virtual}}'
     if console := note(f"Omitted ({_CONSOLE}):", lambda of_host: of_host.console):
         yield from (*console, "# If a host needs no screen, add the model to its entry.")
@@ -109,7 +109,9 @@ def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
     left_out = f"; omitted: {', '.join(why)}" if why else ""
     return GpustackError(
         f"no GPU found on {names} for a spec{left_out}",
-        remedy="run `gpustack scan HOST` to list a host's devices",
+        remedy='to offer virtual functions, write a spec with `function: virtual` or `vfs`: see "Share a GPU by SR-IOV"'
+        if _SHARED in why
+        else "run `gpustack scan HOST` to list a host's devices",
     )
 
 

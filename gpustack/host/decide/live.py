@@ -14,6 +14,7 @@ from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.decide.desired import Desired
+from gpustack.host.decide.virtual_functions import fault
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.operations import BindLive, Moved
@@ -40,12 +41,12 @@ class Live:
 def bind_live(host: Host, desired: Desired, options: Options) -> Live:
     """Bind the cards that can be bound now."""
     waiting = [target for target in desired.targets.all if any(True for _ in _missing(target))]
+    findings = [*_virtual_functions(host, desired)]
     if not waiting:
-        return Live(operations=(), host=host, findings=())
+        return Live(operations=(), host=host, findings=tuple(findings))
     if obstacles := tuple(_against_host(host, desired, options)):
-        return Live(operations=(), host=host, findings=obstacles)
+        return Live(operations=(), host=host, findings=(*obstacles, *findings))
     operations: list[BindLive] = []
-    findings: list[Finding] = []
     for target in waiting:
         held = [*_against(host, target)]
         findings += held
@@ -59,6 +60,13 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
         for f in host.pci
     )
     return Live(operations=tuple(operations), host=host.with_pci(pci), findings=tuple(findings))
+
+
+def _virtual_functions(host: Host, desired: Desired) -> Iterator[Finding]:
+    """The shared cards whose virtual functions a boot creates."""
+    for card in desired.targets.shared:
+        if (reason := fault(host, card)) is not None:
+            yield finding(Code.LIVE_VIRTUAL_FUNCTIONS, place=f"{host.hostname} {card.address}", reason=reason)
 
 
 def _missing(target: Assigned) -> Iterator[Function]:

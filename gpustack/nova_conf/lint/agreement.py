@@ -7,12 +7,15 @@ from typing import Any
 
 from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
+from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import AliasLine, DeviceLine, LintSubject
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.device_spec import ANY
 from gpustack.nova_options.pci_values import is_true, reported_class, resource_class, traits
+
+VF = "type-VF"
 
 
 @check("Aliases of the spec")
@@ -126,7 +129,8 @@ def _having(subject: LintSubject, line: AliasLine) -> list[str]:
     ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
     of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
     shown_hosts = {host.hostname: host for (host,) in of_one_host}
-    return [n for n, host in shown_hosts.items() if any((g.main.vendor, g.main.product) == ids for g in gpus(host))]
+    functions = {n: [f for gpu in gpus(host) for f in (gpu.main, *gpu.virtual)] for n, host in shown_hosts.items()}
+    return [n for n, listed in functions.items() if any((f.vendor, f.product) == ids for f in listed)]
 
 
 def _can(subject: LintSubject, line: AliasLine, entry: DeviceLine) -> bool:
@@ -145,7 +149,7 @@ def _ids_fit(line: AliasLine, entry: DeviceLine) -> bool:
     spec = entry.spec
     if spec is None:
         return False
-    if spec.devname or line.data.get("device_type") == "type-VF":
+    if spec.devname:
         return True
     vendor, product = (str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
     return (not vendor or spec.vendor_id in (ANY, vendor)) and (not product or spec.product_id in (ANY, product))
@@ -159,17 +163,17 @@ def _class_of(entry: DeviceLine) -> str | None:
 
 @check("Device types")
 def device_types(subject: LintSubject) -> Iterator[Finding]:
-    """Aliases whose device_type differs from that of the hosts' cards."""
+    """Aliases whose device_type differs from that of the hosts' cards and virtual functions."""
     for line in subject.aliases:
         device_type = line.data.get("device_type")
         ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
-        if device_type == "type-VF" or not all(ids):
+        if not all(ids):
             continue
         mismatches: dict[str, dict[str, None]] = {}
         for host in subject.hosts:
-            for gpu in gpus(host):
-                kind = gpu.dev_type
-                if (gpu.main.vendor, gpu.main.product) == ids and kind != (device_type or "type-PCI"):
+            kinds = _kinds(host, ids)
+            if not kinds.keys() & {device_type or "type-PCI"} and not (device_type == VF and any(kinds.values())):
+                for kind in sorted(kinds):
                     mismatches.setdefault(kind, {})[host.hostname] = None
         for kind, hosts in mismatches.items():
             yield finding(
@@ -181,3 +185,16 @@ def device_types(subject: LintSubject) -> Iterator[Finding]:
                 hosts=", ".join(hosts),
                 actual=kind,
             )
+
+
+def _kinds(host: Host, ids: tuple[str, ...]) -> dict[str, bool]:
+    """The device types of a host's GPUs and virtual functions with these ids.
+
+    The value is whether a card has no virtual functions yet: those to come often have its own ids.
+    """
+    kinds: dict[str, bool] = {}
+    for gpu in gpus(host):
+        if (gpu.main.vendor, gpu.main.product) == ids:
+            kinds[gpu.dev_type] = bool(gpu.main.sriov_totalvfs) and not gpu.virtual
+        kinds |= {part.dev_type: False for part in gpu.virtual if (part.vendor, part.product) == ids}
+    return kinds

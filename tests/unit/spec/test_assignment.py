@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpustack.errors import SpecError
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.flavor.shares import host_shares
@@ -15,7 +16,7 @@ from gpustack.host.decide.targets import choose
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, offered
-from gpustack.spec.assignment import Service, assigned_gpus, assigned_switches, service_of
+from gpustack.spec.assignment import Service, assigned_gpus, assigned_switches, service_of, shared_functions
 from gpustack.spec.model import Spec
 
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
@@ -124,3 +125,32 @@ def test_card_out_of_service_withholds_its_virtual_functions() -> None:
     entry = {"host": "gpu01", "address": "0000:88:00.0", "reason": "sick"}
     closed = service_of(Spec.model_validate(wished.model_dump() | {"out_of_service": [entry]}), facts)
     assert (closed.offered, [target.address for target, _ in closed.withheld]) == ((), ["0000:88:10.0"])
+
+
+MIXED = {"whole": {"match": IDS}, "quarter": {"match": IDS, "vfs": 4}, "half": {"match": IDS, "vfs": 2}}
+
+
+@pytest.mark.parametrize(("models", "counts"), [(["whole"], []), (["quarter"], [4]), (["half"], [2])])
+def test_hosts_pass_the_same_cards_through_or_share_them(models: list[str], counts: list[int]) -> None:
+    wished = spec({"gpu01": models, "gpu02": [*MIXED.keys() - models]}, MIXED)
+    facts = host("gpu01")
+    assert [(entry.model, entry.count) for entry in shared_functions(wished, facts)] == [
+        (m, c) for m in models for c in counts
+    ]
+    assert [target.model for target in assigned_gpus(wished, facts)] == [model for model in models if not counts]
+
+
+def test_patterns_that_pass_through_and_share_the_same_cards_are_refused() -> None:
+    wished = spec({"gpu*": ["whole"], "gpu01": ["quarter"]}, MIXED)
+    assert [target.model for target in assigned_gpus(wished, host("gpu02"))] == ["whole"]
+    with pytest.raises(SpecError, match="quarter and whole match the same cards of one host"):
+        assigned_gpus(wished, host("gpu01"))
+
+
+def test_a_board_that_other_hosts_share_is_not_of_the_general_model() -> None:
+    board = {"match": IDS | {"subsystem_product": "1096"}}
+    models = {"general": {"match": IDS}, "board": board, "quarter": board | {"vfs": 4}}
+    wished = spec({"gpu01": ["general"], "gpu02": ["board"], "gpu03": ["quarter"]}, models)
+    assert assigned_gpus(wished, host("gpu01")) == ()
+    assert [target.model for target in assigned_gpus(wished, host("gpu02"))] == ["board"]
+    assert [entry.model for entry in shared_functions(wished, host("gpu03"))] == ["quarter"]

@@ -192,3 +192,17 @@ def test_a_refused_plan_binds_nothing() -> None:
     plan = live(parse_host(raw, "test"))
     assert plan.refused
     assert plan.operations == ()
+
+
+def test_virtual_functions_wait_for_the_boot_and_the_plan_reports_it() -> None:
+    text = """\
+version: 1
+models:
+  whole: {match: {vendor: "10de", product: "11b4", addresses: ["0000:84:00.0"]}}
+  quarter: {match: {vendor: "10de", product: "11b4", addresses: ["0000:88:00.0"]}, vfs: 4}
+hosts: {gpu01: [whole, quarter]}
+"""
+    plan = live(running(pci={SECOND: {"sriov_totalvfs": 8, "sriov_numvfs": 0}}), parse_spec(text, "test"))
+    messages = {f.code: f.message for f in plan.findings}
+    assert messages["GPU896"] == f"not created on the running host: {SECOND} has 0 virtual functions instead of 4"
+    assert (plan.refused, plan.reboot) == (False, (f"{SECOND} has 0 virtual functions instead of 4",))
