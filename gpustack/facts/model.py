@@ -43,10 +43,17 @@ class _Facts(BaseModel):
 
 
 class NetworkInterface(_Facts):
-    """A network interface of a function; ``state`` is the kernel's ``operstate``."""
+    """A network interface of a function; ``state`` is the kernel's ``operstate``.
+
+    :ivar uppers: the interfaces above it, directly or not: bonds, bridges, VLANs; None if an older collector ran.
+    :ivar routes: the routes of the host through it or one of those: ``default`` if the default route is among them;
+        None if the routes could not be read.
+    """
 
     name: Line
     state: Line | None = None
+    uppers: Annotated[tuple[Line, ...], Field(max_length=4096)] | None = None
+    routes: Literal["default", "networks", "none"] | None = None
 
 
 class Uses(_Facts):

@@ -16,9 +16,10 @@ DRACUT_SCRIPT = "/usr/lib/dracut/modules.d/90gpustack/gpustack.sh"
 MODULES_LOAD = "/etc/modules-load.d/gpustack.conf"
 VFS_SCRIPT = "/usr/local/sbin/gpustack-virtual-functions"
 VFS_UNIT = "/etc/systemd/system/gpustack-virtual-functions.service"
+VFS_NETWORK_UNIT = "/etc/systemd/system/gpustack-network-functions.service"
 VFS_AT_BOOT = "/etc/systemd/system/multi-user.target.d/gpustack.conf"
-VFS = (VFS_SCRIPT, VFS_UNIT, VFS_AT_BOOT)
-"""The files that create virtual functions at boot; without one of them, the others have no effect."""
+VFS = (VFS_SCRIPT, VFS_UNIT, VFS_NETWORK_UNIT, VFS_AT_BOOT)
+"""The files that create virtual functions at boot: a script, which one unit or two run, and what starts these."""
 TRIAL_UNIT = "/etc/systemd/system/gpustack-trial.service"
 TRIAL_ENTRY = "/etc/grub.d/45_gpustack_trial"
 OWNED = (

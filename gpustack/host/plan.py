@@ -62,12 +62,13 @@ class PlannedGpu:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedShare:
-    """A card of the plan that is shared: virtual functions are created of it at boot."""
+    """A card of the plan that is shared: virtual functions are created of it at boot, for a model or a network."""
 
     address: str
-    model: str
     name: str
     virtual_functions: int
+    model: str | None = None
+    network: str | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The card as plain data, for JSON."""
@@ -270,9 +271,9 @@ def _shared(card: Shared) -> PlannedShare:
     function = card.function
     return PlannedShare(
         address=card.address,
-        model=card.model,
         name=catalogue.describe(function.vendor, function.product, function.pci_class),
         virtual_functions=card.count,
+        **{"network" if card.is_network else "model": card.model},
     )
 
 

@@ -22,6 +22,7 @@ from gpustack.host.own_files import (
     TRIAL_ENTRY,
     TRIAL_UNIT,
     VFS_AT_BOOT,
+    VFS_NETWORK_UNIT,
     VFS_SCRIPT,
     VFS_UNIT,
     OwnedFile,
@@ -66,20 +67,36 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
     return files
 
 
-def render_virtual_functions(functions: Iterable[Iterable[str]]) -> dict[str, OwnedFile]:
+def render_virtual_functions(
+    cards: Iterable[Iterable[str]], network_cards: Iterable[Iterable[str]] = ()
+) -> dict[str, OwnedFile]:
     """Return the files that create virtual functions at boot, by path; none without physical functions.
 
-    :param functions: address, vendor, product, number and vGPU type (or ``-``) of each physical function, of any class.
+    Network cards have a unit of their own: it runs before the network starts, that of the others after their drivers'
+    services.
+
+    :param cards: address, vendor, product, number and vGPU type (or ``-``) of each physical function, of any class.
+    :param network_cards: the same of network cards.
     """
-    if not (functions := tuple(functions)):
+    cards, network_cards = tuple(cards), tuple(network_cards)
+    units = {}
+    if network_cards:
+        content = _rendered("network-functions.service.j2", script=VFS_SCRIPT)
+        why = "runs that script for network cards before the network starts"
+        units[VFS_NETWORK_UNIT] = OwnedFile(content=content, mode="0644", why=why)
+    if cards:
+        content = _rendered("virtual-functions.service.j2", script=VFS_SCRIPT)
+        why = "runs that script before libvirt and nova-compute start"
+        units[VFS_UNIT] = OwnedFile(content=content, mode="0644", why=why)
+    if not units:
         return {}
-    script = _rendered("virtual-functions.sh.j2", functions=functions)
-    unit = _rendered("virtual-functions.service.j2", script=VFS_SCRIPT)
-    start = _rendered("virtual-functions.conf.j2", unit=VFS_UNIT.rpartition("/")[2])
+    script = _rendered("virtual-functions.sh.j2", functions=cards, network_cards=network_cards)
+    start = _rendered("virtual-functions.conf.j2", units=[path.rpartition("/")[2] for path in units])
+    start_why = f"starts {'these units' if len(units) > 1 else 'that unit'} at boot"
     return {
         VFS_SCRIPT: OwnedFile(content=script, mode="0755", why="creates virtual functions"),
-        VFS_UNIT: OwnedFile(content=unit, mode="0644", why="runs that script before libvirt and nova-compute start"),
-        VFS_AT_BOOT: OwnedFile(content=start, mode="0644", why="starts that unit at boot"),
+        **units,
+        VFS_AT_BOOT: OwnedFile(content=start, mode="0644", why=start_why),
     }
 
 

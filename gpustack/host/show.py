@@ -94,7 +94,8 @@ def _share_lines(cards: Sequence[PlannedShare]) -> Iterator[str]:
     width = max(len(card.name) for card in cards)
     for card in cards:
         number = counted(card.virtual_functions, "virtual function")
-        yield f"{card.address}  {card.name:<{width}}  {number} of model {card.model}"
+        purpose = f"of model {card.model}" if card.network is None else f"for network {card.network}"
+        yield f"{card.address}  {card.name:<{width}}  {number} {purpose}"
 
 
 def _finding_lines(findings: Iterable[Finding]) -> list[str]:

@@ -88,13 +88,19 @@ def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding
     """Cards that the undo takes from their passthrough driver although instances use their virtual functions."""
     released = {function.address for function in still_kept(then, elsewhere(then), skipped=skipped)}
     used = {}
-    if not skipped.issuperset(VFS):
+    if not _creates_on(host, skipped):
         used = {function.address: users for function, users in virtual_functions.lost(host)}
     for gpu in gpus(host):
         if gpu.main.address in released and (users := "; ".join(of_instances(gpu.virtual))):
             used[gpu.main.address] = users
     for address, users in used.items():
         yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=f"{host.hostname} {address}", functions=users)
+
+
+def _creates_on(host: Host, skipped: frozenset[str]) -> bool:
+    """Whether the next boots still create virtual functions, because all files that do this are skipped."""
+    files = frozenset(path for path in VFS if path in host.files)
+    return bool(files) and files <= skipped
 
 
 def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
@@ -186,7 +192,7 @@ def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[st
     other = elsewhere(host)
     for text in too_many(host, other, host.kernel.command_line or "", skipped=skipped):
         yield f"the running kernel was started with {text}, which the next will not be"
-    if not skipped.issuperset(VFS):
+    if not _creates_on(host, skipped):
         yield from virtual_functions.surplus(host)
     for function in still_kept(host, other, skipped=skipped):
         yield f"{function.address} is on {function.driver}, which is no longer wanted"

@@ -77,17 +77,18 @@ class Assigned:
 class Shared:
     """A physical function whose virtual functions are created at boot; the host keeps it.
 
-    :ivar model: the name of the model in the spec.
+    :ivar model: the name of the model in the spec; for a network card, that of the network.
     :ivar count: the number of virtual functions that instances get.
-    :ivar product: the product id that the virtual functions must have.
+    :ivar product: the product id that the virtual functions must have; None if any will do.
     :ivar vgpu_type: NVIDIA's number of the type of each virtual function.
     """
 
     function: Function
     model: str
     count: int
-    product: str
+    product: str | None = None
     vgpu_type: int | None = None
+    is_network: bool = False
 
     @property
     def address(self) -> str:

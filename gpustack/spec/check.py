@@ -168,6 +168,9 @@ def _networks(document: Document, networks: Mapping[str, Any]) -> Iterator[Probl
         elif match and not any(match.get(key) for key in ("vendor", "addresses", "interfaces")):
             message = "expected vendor and product of virtual functions, or addresses or interfaces of their cards"
             yield document.problem(path, message, at_key=True)
+        elif networks[name].get("vfs") and not (match.get("addresses") or match.get("interfaces")):
+            message = "creates virtual functions of cards: match the cards by addresses or interfaces"
+            yield document.problem(("networks", name, "vfs"), message)
 
 
 def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Problem]:

@@ -28,7 +28,7 @@ from gpustack.spec.patterns import HostPattern
 from gpustack.spec.quotas import Quotas
 from gpustack.spec.reclaim import Reclaim
 from gpustack.spec.tenancy import Tenancy
-from gpustack.spec.virtual_functions import Vfs
+from gpustack.spec.virtual_functions import Number, Vfs
 
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
 INTERFACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}$"
@@ -134,7 +134,7 @@ class NetworkMatch(SpecSection):
 
 
 class Network(SpecSection):
-    """Virtual functions of network cards that Neutron's ports get. gpustack creates none, and never offers a card."""
+    """Virtual functions of network cards that Neutron's ports get. gpustack never offers a card."""
 
     match: NetworkMatch
     """The virtual functions."""
@@ -142,6 +142,8 @@ class Network(SpecSection):
     """The physical network of Neutron that the cards are connected to."""
     hosts: tuple[Pattern, ...] = ()
     """The hosts, by name or pattern. Without this key, all hosts of the spec."""
+    vfs: Number | None = None
+    """The number of virtual functions of each card, which `match` must name by `addresses` or `interfaces`. They are created at each boot, before the network starts. Without this key, gpustack creates none."""  # noqa: E501
     numa_policy: NumaPolicy | None = None
     """The policy that you set on ports of this network (`numa_affinity_policy`). With `required`, gpustack reports flavors whose GPUs are on no host beside such a virtual function."""  # noqa: E501
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from gpustack.facts.model import Function, Host
 from gpustack.pci import classes
+from gpustack.spec.assignment import Shared
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.model import Network, NetworkMatch, Spec
 from gpustack.spec.patterns import HostPattern
@@ -56,6 +57,31 @@ def network_functions(spec: Spec, host: Host) -> NetworkFunctions:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class NetworkCards:
+    """The network cards of a host whose virtual functions are created at boot.
+
+    :ivar disputed: the cards that several networks match, with the networks; nothing is created of them.
+    """
+
+    shared: tuple[Shared, ...] = ()
+    disputed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def network_cards(spec: Spec, host: Host) -> NetworkCards:
+    """The network cards of which a spec creates virtual functions on a host."""
+    networks = {name: (n.match, n.vfs) for name, n in _networks_for(spec, host.hostname) if n.vfs is not None}
+    shared: list[Shared] = []
+    disputed: dict[str, tuple[str, ...]] = {}
+    for card in sorted(host.pci, key=lambda f: f.bdf) if networks else ():
+        fitting = [(name, vfs) for name, (match, vfs) in networks.items() if _selects(match, card)]
+        if len(fitting) > 1:
+            disputed[card.address] = tuple(name for name, _ in fitting)
+        for name, vfs in fitting[: len(fitting) == 1]:
+            shared.append(Shared(function=card, model=name, count=vfs, is_network=True))
+    return NetworkCards(shared=tuple(shared), disputed=disputed)
+
+
 def _is_up(function: Function) -> bool:
     return any(interface.state == "up" for interface in function.uses.net)
 
@@ -70,7 +96,6 @@ def _networks_for(spec: Spec, hostname: str) -> Iterator[tuple[str, Network]]:
 
 def _matches(match: NetworkMatch, function: Function, host: Host) -> bool:
     card = host.functions.get(function.physical_function or "")
-    interfaces = {net.name for net in card.uses.net} if card is not None else set()
     return (
         function.physical_function is not None
         and function.bdf.fits_nova
@@ -78,5 +103,21 @@ def _matches(match: NetworkMatch, function: Function, host: Host) -> bool:
         and match.vendor in (None, function.vendor)
         and match.product in (None, function.product)
         and (not match.addresses or function.physical_function in match.addresses)
-        and (not match.interfaces or not interfaces.isdisjoint(match.interfaces))
+        and (not match.interfaces or (card is not None and _has_interface(card, match)))
     )
+
+
+def _selects(match: NetworkMatch, card: Function) -> bool:
+    """Whether a network names a card: by its address, by its interface, or by both."""
+    return (
+        card.physical_function is None
+        and card.bdf.fits_nova
+        and card.pci_class.startswith(classes.NETWORK_BASE)
+        and bool(match.addresses or match.interfaces)
+        and (not match.addresses or card.address in match.addresses)
+        and (not match.interfaces or _has_interface(card, match))
+    )
+
+
+def _has_interface(card: Function, match: NetworkMatch) -> bool:
+    return any(net.name in match.interfaces for net in card.uses.net)

@@ -1,4 +1,4 @@
-"""The key ``vfs`` of the spec's model: virtual functions (SR-IOV) that are created at each boot."""
+"""The key ``vfs`` of the spec's models and networks: virtual functions (SR-IOV) that are created at each boot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpustack.spec.fields import Hex4, SpecSection
 
 MOST = 256
 """The largest number of virtual functions of a card."""
-_Number = Annotated[
+Number = Annotated[
     int,
     Field(
         strict=True,
@@ -24,7 +24,7 @@ _Number = Annotated[
 class VirtualFunctions(SpecSection):
     """The virtual functions of each card of a model."""
 
-    count: _Number
+    count: Number
     """The number of virtual functions of each card."""
     product: Annotated[Hex4 | None, Field(examples=["10ca"])] = None
     """PCI product id of the virtual functions, in quotes. The default is the product id of the card."""
@@ -37,4 +37,4 @@ def _long_form(entry: object) -> object:
     return {"count": entry} if isinstance(entry, int) and not isinstance(entry, bool) else entry
 
 
-Vfs = Annotated[VirtualFunctions, BeforeValidator(_long_form, json_schema_input_type=_Number | VirtualFunctions)]
+Vfs = Annotated[VirtualFunctions, BeforeValidator(_long_form, json_schema_input_type=Number | VirtualFunctions)]

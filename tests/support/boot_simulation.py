@@ -17,7 +17,16 @@ from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.host.boot.trial import TITLE
 from gpustack.host.decide.virtual_functions import RECORD
-from gpustack.host.own_files import DRACUT, DRACUT_SCRIPT, SCRIPTS, TRIAL_ENTRY, VFS_AT_BOOT, VFS_SCRIPT, VFS_UNIT
+from gpustack.host.own_files import (
+    DRACUT,
+    DRACUT_SCRIPT,
+    SCRIPTS,
+    TRIAL_ENTRY,
+    VFS_AT_BOOT,
+    VFS_NETWORK_UNIT,
+    VFS_SCRIPT,
+    VFS_UNIT,
+)
 from gpustack.host.plan import HostPlan
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from support.host_samples import Raw
@@ -227,7 +236,8 @@ class Machine:
         for entry in self.raw["pci"]:
             if entry.get("sriov_numvfs"):
                 entry.update(sriov_numvfs=0, virtual_functions=[])
-        lines = texts.get(VFS_SCRIPT, "").splitlines() if {VFS_UNIT, VFS_AT_BOOT} <= texts.keys() else []
+        is_run = VFS_AT_BOOT in texts and {VFS_UNIT, VFS_NETWORK_UNIT} & texts.keys()
+        lines = texts.get(VFS_SCRIPT, "").splitlines() if is_run else []
         log = ""
         for address, _, _, count, _ in (line.split()[1:] for line in lines if line.startswith("share ")):
             card = next(entry for entry in self.raw["pci"] if entry["address"] == address)

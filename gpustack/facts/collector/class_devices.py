@@ -4,6 +4,7 @@ import re
 from typing import Any, Dict, Iterator, List, Pattern, Set, Tuple
 
 from .addresses import last_address
+from .interfaces import interface, routes
 from .reader import HostRoot
 
 
@@ -61,8 +62,10 @@ def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
         if value not in values:
             values.append(value)
 
+    routed = None
     for name, _, address in class_devices(host, "/sys/class/net", ANY):
-        add(address, "net", {"name": name, "state": host.value(f"/sys/class/net/{name}/operstate")})
+        routed = routes(host) if routed is None else routed
+        add(address, "net", interface(host, name, routed))
     disks: Set[str] = set()
     for name, location, address in class_devices(host, "/sys/class/block", ANY):
         disks.add(name)

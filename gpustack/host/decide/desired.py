@@ -96,7 +96,11 @@ def desire(spec: Spec, host: Host) -> Desired:
     added = tuple(argument for argument in wanted if not other.fulfils(argument))
     planned = _entries(host, wanted)
     files = render(() if planned else added, binding, dracut=has_dracut(host)) | (planned.files if planned else {})
-    files |= render_virtual_functions(map(virtual_functions.arguments, targets.shared))
+    cards, network_cards = (
+        [virtual_functions.arguments(entry) for entry in targets.shared if entry.is_network is network]
+        for network in (False, True)
+    )
+    files |= render_virtual_functions(cards, network_cards)
     drop_in = files.get(GRUB)
     next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
     findings = [

@@ -11,7 +11,7 @@ from gpustack.facts import variants
 from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, errors, finding
-from gpustack.host.decide import virtual_functions
+from gpustack.host.decide import network_cards, virtual_functions
 from gpustack.pci import catalogue
 from gpustack.readiness.assessment import reasons
 from gpustack.readiness.group_members import in_the_way, peers
@@ -19,6 +19,7 @@ from gpustack.readiness.host import count
 from gpustack.spec.assignment import Assigned, Shared, assigned_gpus, assigned_switches, shared_functions
 from gpustack.spec.hosts import models_for, nearby, options_for
 from gpustack.spec.model import NvSwitch, Spec
+from gpustack.spec.network_functions import network_cards as cards_of_networks
 
 # Findings that preparing the host fixes, or that a plan reports with its own codes.
 _NOT_REPEATED = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER, Code.MEDIATED_TYPES})
@@ -33,7 +34,7 @@ _NOTE = Code.CARD_NOTE
 class Targets:
     """The GPUs and NVSwitches that are passed through.
 
-    :ivar shared: the physical functions whose virtual functions are passed through.
+    :ivar shared: the physical functions whose virtual functions are passed through: GPUs, then network cards.
     :ivar virtual: the virtual functions that are passed through; nothing binds them at boot.
     :ivar refused: the addresses of the GPUs and switches that an error blocks.
     """
@@ -69,16 +70,18 @@ def choose(spec: Spec, host: Host) -> Targets:
     mode = options_for(spec, host.hostname).nvswitch
     assigned = assigned_gpus(spec, host)
     cards = tuple(target for target in assigned if not target.is_virtual)
+    shared, networks = shared_functions(spec, host), cards_of_networks(spec, host)
     targets = Targets(
         gpus=cards,
         switches=assigned_switches(spec, host),
-        shared=shared_functions(spec, host),
+        shared=(*shared, *networks.shared),
         virtual=tuple(target for target in assigned if target.is_virtual),
     )
     findings: list[Finding] = [
-        *_missing(host, models, {*(target.model for target in assigned), *(shared.model for shared in targets.shared)}),
+        *_missing(host, models, {*(target.model for target in assigned), *(entry.model for entry in shared)}),
         *_virtual(host, targets),
         *virtual_functions.findings(host, targets.shared),
+        *network_cards.findings(host, networks),
     ]
     findings += _fabric(host, mode, {target.address for target in targets.gpus})
     refused: set[str] = set()

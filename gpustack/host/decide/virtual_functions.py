@@ -144,6 +144,8 @@ def _bound_by_others(host: Host, function: Function) -> bool:
 
 
 def _ids(host: Host, entry: Shared) -> Iterator[Finding]:
+    if entry.product is None:
+        return
     wrong = {f.product for f in host.virtual.get(entry.address, ()) if f.product != entry.product}
     if wrong:
         place = f"{host.hostname} {entry.address}"

@@ -36,6 +36,7 @@ PREPARED = (
     "systemd-boot-cmdline",
     "systemd-boot-fedora",
     "shared-card-beside-another",
+    "network-card",
 )
 
 GRUB_WITH_IOMMU = 'GRUB_CMDLINE_LINUX="intel_iommu=on iommu=pt"\n'
@@ -232,12 +233,27 @@ def test_virtual_functions_on_the_nvidia_driver_block_by_their_users(
 
 @pytest.mark.parametrize("path", VFS)
 def test_one_modified_file_does_not_retain_virtual_functions(path: str) -> None:
-    """The undo removes the other two files, so the next boot creates none."""
-    _, machine = prepared("shared-card")
+    """The undo removes the other files, so the next boot creates none."""
+    _, machine = prepared("network-card-beside-a-shared-card")
     machine.raw["files"][path]["text"] += "# modified\n"
     assert "0000:88:00.0 has 4 virtual functions, which are no longer wanted" in plan_undo(machine.host).reboot
     machine.raw = changed(machine.raw, {"pci": {"0000:88:10.2": {"driver": "vfio-pci"}}})
     assert "GPU876" in [f.code for f in plan_undo(machine.host).findings]
+
+
+def test_modified_files_retain_virtual_functions_together() -> None:
+    _, machine = prepared("network-card")
+    for path in VFS:
+        if path in machine.raw["files"]:
+            machine.raw["files"][path]["text"] += "# modified\n"
+    assert not any("virtual functions" in reason for reason in plan_undo(machine.host).reboot)
+
+
+def test_virtual_functions_of_a_network_card_block_the_undo() -> None:
+    _, machine = prepared("network-card")
+    machine.raw = changed(machine.raw, {"pci": {"0000:01:10.2": {"driver": "vfio-pci"}}})
+    errors = [(f.code, f.place) for f in plan_undo(machine.host).findings if f.severity == "error"]
+    assert errors == [("GPU876", "gpu01 0000:01:00.1")]
 
 
 def test_created_virtual_functions_stay_until_the_reboot() -> None:

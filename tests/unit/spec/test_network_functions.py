@@ -7,7 +7,7 @@ import pytest
 from gpustack.facts.model import Host
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
-from gpustack.spec.network_functions import network_functions
+from gpustack.spec.network_functions import network_cards, network_functions
 from support.host_samples import function, host
 from support.network_cards import network_card
 
@@ -72,3 +72,29 @@ def test_networks_are_of_hosts_of_the_spec_only() -> None:
     networks = spec("{a: {match: {interfaces: [ens1]}, physical_network: a, hosts: [gpu02, storage1]}}")
     named = {name: network_functions(networks, facts(name)).by_network for name in ("gpu01", "gpu02", "storage1")}
     assert {name: list(found) for name, found in named.items()} == {"gpu01": [], "gpu02": ["a"], "storage1": []}
+
+
+@pytest.mark.parametrize(
+    ("match", "cards"),
+    [
+        ("interfaces: [ens1, ens2]", ["0000:1a:00.0", "0000:1b:00.0"]),
+        ('addresses: ["0000:1a:00.0"]', ["0000:1a:00.0"]),
+        ('addresses: ["0000:1a:00.0"], interfaces: [ens2]', []),
+        ('vendor: "8086", product: "10ca", interfaces: [ens1]', ["0000:1a:00.0"]),  # the ids of the functions
+        ('addresses: ["0000:88:00.0", "0000:1a:10.0"]', []),  # a GPU, and a virtual function
+    ],
+)
+def test_virtual_functions_are_created_of_named_network_cards(match: str, cards: list[str]) -> None:
+    found = network_cards(spec(f"{{a: {{match: {{{match}}}, physical_network: a, vfs: 4}}}}"), facts())
+    assert [(entry.address, entry.model, entry.count) for entry in found.shared] == [(card, "a", 4) for card in cards]
+
+
+def test_network_without_the_key_creates_nothing() -> None:
+    assert network_cards(spec("{a: {match: {interfaces: [ens1]}, physical_network: a}}"), facts()).shared == ()
+
+
+def test_card_of_two_networks_gets_no_virtual_functions() -> None:
+    networks = """{a: {match: {interfaces: [ens1]}, physical_network: a, vfs: 4},
+                   b: {match: {addresses: ["0000:1a:00.0"]}, physical_network: b, vfs: 4}}"""
+    found = network_cards(spec(networks), facts())
+    assert (found.shared, found.disputed) == ((), {"0000:1a:00.0": ("a", "b")})

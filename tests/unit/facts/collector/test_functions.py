@@ -125,7 +125,8 @@ def test_what_the_host_uses_belongs_to_the_innermost_function(tmp_path: Path) ->
     root.disk("0000:00:14.0", "sdb", below="usb1/1-5/1-5:1.0/host6/target6:0:0/6:0:0:0/block")
     root.directory("/sys/devices/virtual/net/lo").link("/sys/class/net/lo", "../../devices/virtual/net/lo")
     by_address = functions(root)
-    assert by_address["0000:01:00.0"]["uses"] == {"net": [{"name": "eno1", "state": "up"}]}
+    eno1 = {"name": "eno1", "state": "up", "uppers": [], "routes": None}
+    assert by_address["0000:01:00.0"]["uses"] == {"net": [eno1]}
     assert by_address["0000:00:1f.2"]["uses"] == {"block": ["sda"]}
     assert by_address["0000:80:02.1"]["uses"] == {"block": ["nvme0n1"]}
     assert by_address["0000:00:14.0"]["uses"] == {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.host.decide.virtual_functions import RECORD, left, skipped_at_boot
-from gpustack.host.own_files import VFS_SCRIPT
+from gpustack.host.own_files import VFS_AT_BOOT, VFS_NETWORK_UNIT, VFS_SCRIPT
 from gpustack.host.render import render_virtual_functions
 from support.host_samples import function, host
 
@@ -115,3 +115,55 @@ def test_nvidia_functions_get_their_type(tmp_path: Path) -> None:
     types = [(path / f"virtfn{number}/nvidia/current_vgpu_type").read_text() for number in range(5)]
     assert types == ["527\n"] * 4 + ["0\n"]
     assert (path / "sriov_drivers_autoprobe").read_text() == "1\n", "NVIDIA's driver binds them itself"
+
+
+def network_card(root: Path, flags: str) -> Path:
+    path = device(root, "ice")
+    (path / "net/ens1").mkdir(parents=True)
+    (path / "net/ens1/flags").write_text(f"{flags}\n", encoding="ascii")
+    return path
+
+
+def share_network_card(root: Path, *arguments: str) -> int:
+    """The exit status of the script for a network card."""
+    script = root / "script"
+    files = render_virtual_functions([], [(*CARD, "-")])
+    script.write_text(files[VFS_SCRIPT].content, encoding="utf-8")
+    environment = {"SYSFS": "sys", "RUN": "run", "PATIENCE": "0", "PATH": "/usr/bin:/bin"}
+    return subprocess.run(["sh", str(script), *arguments], cwd=root, env=environment, check=False).returncode
+
+
+def test_network_card_gets_functions_in_its_own_run_only(tmp_path: Path) -> None:
+    path = network_card(tmp_path, "0x1002")
+    assert share_network_card(tmp_path) == 0
+    assert (path / "sriov_numvfs").read_text() == "0\n"
+    assert share_network_card(tmp_path, "network") == 0
+    assert (path / "sriov_numvfs").read_text() == "4\n"
+
+
+def test_network_card_with_an_interface_that_is_up_is_skipped(tmp_path: Path) -> None:
+    path = network_card(tmp_path, "0x1003")
+    assert share_network_card(tmp_path, "network") == 1
+    assert (path / "sriov_numvfs").read_text() == "0\n"
+    record = (tmp_path / "run/virtual-functions").read_text(encoding="utf-8")
+    assert record.endswith("is skipped: its interface ens1 is up already, and some drivers would reset it\n")
+
+
+def test_network_card_with_functions_is_left_while_its_interface_is_up(tmp_path: Path) -> None:
+    path = network_card(tmp_path, "0x1003")
+    (path / "sriov_numvfs").write_text("4\n", encoding="ascii")
+    assert share_network_card(tmp_path, "network") == 0
+
+
+def test_network_cards_are_shared_before_the_network_starts() -> None:
+    files = render_virtual_functions([], [(*CARD, "-")])
+    assert set(files) == {VFS_SCRIPT, VFS_NETWORK_UNIT, VFS_AT_BOOT}
+    unit = files[VFS_NETWORK_UNIT].content.splitlines()
+    assert {"DefaultDependencies=no", "Wants=network-pre.target", "Before=network-pre.target"} <= {*unit}
+    assert "Wants=gpustack-network-functions.service" in files[VFS_AT_BOOT].content.splitlines()
+
+
+def test_one_drop_in_starts_both_units() -> None:
+    files = render_virtual_functions([(*CARD, "-")], [("0000:02:00.0", "8086", "1521", "2", "-")])
+    wants = "Wants=gpustack-network-functions.service gpustack-virtual-functions.service"
+    assert wants in files[VFS_AT_BOOT].content.splitlines()

@@ -342,6 +342,14 @@ def test_verification_reports_why_the_script_skipped_a_card() -> None:
     assert (error.code, "(skipped at boot: it has no driver)" in error.message) == ("GPU881", True)
 
 
+def test_virtual_functions_of_network_cards_are_checked() -> None:
+    _, spec, machine = load(CASES / "network-card-prepared.yaml")
+    assert verify_host(spec, machine.host, machine.images).passed
+    fewer = changed(machine.raw, {"pci": {"0000:01:00.1": {"sriov_numvfs": 2}}})
+    (error,) = verify_host(spec, Machine(fewer).host, machine.images).findings
+    assert (error.code, error.place) == ("GPU881", "gpu01 0000:01:00.1")
+
+
 def test_virtual_functions_of_others_need_a_viable_group() -> None:
     """libvirt takes their own driver from them; nothing takes a driver from another member of the group."""
     case, spec, machine = load(CASES / "virtual-functions-in-other-slots-as-a-model.yaml")
