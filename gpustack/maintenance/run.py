@@ -61,7 +61,7 @@ class Runner:
     """Takes one host out of service and restores it.
 
     :param seconds: the time limit for instances and nova-compute.
-    :param log: is called with each step before it is carried out.
+    :param log: is called with each step before it is carried out, and once with each condition that the run waits for.
     :ivar done: the steps that were carried out.
     """
 
@@ -74,6 +74,7 @@ class Runner:
     done: list[Operation] = field(default_factory=list)
     _requests: dict[str, str] = field(default_factory=dict)
     _followed: set[str] = field(default_factory=set)
+    _awaited: set[str] = field(default_factory=set)
     _last_ports: Ports | None = None
 
     # -- out of service --------------------------------------------------------------------------------------
@@ -263,6 +264,10 @@ class Runner:
                 continue  # later reads plan it again
             busy = busy or alone
             self._carry_out(step)
+        for wait in plan.waits:
+            if wait not in self._awaited:
+                self.log(printable(f"{self.target.host}: wait: {wait}"))
+                self._awaited.add(wait)
         if self.clock() >= end:
             return False
         if plan.waits or any(isinstance(step, GuestStep) and not isinstance(step, Forget) for step in plan.steps):

@@ -218,6 +218,19 @@ def test_time_is_up() -> None:
     assert "after 10 s" in plan.findings[0].message
 
 
+def test_each_wait_is_logged_once() -> None:
+    """nova-compute that the host does not start would otherwise be half an hour without a line."""
+    api = nova()
+    runner(api).disable(InstanceChoices(), "why")
+    api.service = replace(api.service, up=False)
+    lines: list[str] = []
+    maintenance = runner(api, seconds=10)
+    maintenance.log = lines.append
+    plan = maintenance.resume()
+    assert [finding.code for finding in plan.findings] == ["GPU614"]
+    assert lines == ["gpu1: wait: nova-compute of gpu1 to report"]
+
+
 def test_a_person_who_started_and_stopped_a_guest_meanwhile_is_right() -> None:
     api = two()
     emptied(api, Policy.STOP)
