@@ -292,7 +292,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         parser = super().get_parser(prog_name)
         parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
         parser.add_argument(
-            "--spec", type=Path, metavar="SPEC", help="check for the release, the aliases and the flavors of this spec"
+            "--spec", type=Path, metavar="SPEC", help="check for release, aliases, flavors and networks of this spec"
         )
         parser.add_argument(
             "--release",
@@ -316,6 +316,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         from gpustack.facts.store import load_snapshot
         from gpustack.nova_conf.instance_shapes import shapes
         from gpustack.nova_conf.lint import lint
+        from gpustack.nova_conf.networks import ports
         from gpustack.spec.load import load_spec
 
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
@@ -335,6 +336,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             limited=spec is not None and spec.quotas is not None,
             marked=_marked(spec, hosts) if spec else None,
             reserved=spec.tenancy if spec else None,
+            ports={host.hostname: ports(spec, host) for host in hosts} if spec else None,
         )
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [

@@ -7,19 +7,30 @@ virtual functions changes: Nova compares it with the virtual functions' card.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.codes import Code
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, finding
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.spec.model import Spec
-from gpustack.spec.network_functions import NetworkFunctions
+from gpustack.spec.network_functions import NetworkFunctions, network_functions
 from gpustack.text import listed
 
 _SHOWN = 8
 Selection = tuple[str, str, str | None]
 """Vendor, product and address of an entry."""
+Ports = Mapping[str, tuple[str, str]]
+"""The network of the spec and its physical network of each virtual function that ports get, by address."""
+
+
+def ports(spec: Spec, host: Host) -> Ports:
+    """The virtual functions that ports get on a host."""
+    return {
+        function.address: (name, spec.networks[name].physical_network)
+        for name, functions in network_functions(spec, host).by_network.items()
+        for function in functions
+    }
 
 
 def selections(spec: Spec, host: Host, functions: NetworkFunctions) -> Iterator[tuple[str, Selection]]:

@@ -20,6 +20,7 @@ from gpustack.nova_conf.lint import (
     compute,
     devices,
     filters,
+    networks,
     options,
     packing,
     placement,
@@ -29,12 +30,26 @@ from gpustack.nova_conf.lint import (
 )
 from gpustack.nova_conf.lint.registry import CHECKS
 from gpustack.nova_conf.lint.subject import LintSubject
+from gpustack.nova_conf.networks import Ports
 from gpustack.nova_conf.packing import Advised
 from gpustack.nova_conf.sources import Source, read_sources
 from gpustack.nova_options.releases import Release
 from gpustack.spec.tenancy import Tenancy
 
-FAMILIES = (options, aliases, devices, agreement, filters, packing, placement, quota, tenancy, compute, vendordata)
+FAMILIES = (
+    options,
+    aliases,
+    devices,
+    networks,
+    agreement,
+    filters,
+    packing,
+    placement,
+    quota,
+    tenancy,
+    compute,
+    vendordata,
+)
 """The modules with checks, in the order of the report."""
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 _RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
@@ -91,6 +106,7 @@ def lint(
     limited: bool = False,
     marked: Mapping[str, Mapping[str, int]] | None = None,
     reserved: Tenancy | None = None,
+    ports: Mapping[str, Ports] | None = None,
 ) -> Report:
     """Check configurations.
 
@@ -102,6 +118,7 @@ def lint(
     :param limited: whether the spec has quotas.
     :param marked: the markers that each host needs for its quotas, by its name and marker class.
     :param reserved: which instances its GPU hosts accept.
+    :param ports: the virtual functions for ports on each host, by its name.
     :raises UsageError: when an argument is not a configuration.
     """
     sources: list[Source] = []
@@ -137,6 +154,7 @@ def lint(
                     marked=marked,
                     provided=providers.provided(sources) if marked else None,
                     reserved=reserved,
+                    ports=ports,
                 )
                 if sources
                 else ()
@@ -157,6 +175,7 @@ def judged(
     marked: Mapping[str, Mapping[str, int]] | None = None,
     provided: Mapping[str, Mapping[str, int]] | None = None,
     reserved: Tenancy | None = None,
+    ports: Mapping[str, Ports] | None = None,
 ) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
     subject = LintSubject(
@@ -170,6 +189,7 @@ def judged(
         marked=marked or {},
         provided=provided or {},
         tenancy=reserved,
+        ports=ports or {},
     )
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]

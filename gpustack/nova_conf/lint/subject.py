@@ -11,6 +11,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Severity
 from gpustack.nova_conf.deployed import hosts_of
 from gpustack.nova_conf.instance_shapes import InstanceShape
+from gpustack.nova_conf.networks import Ports
 from gpustack.nova_conf.packing import Advised
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
@@ -85,6 +86,8 @@ class LintSubject:
     """The resources in provider.yaml, by the label of the configuration; without those that are not known."""
     tenancy: Tenancy | None = None
     """Which instances the spec's GPU hosts accept."""
+    ports: Mapping[str, Ports] = field(default_factory=dict)
+    """The virtual functions that ports get on each host with facts, by its name."""
 
     @cached_property
     def markers(self) -> frozenset[str]:

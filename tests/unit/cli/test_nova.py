@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.cli.app import main
+from support.network_cards import network_card
 from support.nova_hosts import SNAPSHOTS
 
 SPEC = """\
@@ -225,3 +226,20 @@ def test_markers_of_quotas_are_compared_with_the_gpus(capsys, spec, tmp_path):
     file = out / "gpu01/etc/nova/provider_config/gpustack.yaml"
     file.write_text(file.read_text().replace("total: ", "total: 9"))
     assert "GPU746 gpu01: has 9" in run(capsys, *lint)[2]
+
+
+def test_entries_are_compared_with_the_networks_of_the_spec(capsys, spec, tmp_path):
+    document = json.loads(SNAPSHOT.read_text())
+    document["hosts"][0]["pci"] += network_card(0x1A, 2, "ens1")
+    snapshot = tmp_path / "hosts.json"
+    snapshot.write_text(json.dumps(document))
+    spec.write_text(f"{SPEC}networks: {{rdma: {{match: {{interfaces: [ens1]}}, physical_network: fabric}}}}\n")
+    out = tmp_path / "out"
+    assert run(capsys, "render", spec, "--snapshot", snapshot, "--out", out)[0] == 0
+    lint = ("lint", out, "--spec", spec, "--snapshot", snapshot)
+    assert "GPU89" not in run(capsys, *lint)[2]
+    (file,) = (path for path in out.rglob("*.conf") if "fabric" in path.read_text())
+    file.write_text(file.read_text().replace("fabric", "storage"))
+    assert "GPU894" in run(capsys, *lint)[2]
+    spec.write_text(SPEC)
+    assert "GPU89" not in run(capsys, *lint)[2]
