@@ -29,7 +29,7 @@ LAB_cloud-drain := $(PYTEST) tests/lab/test_cloud_drain.py
 LAB_sriov := $(PYTEST) tests/lab/test_virtual_functions.py
 LAB_bench := .venv/bin/python bench/lab/prepare.py
 LAB_all := $(PYTEST) tests/lab
-$(foreach test,addresses bars cloud live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
+$(foreach test,addresses bars cloud debian13 live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
 LAB := $(patsubst LAB_%,%,$(filter LAB_%,$(.VARIABLES)))
 
 help: ## this list
