@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -115,6 +116,13 @@ class Lab:
             moment=moment,
             state=state,
         )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def terminated_as_interrupted() -> None:
+    """SIGTERM ends the tests like Ctrl+C, so that hosts and services end too; Ctrl+C works under nohup."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

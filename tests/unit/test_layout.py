@@ -111,6 +111,7 @@ SCENARIOS = {
     "ssh/test_guest",
     "test_demo_picture",
     "test_distributions",
+    "test_lab_signals",
     "test_layout",
     "test_manuals",
     "test_monitoring",
