@@ -92,29 +92,86 @@ def test_compute_dies_while_it_confirms(mover: Mover) -> None:
     first.wait("nova-compute again", lambda: first.up(killed), seconds=kept.SERVICE_SECONDS)
     assert set(mover.where(old).rows) == {FIRST, SECOND}
     assert planned(mover) == [("A", "stuck", FIRST)]
-    finish_lost_confirmation(mover, old)
+    end_migration_by_hand(mover, old, "confirming")
+    remove_rest_at_source(mover, old)
+    assert_all_gpus_work(mover, old, at=SECOND, empty=FIRST)
 
 
-def finish_lost_confirmation(mover: Mover, old: Server) -> None:
+def test_power_cut_of_the_source_during_the_copy(mover: Mover) -> None:
+    """Nova 2025.2 fails to revert the move when the source returns: the instance can't start, both GPUs are lost."""
+    first = mover.compute(FIRST)
+    old = mover.boot("old", FIRST)
+    with faults.copies_hang_from(first.host):
+        mover.migrate(old, SECOND)
+        first.wait("copy of the disk", lambda: faults.copies(first.host), seconds=MOVE_SECONDS)
+        assert mover.task(old) == "resize_migrating"
+        first.host.kill()
+        faults.restore_power(first)
+    mover.report("Nova stops the instance, whose domain does not run")
+    mover.wait_for(old, "SHUTOFF")
+    assert mover.migrations(old) == ["migrating"]
+    assert set(mover.where(old).rows) == {FIRST, SECOND}
+    mover.api.compute.start_server(old.id)
+    first.wait("start that fails", lambda: action_failed(mover, old, "start") or None, seconds=MOVE_SECONDS)
+
+    assert planned(mover) == [("A", "stale", SECOND)]
+    assert "repaired: class A" in apply(mover).output
+    second = mover.compute(SECOND)
+    second.wait("GPUs of the destination free", second.free, seconds=FREE_SECONDS)
+    assert planned(mover) == []
+
+    mover.report("allocations, as the runbook says")
+    assert mover.where(old).allocations == [SECOND]
+    delete_allocations(mover)
+    mover.cloud.plane.nova_manage("placement", "heal_allocations", "--instance", old.id, "--verbose")
+    second.host.ssh(["rm", "-r", f"/var/lib/nova/instances/{old.id}"])
+    mover.api.compute.start_server(old.id)
+    mover.wait_for(old, "ACTIVE")
+    assert_all_gpus_work(mover, old, at=FIRST, empty=SECOND)
+
+
+def end_migration_by_hand(mover: Mover, old: Server, status: str, *left: tuple[str, str, str]) -> None:
+    """Free the GPU of the source; the plan keeps the rows that are `left`."""
     mover.report("what the runbook says: the state, the migration; and gpustack frees the GPU")
     mover.cloud.plane.openstack("server", "set", "--state", "active", "--auto-approve", old.id)
     mover.cloud.plane.sql(
         f"UPDATE nova_cell1.migrations SET status = 'error' WHERE instance_uuid = '{old.id}'"
-        " AND status = 'confirming' AND deleted = 0"
+        f" AND status = '{status}' AND deleted = 0"
     )
-    assert planned(mover) == [("B", "stale", FIRST)]
+    assert planned(mover) == [("B", "stale", FIRST), *left]
     assert "repaired: class B" in apply(mover).output
-    assert planned(mover) == []
+    assert planned(mover) == list(left)
+    delete_allocations(mover)
+
+
+def delete_allocations(mover: Mover) -> None:
+    """Delete the allocations that no instance and no migration in progress needs, as the runbook says."""
     audit = ["placement", "audit", "--delete", "--verbose"]
     assert "Deleted allocations for consumer" in mover.cloud.plane.nova_manage(*audit, codes=(4,))
+
+
+def remove_rest_at_source(mover: Mover, old: Server) -> None:
     first = mover.compute(FIRST).host
     first.ssh(["virsh", "undefine", old.id])
     first.ssh(["rm", "-r", f"/var/lib/nova/instances/{old.id}_resize"])
-    mover.assert_at(old, SECOND)
-    new = [mover.boot(f"new{number}", FIRST) for number in range(GPU_COUNT)]
-    assert_gpu_on_console(mover, SECOND, old)
-    assert_gpu_on_console(mover, FIRST, *new)
+
+
+def assert_all_gpus_work(mover: Mover, old: Server, *, at: str, empty: str) -> None:
+    """The old instance works, and each GPU of the other host gets a new one."""
+    mover.assert_at(old, at)
+    new = [mover.boot(f"new{number}", empty) for number in range(GPU_COUNT)]
+    assert_gpu_on_console(mover, at, old)
+    assert_gpu_on_console(mover, empty, *new)
     mover.delete(old, *new)
+
+
+def action_failed(mover: Mover, server: Server, action: str) -> bool:
+    """Whether the last action of this kind ended with an error."""
+    rows = mover.cloud.plane.sql(
+        f"SELECT message FROM nova_cell1.instance_actions WHERE instance_uuid = '{server.id}'"
+        f" AND action = '{action}' ORDER BY id DESC LIMIT 1"
+    )
+    return rows != [] and rows[0][0] == "Error"
 
 
 def test_database_error_at_the_end_of_a_spawn(mover: Mover) -> None:
@@ -156,11 +213,11 @@ def databases(mover: Mover) -> list[str]:
     return ["--config-file", str(mover.cloud.plane.nova_conf)]
 
 
-def planned(mover: Mover, *options: str) -> list[tuple[str, str, str]]:
-    """Class, status and host of each row of the plan, which also asks the hosts."""
+def planned(mover: Mover, *, ask: bool = True) -> list[tuple[str, str, str]]:
+    """Class, status and host of each row of the plan, which also asks the hosts unless one is off."""
     columns = [word for name in ("Class", "Status", "Host") for word in ("-c", name)]
-    judged = ["--grace", "0", "--stuck-after", "0", "--ask-hosts", *kept.SSH_OPTIONS]
-    run = mover.cloud.must("cleanup", "plan", *databases(mover), *judged, "-f", "csv", *columns, *options)
+    judged = ["--grace", "0", "--stuck-after", "0", *(["--ask-hosts", *kept.SSH_OPTIONS] if ask else [])]
+    run = mover.cloud.must("cleanup", "plan", *databases(mover), *judged, "-f", "csv", *columns)
     rows = re.findall(r'^"(\w)","(\w+)","([\w-]+)"$', run.output, flags=re.MULTILINE)
     return sorted(rows)
 

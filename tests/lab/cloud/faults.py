@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from ..machine import Machine
-from .compute import Compute
+from .compute import UNIT, Compute
 from .control_plane import ControlPlane
 from .kept import SERVICE_SECONDS
 
 HANG_SECONDS = 60
+COPY_SECONDS = 3600
 
 
 @contextlib.contextmanager
@@ -50,12 +51,31 @@ def _trigger(plane: ControlPlane, event: str, table: str, body: str) -> Iterator
 @contextlib.contextmanager
 def no_ssh_from(host: Machine) -> Iterator[None]:
     """Let each connection from this host to another one fail."""
+    with _ssh_config(host, " ProxyCommand false"):
+        yield
+
+
+@contextlib.contextmanager
+def copies_hang_from(host: Machine) -> Iterator[None]:
+    """Let each copy of a disk from this host to another one wait; other connections work. Survives a power cut."""
+    waits = f'Match host 10.0.2.* exec "pgrep -x scp >/dev/null"\n ProxyCommand sleep {COPY_SECONDS}'
+    with _ssh_config(host, waits):
+        yield
+
+
+@contextlib.contextmanager
+def _ssh_config(host: Machine, lines: str) -> Iterator[None]:
     options = "/root/.ssh/config"
-    host.ssh(["sh", "-c", f"cp -p {options} {options}.sound; echo ' ProxyCommand false' >>{options}"])
+    host.ssh(["sh", "-c", f"cp -p {options} {options}.sound; cat >>{options}; sync"], stdin=f"{lines}\n")
     try:
         yield
     finally:
         host.ssh(["mv", f"{options}.sound", options])
+
+
+def copies(host: Machine) -> bool | None:
+    """True when the host copies a disk to another one."""
+    return bool(host.ssh(["pgrep", "-x", "scp"], check=False)) or None
 
 
 def hangs(plane: ControlPlane) -> bool | None:
@@ -64,8 +84,9 @@ def hangs(plane: ControlPlane) -> bool | None:
 
 
 def restore_power(compute: Compute) -> None:
-    """A host that lost its power boots from its disk; wait until its nova-compute reports."""
+    """A host that lost its power boots from its disk, and starts nova-compute; wait until it reports."""
     since = datetime.now(UTC)
     compute.host.power_on()
     compute.host.wait_ssh()
+    compute.host.ssh(["systemctl", "start", UNIT])  # nova.yml has only started it
     compute.wait(f"nova-compute of {compute.host.name}", lambda: compute.up(since), seconds=SERVICE_SECONDS)
