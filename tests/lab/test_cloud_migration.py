@@ -130,6 +130,29 @@ def test_power_cut_of_the_source_during_the_copy(mover: Mover) -> None:
     assert_all_gpus_work(mover, old, at=FIRST, empty=SECOND)
 
 
+def test_power_cut_of_the_destination_while_it_starts_the_instance(mover: Mover) -> None:
+    """Nova never goes on: the task stays, and the source keeps its GPU for the instance."""
+    second = mover.compute(SECOND)
+    old = mover.boot("old", FIRST)
+    mover.migrate(old, SECOND)
+    mover.wait_for_task(old, "resize_finish")
+    second.host.kill()
+    faults.restore_power(second)
+    assert mover.task(old) == "resize_finish"
+    assert mover.migrations(old) == ["post-migrating"]
+    assert set(mover.where(old).rows) == {FIRST, SECOND}
+
+    # Nova's row has a GPU for the instance, and no domain uses it.
+    no_domain = ("T", "report", SECOND)
+    assert planned(mover) == [("A", "stuck", FIRST), no_domain]
+    end_migration_by_hand(mover, old, "post-migrating", no_domain)
+    copy_disk_again(mover, old)
+    mover.api.compute.reboot_server(old.id, "HARD")
+    mover.wait_for(old, "ACTIVE")
+    remove_rest_at_source(mover, old)
+    assert_all_gpus_work(mover, old, at=SECOND, empty=FIRST)
+
+
 def end_migration_by_hand(mover: Mover, old: Server, status: str, *left: tuple[str, str, str]) -> None:
     """Free the GPU of the source; the plan keeps the rows that are `left`."""
     mover.report("what the runbook says: the state, the migration; and gpustack frees the GPU")
@@ -148,6 +171,12 @@ def delete_allocations(mover: Mover) -> None:
     """Delete the allocations that no instance and no migration in progress needs, as the runbook says."""
     audit = ["placement", "audit", "--delete", "--verbose"]
     assert "Deleted allocations for consumer" in mover.cloud.plane.nova_manage(*audit, codes=(4,))
+
+
+def copy_disk_again(mover: Mover, old: Server) -> None:
+    """As the runbook says: the destination may have lost what it had not written, in files of the right size."""
+    files = [f"/var/lib/nova/instances/{old.id}_resize/{name}" for name in ("disk", "disk.info")]
+    mover.compute(FIRST).host.ssh(["scp", *files, f"{kept.HOSTS[SECOND]}:/var/lib/nova/instances/{old.id}/"])
 
 
 def remove_rest_at_source(mover: Mover, old: Server) -> None:
