@@ -33,6 +33,8 @@ from gpustack_demo.embedded.identity import (
     write_clouds,
 )
 from gpustack_demo.embedded.metadata import Metadata
+from gpustack_demo.embedded.neutron import NOVA as WITHOUT_AGENTS
+from gpustack_demo.embedded.neutron import start_neutron
 from gpustack_demo.embedded.process import ServiceProcess, free_port
 from gpustack_demo.embedded.run import RunningCloud, run_captured
 from gpustack_demo.embedded.templates import copy_template
@@ -41,7 +43,7 @@ IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 """An image that every embedded Nova has."""
 
 _START_SECONDS = 300.0
-_PORTS = ("compute", "placement", "image", "glance", "metadata", "control", "identity")
+_PORTS = ("compute", "placement", "image", "glance", "metadata", "control", "identity", "network")
 _BASE = """
 [DEFAULT]
 state_path = {directory}/state
@@ -78,6 +80,8 @@ class EmbeddedNova(RunningCloud):
     :param keystone: whether a real Keystone runs and checks tokens; otherwise the token is the one in clouds.yaml.
     :param limits: whether Nova reads limits from that Keystone (unified limits).
     :param images: whether a real Glance is in the catalog; Nova itself keeps its test double of Glance.
+    :param networks: the physical networks of a real Neutron (with ``keystone`` only), which binds SR-IOV ports to the
+        hosts in ``hosts``; without them, Neutron is Nova's test double.
     :param debug: whether to log at level DEBUG.
     :param python_path: directories of modules that Nova's configuration names.
     """
@@ -100,6 +104,7 @@ class EmbeddedNova(RunningCloud):
         keystone: bool = False,
         limits: bool = False,
         images: bool = False,
+        networks: Sequence[str] = (),
         debug: bool = False,
         python_path: Sequence[Path] = (),
         directory: Path | None = None,
@@ -115,6 +120,7 @@ class EmbeddedNova(RunningCloud):
         self._keystone = keystone
         self._limits = limits
         self._images = images
+        self._networks = tuple(networks)
         self._debug = debug
         self._python_path = tuple(python_path)
 
@@ -176,9 +182,12 @@ class EmbeddedNova(RunningCloud):
             "placement": f"http://127.0.0.1:{ports['placement']}",
             "image": f"http://127.0.0.1:{ports['glance' if self._images else 'image']}",
         }
+        if self._networks:
+            endpoints["network"] = f"http://127.0.0.1:{ports['network']}"
         password, token = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
         keystone = self._start_keystone(ports["identity"], password, endpoints) if self._keystone else None
         glance = self._start_glance(ports, password) if self._images else None
+        neutron = self._start_neutron(ports, password) if self._networks else None
         nova = self._start_nova(ports, password, token)
         if keystone is not None:
             keystone.wait_for_port(ports["identity"], seconds=_START_SECONDS)
@@ -187,6 +196,8 @@ class EmbeddedNova(RunningCloud):
             write_clouds(self.clouds_yaml, clouds_without_keystone(endpoints, token))
         if glance is not None:
             glance.wait_for_port(ports["glance"], seconds=_START_SECONDS)
+        if neutron is not None:
+            neutron.wait_for_port(ports["network"], seconds=_START_SECONDS)
         nova.wait_for_file(self.directory / "ready", seconds=_START_SECONDS)
 
     def _start_glance(self, ports: Mapping[str, int], password: str) -> ServiceProcess:
@@ -196,6 +207,20 @@ class EmbeddedNova(RunningCloud):
             port=ports["glance"],
             identity=ports["identity"],
             password=password,
+            report=self._report,
+        )
+        self._exit.callback(service.stop)
+        return service
+
+    def _start_neutron(self, ports: Mapping[str, int], password: str) -> ServiceProcess:
+        service = start_neutron(
+            self.environment,
+            self.directory / "neutron",
+            port=ports["network"],
+            identity=ports["identity"],
+            password=password,
+            networks=self._networks,
+            hosts=list(self._hosts),
             report=self._report,
         )
         self._exit.callback(service.stop)
@@ -221,6 +246,8 @@ class EmbeddedNova(RunningCloud):
             base += AUTH.format(group="keystone_authtoken", port=ports["identity"], password=password)
         if self._limits:
             base += LIMITS.format(port=ports["identity"], password=password, endpoint=COMPUTE_ENDPOINT)
+        if self._networks:
+            base += WITHOUT_AGENTS + AUTH.format(group="neutron", port=ports["identity"], password=password)
         write_atomic(self.nova_conf, base, mode=0o600)
         names = ("api", "cell0", *self._cells)
         if self._server is None:
@@ -240,6 +267,7 @@ class EmbeddedNova(RunningCloud):
             "cells": {name: self.database_url(name) for name in names[1:]},
             "policy": self._policy,
             "keystone": self._keystone,
+            "neutron": bool(self._networks),
             "debug": self._debug,
             "ports": dict(ports),
             "token": token,

@@ -44,7 +44,7 @@ class NovaDescription(TypedDict):
 
     ``*_config`` are the files of a service in reading order; None for those of the API. ``cells`` maps names to the
     URLs of databases, ``ports`` has ``compute``, ``placement``, ``image`` and ``control``. The file ``ready`` is
-    created when everything runs.
+    created when everything runs. ``neutron``: whether a real Neutron is in the catalog.
     """
 
     api_config: list[str]
@@ -53,6 +53,7 @@ class NovaDescription(TypedDict):
     cells: dict[str, str]
     policy: dict[str, str]
     keystone: bool
+    neutron: bool
     debug: bool
     ports: dict[str, int]
     token: str

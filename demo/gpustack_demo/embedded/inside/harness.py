@@ -4,7 +4,7 @@
 
 Real: the API, scheduler, conductor, nova-compute and its libvirt driver, the resource and PCI trackers, Placement, the
 databases. Replaced: libvirt itself (Nova's fake, which keeps domains and node devices), the message bus (in memory),
-Glance, Neutron and Cinder (fixtures), the copying of disks.
+Glance, Cinder and, unless it runs, Neutron (fixtures), the copying of disks.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def _replace_fixtures(description: NovaDescription) -> None:
     nova_fixtures.Database = ApiDatabase
     nova_fixtures.DefaultFlavorsFixture = _Nothing  # a cloud starts without flavors
     nova_fixtures.WarningsFixture = _Nothing
+    if description["neutron"]:
+        nova_fixtures.NeutronFixture = lambda testcase: _Nothing()
     nova_fixtures.CastAsCallFixture = lambda testcase: _Nothing()  # before 2023.1, every test used it
 
     class WithFiles:

@@ -44,6 +44,7 @@ def _bootstrap(password: str, catalog: dict[str, str], endpoints: dict[str, str]
     first.service_name = "keystone"
     first.public_url = first.internal_url = first.admin_url = catalog["identity"]
     first.bootstrap()
+    _grant_service_role()
 
     api = provider_api.ProviderAPIs.catalog_api
     for kind, url in catalog.items():
@@ -61,3 +62,15 @@ def _bootstrap(password: str, catalog: dict[str, str], endpoints: dict[str, str]
                 "region_id": _REGION,
             }
             api.create_endpoint(endpoint, {**reference, "enabled": True})
+
+
+def _grant_service_role() -> None:
+    """Grant ``admin`` the role of services, if this release has it: Neutron requires it for ``binding:profile``."""
+    from keystone.common import provider_api
+
+    apis = provider_api.ProviderAPIs
+    roles = {role["name"]: role["id"] for role in apis.role_api.list_roles()}
+    if "service" in roles:
+        user = apis.identity_api.get_user_by_name("admin", "default")
+        project = apis.resource_api.get_project_by_name("admin", "default")
+        apis.assignment_api.add_role_to_user_and_project(user["id"], project["id"], roles["service"])
