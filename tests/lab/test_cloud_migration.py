@@ -153,6 +153,37 @@ def test_power_cut_of_the_destination_while_it_starts_the_instance(mover: Mover)
     assert_all_gpus_work(mover, old, at=SECOND, empty=FIRST)
 
 
+def test_evacuation_and_the_return_of_the_old_host(mover: Mover) -> None:
+    """Until the old host returns, its GPU counts as the instance's; then Nova frees it."""
+    first = mover.compute(FIRST)
+    old = mover.boot("old", FIRST)
+    first.host.kill()
+    mover.force_down(FIRST, down=True)
+    mover.api.compute.evacuate_server(old.id, host=SECOND)
+    mover.wait_for_migration(old, "done")
+    mover.wait_for(old, "SHUTOFF")
+    assert set(mover.where(old, [SECOND]).rows) == {FIRST, SECOND}
+
+    mover.report("the GPU of the old host is freed before its return; undo, while no other instance can use it")
+    pinned = [("A", "stale", FIRST)]
+    # A host that is forced down counts as up until service_down_time after its last report.
+    first.wait("silence of the old host", lambda: planned(mover, ask=False) == pinned or None, seconds=FREE_SECONDS)
+    assert "repaired: class A" in apply(mover, "--journal", "evacuation.jsonl").output
+    assert planned(mover, ask=False) == []
+    mover.api.compute.start_server(old.id)
+    mover.wait_for(old, "ACTIVE")
+    mover.cloud.must("cleanup", "undo", *databases(mover), "evacuation.jsonl")
+    assert planned(mover, ask=False) == pinned
+
+    mover.report("the old host returns")
+    faults.restore_power(first)
+    mover.force_down(FIRST, down=False)
+    mover.wait_for_migration(old, "completed")
+    first.wait("GPUs of the old host free", first.free, seconds=FREE_SECONDS)
+    assert planned(mover) == []
+    assert_all_gpus_work(mover, old, at=SECOND, empty=FIRST)
+
+
 def end_migration_by_hand(mover: Mover, old: Server, status: str, *left: tuple[str, str, str]) -> None:
     """Free the GPU of the source; the plan keeps the rows that are `left`."""
     mover.report("what the runbook says: the state, the migration; and gpustack frees the GPU")
