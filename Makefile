@@ -109,7 +109,7 @@ lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all o
 	@$(if $(LAB_$(TEST)),,$(error TEST=$(TEST) is not one of: $(sort $(LAB))))
 	@tools/setup test
 	@tests/lab/setup $(if $(filter cloud cloud-drain cloud-migration all,$(TEST)),cloud)
-	$(LAB_$(TEST))
+	PYTEST_ADDOPTS="-o faulthandler_timeout=3600" $(LAB_$(TEST))
 
 lint: ## ruff, mypy, ansible-lint, codespell, and the words that documentation, help and findings avoid
 	@tools/setup lint docs test

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,8 @@ from types import MappingProxyType
 
 from . import recipe
 from .machine import Machine
-from .playbooks import PLAYBOOK_TIMEOUT, PROJECT, Run, inventory, spec
+from .playbooks import PROJECT, Run, inventory, spec
+from .recording import typed
 
 SPEC = "gpustack.yaml"
 SSH_OPTIONS = ("--sudo", "--ssh-config", "ssh_config", "--timeout", "120")
@@ -48,20 +48,11 @@ def gpustack(
     (directory / "inventory.yml").write_text(inventory(host, *others))
     (directory / "ssh_config").write_text("".join(map(_ssh_entry, (host, *others))))
     argv = [str(Path(sys.executable).with_name("gpustack")), *arguments]
-    process = subprocess.run(
-        argv,
-        cwd=directory,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "30", "PYTHONPATH": str(PROJECT), **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PLAYBOOK_TIMEOUT,
-        check=False,
-    )
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "30", "PYTHONPATH": str(PROJECT)}
+    run = typed(directory, argv, {**environment, **variables})
     with (directory / "commands.log").open("a") as log:
-        log.write(f"$ {shlex.join(argv)}\n{process.stdout}[{process.returncode}]\n")
-    return Run(code=process.returncode, output=process.stdout)
+        log.write(f"$ {shlex.join(argv)}\n{run.output}[{run.code}]\n")
+    return run
 
 
 def _ssh_entry(host: Machine) -> str:

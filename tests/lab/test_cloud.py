@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from . import recipe
+from . import recipe, recording
 from .cloud import images, instances, listeners, prerequisites
 from .cloud.compute import DROP_INS, UNIT, Compute
 from .cloud.control_plane import ControlPlane
@@ -19,12 +19,14 @@ from .commands import SPEC, SSH_OPTIONS, gpustack, gpustack_host
 from .conftest import Lab
 from .errors import LabError
 from .machine import Machine
-from .playbooks import Run, play, spec
+from .playbooks import Run, spec
+from .recording import on_host, on_this_machine, openstack, played
 from .test_addresses import configuration
 from .test_prepare import assert_prepared, assert_untouched, gpu_functions
 from .topology import GPU_COUNT, GPU_ID
 
 if TYPE_CHECKING:
+    from openstack.compute.v2.server import Server
     from openstack.connection import Connection
 
 # openstacksdk warns of its own code.
@@ -90,12 +92,16 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_two_instances_with_a_gpu_each_and_back(machine_is_fit: None, compute_lab: Lab, host: Machine) -> None:
     report = compute_lab.report
+    report(f"what an operator types and sees is recorded in {host.directory / recording.NAME}")
     assert_untouched(host)
     before = _of_the_host(host)
+    run = gpustack(host, "scan", recipe.HOST_NAME, *SSH_OPTIONS, spec_text=spec(sections=SECTIONS))
+    assert "GPU010" in run.output, run.output
+    on_this_machine(host, "cat", SPEC)
     directory = compute_lab.directory / "control-plane"
     with ThreadPoolExecutor(max_workers=1) as pool:
         report("prepare.yml with a reboot")
-        preparation = pool.submit(play, host, "prepare.yml", "-e", "gpustack_reboot=true", sections=SECTIONS)
+        preparation = pool.submit(played, host, "prepare.yml", "-e", "gpustack_reboot=true", sections=SECTIONS)
         report(f"control plane meanwhile; logs in {directory}")
         # Not in the thread: the kernel ends the services when the thread that started them ends.
         with ControlPlane(directory=directory, report=report) as cloud:
@@ -122,8 +128,8 @@ def serve_instances(compute: Compute, lab: Lab) -> None:
     with compute.cloud.connection() as api:
         lab.report("flavors, image")
         _gpustack(compute, "flavor", "apply", SPEC, "--snapshot", "hosts.json", "--yes")
-        image = images.upload(api, lab.image, lab.directory)
-        use_every_gpu(compute, api, image, lab.report)
+        images.upload(api, lab.image, lab.directory)
+        use_every_gpu(compute, api, lab.report)
 
     lab.report("host verify, cleanup plan")
     assert_prepared(compute.host)
@@ -139,16 +145,17 @@ def join(compute: Compute) -> None:
     _gpustack(compute, "nova", "render", SPEC, "--snapshot", "hosts.json", "--out", "rendered")
     compute.cloud.start_nova(_drop_ins(compute.host, "control"))
     compute.configure()
-    run = play(compute.host, "nova.yml", "-e", '{"gpustack_nova_services": ["compute"]}', sections=SECTIONS)
+    run = played(compute.host, "nova.yml", "-e", '{"gpustack_nova_services": ["compute"]}', sections=SECTIONS)
     assert run.code == 0, run.output
     for name, text in _drop_ins(compute.host, recipe.HOST_NAME).items():
         assert compute.host.ssh(["cat", f"{DROP_INS}/{name}"]) == text
 
 
-def use_every_gpu(compute: Compute, api: Connection, image: str, report: Callable[[str], None]) -> None:
+def use_every_gpu(compute: Compute, api: Connection, report: Callable[[str], None]) -> None:
     """An instance for each GPU, none for one more; their consoles; and all GPUs free again."""
+    host = compute.host
     report("nova-compute registers")
-    offered = {function.address: "available" for function in gpu_functions(compute.host) if function.id == GPU_ID}
+    offered = {function.address: "available" for function in gpu_functions(host) if function.id == GPU_ID}
     assert len(offered) == GPU_COUNT
     compute.wait("rows of the GPUs", lambda: compute.devices() or None, seconds=SERVICE_SECONDS)
     assert compute.devices() == offered
@@ -156,24 +163,34 @@ def use_every_gpu(compute: Compute, api: Connection, image: str, report: Callabl
     assert listeners.outside_loopback() == []
 
     report("an instance for each GPU")
-    names = [f"instance{number}" for number in range(GPU_COUNT)]
-    servers = [instances.active(api, compute, name, flavor=FLAVOR, image=image) for name in names]
+    servers = [_create(compute, api, f"vm{number}") for number in range(GPU_COUNT)]
+    assert [server.status for server in servers] == ["ACTIVE"] * GPU_COUNT, [server.fault for server in servers]
     assert compute.devices() == dict.fromkeys(offered, "allocated")
     report("one more, which finds no GPU")
-    refused = instances.create(api, compute, "refused", flavor=FLAVOR, image=image)
+    refused = _create(compute, api, "refused")
     assert refused.status == "ERROR"
-    assert "No valid host" in refused.fault["message"]
+    openstack(host, compute.cloud, "server", "list", "--long", "-c", "Name", "-c", "Status", "-c", "Host")
+    fault = openstack(host, compute.cloud, "server", "show", refused.name, "-c", "fault", "-f", "yaml")
+    assert "No valid host" in fault
 
     report("consoles")
     for server in servers:
         instances.wait_for_console(api, compute, server)
-        output = compute.cloud.openstack("console", "log", "show", server.id).stdout
+        output = openstack(host, compute.cloud, "console", "log", "show", server.name)
         assert listed(output).count(GPU_ID) == 1, output
+    assert on_host(host, "sudo virsh list").count("running") == GPU_COUNT
+    assert on_host(host, f"lspci -nnk -d {GPU_ID}").count("in use: vfio-pci") == GPU_COUNT
 
     report("delete")
-    for server in (refused, *servers):
-        instances.delete(api, compute, server)
+    openstack(host, compute.cloud, "server", "delete", *(server.name for server in (*servers, refused)))
+    compute.wait("servers deleted", lambda: not list(api.compute.servers()) or None, seconds=SERVICE_SECONDS)
     compute.wait("GPUs free", lambda: compute.devices() == offered or None, seconds=SERVICE_SECONDS)
+
+
+def _create(compute: Compute, api: Connection, name: str) -> Server:
+    chosen = ["--image", images.NAME, "--flavor", FLAVOR, "--no-network", "-c", "name", "-c", "flavor", "-c", "status"]
+    openstack(compute.host, compute.cloud, "server", "create", *chosen, name)
+    return instances.built(api, compute, api.compute.find_server(name, ignore_missing=False))
 
 
 def _gpustack(compute: Compute, *arguments: str) -> Run:

@@ -23,20 +23,17 @@ def create(api: Connection, compute: Compute, name: str, *, flavor: str, image: 
     flavor_id = api.compute.find_flavor(flavor, ignore_missing=False).id
     chosen = {"host": host} if host else {}
     server = api.compute.create_server(name=name, flavor_id=flavor_id, image_id=image, networks="none", **chosen)
+    return built(api, compute, server)
 
-    def built() -> Server | None:
+
+def built(api: Connection, compute: Compute, server: Server) -> Server:
+    """The server as it is after its build: ACTIVE or ERROR."""
+
+    def answer() -> Server | None:
         current = api.compute.get_server(server.id)
         return None if current.status == "BUILD" else current
 
-    return compute.wait(f"{name} built", built, seconds=SPAWN_SECONDS)
-
-
-def active(api: Connection, compute: Compute, name: str, *, flavor: str, image: str) -> Server:
-    """A server that must be ACTIVE."""
-    server = create(api, compute, name, flavor=flavor, image=image)
-    if server.status != "ACTIVE":
-        raise compute.error(f"{name} is {server.status}: {server.fault}")
-    return server
+    return compute.wait(f"{server.name} built", answer, seconds=SPAWN_SECONDS)
 
 
 def wait_for_console(api: Connection, compute: Compute, server: Server) -> None:
