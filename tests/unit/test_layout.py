@@ -109,6 +109,7 @@ SCENARIOS = {
     "maintenance/test_choices",
     "nova_conf/test_kubernetes",
     "ssh/test_guest",
+    "test_complete_path",
     "test_demo_picture",
     "test_distributions",
     "test_lab_signals",
