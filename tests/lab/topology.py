@@ -45,7 +45,7 @@ class Shape:
     `console` says which display the firmware uses. A server has a small one on its management controller
     ("bmc"); without it the firmware, and then the kernel's efifb, take the first GPU ("gpu").
 
-    With `shared_card`, there is a card with SR-IOV too.
+    With `shared_card`, there is a card with SR-IOV too. With `only_network_card`, it is the host's network card.
     """
 
     cpu_vendor: Literal["intel", "amd"] = "intel"
@@ -54,6 +54,7 @@ class Shape:
     memory_mib: int = 4096
     processors: int = 2
     shared_card: SharedCard | None = None
+    only_network_card: bool = False
 
 
 def arguments(
@@ -84,12 +85,12 @@ def arguments(
             result += ["-device", f"pcie-pci-bridge,id=shared,bus={port}"]
         result += _gpu(index, "shared" if index == shared else port, slot=1 if index == shared else 0)
     if shape.shared_card is not None:
-        result += _shared_card(shape.shared_card)
+        result += _shared_card(shape.shared_card, ",netdev=net0" if shape.only_network_card else "")
     forwarded = "".join(f",guestfwd=tcp:{address}-cmd:{command}" for address, command in relays.items())
     result += ["-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{ssh_port}-:22{forwarded}"]
     if shape.shared_group:
         result += ["-device", "virtio-net-pci,netdev=net0,bus=shared,addr=2.0"]
-    else:
+    elif not shape.only_network_card:
         result += ["-device", "virtio-net-pci,netdev=net0"]
     return result
 
@@ -113,10 +114,10 @@ def _gpu(index: int, bus: str, slot: int) -> list[str]:
     ]
 
 
-def _shared_card(card: SharedCard) -> list[str]:
+def _shared_card(card: SharedCard, options: str) -> list[str]:
     """A card with SR-IOV. An NVMe controller needs two queues and an interrupt for each virtual function."""
     port = ["-device", "pcie-root-port,id=port-sriov,chassis=9,slot=9"]
-    device = f"{card.device},id={SHARED_CARD},bus=port-sriov"
+    device = f"{card.device},id={SHARED_CARD},bus=port-sriov{options}"
     if card != NVME:
         return [*port, "-device", device]
     flexible = f"sriov_vq_flexible={2 * card.count},sriov_vi_flexible={card.count}"
