@@ -14,7 +14,7 @@ from collections.abc import Container, Iterator
 from gpustack.codes import Code
 from gpustack.facts.model import Function, Host, NetworkInterface
 from gpustack.findings import Finding, finding
-from gpustack.host.decide.virtual_functions import fault, made_at_boot
+from gpustack.host.decide.virtual_functions import by_others, fault, made_at_boot
 from gpustack.spec.assignment import Shared
 from gpustack.spec.network_functions import NetworkCards
 
@@ -45,6 +45,7 @@ def _about(host: Host, entry: Shared, made: Container[str]) -> Iterator[Finding]
         yield finding(Code.NETWORK_DRIVER_NEEDS_LINK, place=place, driver=card.driver)
     if number not in (0, entry.count) and entry.address not in made:
         yield finding(Code.NETWORK_FUNCTIONS_BY_OTHERS, place=place, number=number, count=entry.count)
+    yield from by_others(host, entry)
     if fault(host, entry) is not None and (use := _use(card)):
         yield finding(Code.NETWORK_CARD_OF_HOST, place=place, use=use)
 

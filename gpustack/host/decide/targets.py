@@ -165,6 +165,8 @@ def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
     going = targets.functions
     # The place of a finding about the host is only its name.
     about = [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
+    if gpu.main.address in virtual_functions.made_at_boot(host):  # the next boot does not create them
+        about = [f for f in about if f.code != Code.VIRTUAL_FUNCTIONS_ENABLED]
     about = [replace(f, severity=Severity.ERROR) if f.code in _GRAVE else f for f in about]
     findings = errors(about) if target.is_switch else about
     staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in going]

@@ -25,6 +25,7 @@ RECORD = "/run/gpustack/virtual-functions"
 """The script's log of this boot: one line per physical function and start."""
 _HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
 _SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
+_ADDRESS = re.compile(r"\b[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b")
 _OF_OTHERS = re.compile(r"^[^#\n]*(?:sriov_numvfs|sriov-manage)", re.MULTILINE)
 
 
@@ -129,7 +130,7 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
         if function.driver == NVIDIA and entry.vgpu_type is None:
             yield finding(Code.VGPU_TYPE_MISSING, place=place, model=entry.model)
         yield from _ids(host, entry)
-        yield from _others(host, entry)
+        yield from by_others(host, entry)
 
 
 def _bound_by_others(host: Host, function: Function) -> bool:
@@ -155,10 +156,23 @@ def _ids(host: Host, entry: Shared) -> Iterator[Finding]:
         )
 
 
-def _others(host: Host, entry: Shared) -> Iterator[Finding]:
-    """Files of others that create virtual functions of this card."""
+def by_others(host: Host, entry: Shared) -> Iterator[Finding]:
+    """Files of others that create virtual functions of this card, or may do so because they name no card."""
     for path, file in sorted(host.files.items()):
-        is_foreign = path.startswith("/etc/") and not is_ours(file.text)
-        if is_foreign and entry.address in file.text and _OF_OTHERS.search(file.text):
-            place = f"{host.hostname} {path}"
-            yield finding(Code.VIRTUAL_FUNCTIONS_BY_OTHERS, place=place, address=entry.address)
+        if is_ours(file.text) or not _OF_OTHERS.search(file.text):
+            continue
+        text = file.text.lower()
+        if _names(text, entry.function):
+            certainty = "creates"
+        elif not _ADDRESS.search(text) and not any(_names(text, function) for function in host.pci):
+            certainty = "names no card, and may create"
+        else:
+            continue
+        place = f"{host.hostname} {path}"
+        yield finding(Code.VIRTUAL_FUNCTIONS_BY_OTHERS, place=place, certainty=certainty, address=entry.address)
+
+
+def _names(text: str, function: Function) -> bool:
+    """Whether a text has the address of a function, without the domain too, or an interface of it."""
+    names = {function.address.removeprefix("0000:"), *(net.name.lower() for net in function.uses.net)}
+    return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", text) for name in names)

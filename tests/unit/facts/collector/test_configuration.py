@@ -58,6 +58,7 @@ def test_of_scripts_only_those_that_bind_devices_are_read(tmp_path: Path) -> Non
     root.link("/etc/udev/rules.d/81-gpu.rules", "/dev/null")
     root.write("/usr/lib/udev/rules.d/50-udev-default.rules", 'KERNEL=="vfio/vfio", OPTIONS+="static_node=vfio/vfio"\n')
     root.write("/etc/systemd/system/gpu.service", "[Service]\nExecStart=/opt/gpu/bind 65:00.0\n")
+    root.write("/etc/systemd/system/vgpu.service", "[Service]\nExecStart=/usr/lib/nvidia/sriov-manage -e ALL\n")
     root.write("/etc/systemd/system/other.service", "[Service]\nExecStart=/opt/gpu/all\nExecStop=/opt/gpu/none\n")
     root.write("/etc/systemd/system/rebind@.service", "[Service]\nExecStart=/opt/gpu/none %i\n")
     wants = "/etc/systemd/system/multi-user.target.wants"
@@ -70,6 +71,7 @@ def test_of_scripts_only_those_that_bind_devices_are_read(tmp_path: Path) -> Non
     assert sorted(collect(str(root.path))["files"]) == [
         "/etc/systemd/system/gpu.service",
         "/etc/systemd/system/multi-user.target.wants/rebind@0000:65:00.0.service",
+        "/etc/systemd/system/vgpu.service",
         "/etc/tmpfiles.d/gpu.conf",
         "/opt/gpu/all",
         "/usr/lib/udev/rules.d/80-gpu.rules",
