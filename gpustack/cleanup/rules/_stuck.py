@@ -5,9 +5,10 @@ keeps the devices indefinitely. It is stuck if nothing has been written for ``--
 
 * the instance has no task: no nova-compute works on it (a starting nova-compute clears the task, ``_init_instance``)
 * a host that has to do the next step has been down for that time
-* the task normally takes seconds, or nothing has been written for 24 times ``--stuck-after`` (a day by default)
+* the task normally takes seconds
+* nothing has been written for 24 times ``--stuck-after`` (24 hours by default)
 
-Work in several cells is stuck only after the 24-fold time, because the hosts of the other cell are unknown.
+Work in several cells is stuck only after 24 times ``--stuck-after``, because the hosts of the other cell are unknown.
 
 The default of ``--stuck-after`` is an hour: Nova's services wait for each other for at most 30 minutes (nova.conf:
 ``long_rpc_timeout``). Copying a disk can take hours without a write to the database, but the instance has a task then.
@@ -120,8 +121,7 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
         return None
     work = f"{'; '.join(held)}; nothing has been written since {last}"
     if owner.in_several_cells or any(move.cross_cell_move for move in moves):  # the hosts of the other cell are unknown
-        late = clock.now - last >= _LONG * clock.stuck_after and not _waits(owner, moves)
-        return f"{work}, for more than a day" if late else None
+        return None if _waits(owner, moves) else _late(work, last, clock)
     task = owner.instance.task_state if owner.alive and owner.instance is not None else None
     down = [f"nova-compute on {host} {state}" for host, state in _down(owner, moves, view, clock)]
     if down:
@@ -132,7 +132,15 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
         return None
     if task not in _LONG_TASKS:
         return f"{work}; this task takes seconds"
-    return f"{work}, for more than a day" if clock.now - last >= _LONG * clock.stuck_after else None
+    return _late(work, last, clock)
+
+
+def _late(work: str, last: datetime, clock: Clock) -> str | None:
+    """Return the reason that holds for long tasks too; None before the longer limit."""
+    limit = _LONG * clock.stuck_after
+    if clock.now - last < limit:
+        return None
+    return f"{work}, for at least {limit.total_seconds():.0f} seconds ({_LONG} times --stuck-after)"
 
 
 def _waits(owner: Owner, moves: list[Migration]) -> bool:

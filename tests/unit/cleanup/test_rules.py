@@ -48,6 +48,25 @@ def test_a_row_is_reported_once_and_with_reasons(case: dict[str, Any]) -> None:
         assert (verdict.repair is not None) == (verdict.status.value == "stale")
 
 
+@pytest.mark.parametrize("owner", [{"task": "resize_migrating"}, {"in_several_cells": True, "host": "gpu9"}])
+@pytest.mark.parametrize(("stuck_after", "limit"), [(3600, 86400), (600, 14400), (0, 0)])
+def test_longer_limit_is_named_in_seconds(owner: dict[str, Any], stuck_after: int, limit: int) -> None:
+    def verdict(age: int) -> Verdict:
+        case = {
+            "stuck_after": stuck_after,
+            "service": {"seen": 5},
+            "rows": [{"status": "allocated", "owner": "vm"}],
+            "owners": {"vm": {**owner, "age": age, "moves": [{"status": "migrating", "from": "gpu2", "age": age}]}},
+        }
+        (verdict,) = judged(case)
+        return verdict
+
+    assert verdict(limit).status is Status.STUCK
+    assert verdict(limit).because.endswith(f", for at least {limit} seconds (24 times --stuck-after)")
+    if limit:
+        assert verdict(limit - 1).status is Status.PROTECTED
+
+
 def test_every_class_has_a_case_that_is_wrong_and_one_that_is_left_alone() -> None:
     outcomes = {tuple(verdict.split()[:2]) for parameter in CASES for verdict in parameter.values[0]["verdicts"]}
     for rule in rules.RULES:
