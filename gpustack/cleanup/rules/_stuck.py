@@ -125,7 +125,7 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
     task = owner.instance.task_state if owner.alive and owner.instance is not None else None
     down = [f"nova-compute on {host} {state}" for host, state in _down(owner, moves, view, clock)]
     if down:
-        return f"{work}; {' and '.join(down)}, and has to go on with it"
+        return f"{work}; {' and '.join(down)} and must continue the work"
     if task is None and not _waits(owner, moves):
         return f"{work}, and no nova-compute works on it: the instance has no task"
     if task is None:
@@ -164,7 +164,8 @@ def _down(owner: Owner, moves: list[Migration], view: NodeView, clock: Clock) ->
         if service is None:
             yield host, "has no service"
         elif state in _SILENT and (service.reported_at is None or clock.now - service.reported_at >= clock.stuck_after):
-            yield host, f"is {state.value} since {service.reported_at or 'ever'}"
+            since = service.reported_at
+            yield host, f"has been {state.value} since {since}" if since else f"is {state.value} and has never reported"
 
 
 def _actors(owner: Owner, moves: list[Migration]) -> Iterable[str | None]:

@@ -67,6 +67,20 @@ def test_longer_limit_is_named_in_seconds(owner: dict[str, Any], stuck_after: in
         assert verdict(limit - 1).status is Status.PROTECTED
 
 
+@pytest.mark.parametrize(("seen", "state"), [(7200, "has been down since 2"), (None, "is down and has never reported")])
+def test_down_host_is_named_with_its_last_report(seen: int | None, state: str) -> None:
+    case = {
+        "stuck_after": 3600,
+        "services": {"gpu2": {"seen": seen}},
+        "rows": [{"status": "allocated", "owner": "vm"}],
+        "owners": {"vm": {"host": "gpu2", "task": "powering-on"}},
+    }
+    (verdict,) = judged(case)
+    assert verdict.status is Status.STUCK
+    assert f"nova-compute on gpu2 {state}" in verdict.because
+    assert verdict.because.endswith(" and must continue the work")
+
+
 def test_every_class_has_a_case_that_is_wrong_and_one_that_is_left_alone() -> None:
     outcomes = {tuple(verdict.split()[:2]) for parameter in CASES for verdict in parameter.values[0]["verdicts"]}
     for rule in rules.RULES:
