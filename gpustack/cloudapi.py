@@ -128,7 +128,9 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     except (failures.ClientException, openstack.exceptions.SDKException) as error:
         raise CloudError(f"can't {doing}: {error}", remedy=remedy) from error
     except ValueError as error:
-        raise Unanswered(f"can't {doing}: the answer is no JSON", remedy="see what answers at this address") from error
+        raise Unanswered(
+            f"can't {doing}: the answer is not valid JSON", remedy="see what answers at this address"
+        ) from error
     except OSError as error:
         raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
     except Exception as error:

@@ -203,7 +203,7 @@ def _agreed(command: OpenStackCommand, operations: Sequence[SetProperties], *, y
     if not operations:
         command.report("nothing to change")
     elif not yes:
-        confirm(command, f"Change {len(operations)} images?")
+        confirm(command, f"Change {len(operations)} image{'s'[: len(operations) > 1]}?")
     return bool(operations)
 
 

@@ -114,12 +114,14 @@ def _json(text: bytes, where: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(error.doc.rstrip())
-        problem = "it ends too early: was it cut off?" if cut else f"it is no JSON: {error}"
+        problem = "the file ends too early: was it cut off?" if cut else f"the file is not valid JSON: {error}"
         raise SnapshotError(problem, where=where, remedy=_AGAIN) from error
     except UnicodeDecodeError as error:
-        raise SnapshotError("it is no JSON: not UTF-8", where=where, remedy=_AGAIN) from error
+        raise SnapshotError("the file is not valid JSON: not UTF-8", where=where, remedy=_AGAIN) from error
     except (RecursionError, ValueError) as error:  # nested too deeply; a number with thousands of digits
-        raise SnapshotError("it is no snapshot, but JSON made to do harm", where=where, remedy=_AGAIN) from error
+        raise SnapshotError(
+            "the JSON is nested too deeply, or has a number that is too long", where=where, remedy=_AGAIN
+        ) from error
 
 
 def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, object]]]:

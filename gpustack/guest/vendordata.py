@@ -93,9 +93,9 @@ def read(path: Path) -> dict[str, object]:
         remedy = file_remedy(error)
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=remedy) from error
     except (ValueError, RecursionError) as error:
-        raise NovaConfigError(f"is no JSON: {error}", where=str(path), remedy="correct the file") from error
+        raise NovaConfigError(f"is not valid JSON: {error}", where=str(path), remedy="correct the file") from error
     if not isinstance(document, dict):
-        raise NovaConfigError("is no JSON object", where=str(path), remedy="correct the file")
+        raise NovaConfigError("is not a JSON object", where=str(path), remedy="correct the file")
     return document
 
 

@@ -58,7 +58,7 @@ def _file(setting: Setting) -> Iterator[Finding]:
     except OSError:
         return  # Nova's user may read it
     except (ValueError, RecursionError) as error:
-        yield _invalid(setting, f"{name} is no JSON: {error}")
+        yield _invalid(setting, f"{name} is not valid JSON: {error}")
         return
     lists = sorted(_lists(document))
     if lists:

@@ -52,7 +52,7 @@ def test_other_vendor_data_is_fine(tmp_path: Path, data: str) -> None:
 
 def test_broken_and_missing_files(tmp_path: Path) -> None:
     assert found(tmp_path, data=None) == [f"GPU863 {tmp_path}/vendordata.json does not exist"]
-    assert found(tmp_path, data="{")[0].startswith(f"GPU863 {tmp_path}/vendordata.json is no JSON")
+    assert found(tmp_path, data="{")[0].startswith(f"GPU863 {tmp_path}/vendordata.json is not valid JSON")
 
 
 def test_a_copied_configuration_proves_no_missing_file(tmp_path: Path) -> None:
