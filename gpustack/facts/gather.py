@@ -106,11 +106,12 @@ def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
         return Gathered(hosts=snapshot.hosts, raw=snapshot.raw)
     index_by_name = {host.hostname: index for index, host in enumerate(snapshot.hosts)}
     known = [index_by_name[name] for name in wanted if name in index_by_name]
+    remedy = "`gpustack scan HOST… --save FILE` writes a snapshot of all named hosts"
     return Gathered(
         hosts=tuple(snapshot.hosts[index] for index in known),
         raw=tuple(snapshot.raw[index] for index in known),
         failures=tuple(
-            GatherFailure(host=name, error=HostError(f"not in the snapshot {path}", where=name))
+            GatherFailure(host=name, error=HostError(f"not in the snapshot {path}", where=name, remedy=remedy))
             for name in wanted
             if name not in index_by_name
         ),

@@ -102,6 +102,7 @@ def test_hosts_of_a_snapshot_and_one_that_is_not_there(gpustack, snapshots):
     assert ran.code == 12
     assert ran.out == "gpu01\ngpu01\n"
     assert f"gpu02: not in the snapshot {snapshots / 'k4200.json'}\n" in ran.err
+    assert "→ `gpustack scan HOST… --save FILE` writes" in ran.err
     assert ran.err.endswith("1 of 2 hosts could not be read\n  → the reasons are above; the others were read\n")
 
 
