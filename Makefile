@@ -24,12 +24,14 @@ LAB_amd := $(PYTEST) tests/lab/test_prepare.py -k amd
 LAB_dracut := $(PYTEST) tests/lab/test_dracut.py -k this-host
 LAB_dracut-any-host := $(PYTEST) tests/lab/test_dracut.py -k any-host
 LAB_systemd-boot := $(PYTEST) tests/lab/test_systemd_boot.py
+LAB_cloud := $(PYTEST) tests/lab/test_cloud.py -k "not debian13"
+LAB_cloud-debian13 := $(PYTEST) tests/lab/test_cloud.py -k debian13
 LAB_cloud-migration := $(PYTEST) tests/lab/test_cloud_migration.py
 LAB_cloud-drain := $(PYTEST) tests/lab/test_cloud_drain.py
 LAB_sriov := $(PYTEST) tests/lab/test_virtual_functions.py
 LAB_bench := .venv/bin/python bench/lab/prepare.py
 LAB_all := $(PYTEST) tests/lab
-$(foreach test,addresses bars cloud debian13 live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
+$(foreach test,addresses bars debian13 live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
 LAB := $(patsubst LAB_%,%,$(filter LAB_%,$(.VARIABLES)))
 
 help: ## this list
@@ -108,7 +110,7 @@ walks: ## clean-up after random walks over Nova's operations and failures, new o
 lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all or one of tests/lab/README.md
 	@$(if $(LAB_$(TEST)),,$(error TEST=$(TEST) is not one of: $(sort $(LAB))))
 	@tools/setup test
-	@tests/lab/setup $(if $(filter cloud cloud-drain cloud-migration all,$(TEST)),cloud)
+	@tests/lab/setup $(if $(filter cloud% all,$(TEST)),cloud)
 	PYTEST_ADDOPTS="-o faulthandler_timeout=3600" $(LAB_$(TEST))
 
 lint: ## ruff, mypy, ansible-lint, codespell, and the words that documentation, help and findings avoid

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 
 from . import recipe, recording
 from .cloud import images, instances, listeners, prerequisites
-from .cloud.compute import DROP_INS, UNIT, Compute
+from .cloud.compute import DROP_INS, OPT_NOVA, PACKAGES, UNIT, Compute, Installation
 from .cloud.control_plane import ControlPlane
 from .cloud.kept import FLAVOR, SECTIONS, SHAPE
 from .cloud.moves import listed
@@ -46,11 +47,27 @@ def machine_is_fit() -> None:
     prerequisites.check()
 
 
-@pytest.fixture
-def host(compute_lab: Lab) -> Iterator[Machine]:
+@dataclass(frozen=True, kw_only=True)
+class Site:
     """A host with libvirt and nova-compute, which is not prepared."""
-    with compute_lab.booted("cloud", SHAPE) as machine:
-        yield machine
+
+    lab: Lab
+    host: Machine
+    installation: Installation
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(("compute_lab", OPT_NOVA), id="debian12"),
+        pytest.param(("debian13_lab", PACKAGES), id="debian13"),
+    ]
+)
+def site(machine_is_fit: None, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """Debian 12 with Nova 2025.2 in /opt/nova, and Debian 13 with its own Nova 2025.1."""
+    name, installation = request.param
+    lab: Lab = request.getfixturevalue(name)
+    with lab.booted("cloud", SHAPE) as machine:
+        yield Site(lab=lab, host=machine, installation=installation)
 
 
 SOCKETS = """\
@@ -90,15 +107,15 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         prerequisites.check()
 
 
-def test_two_instances_with_a_gpu_each_and_back(machine_is_fit: None, compute_lab: Lab, host: Machine) -> None:
-    report = compute_lab.report
+def test_two_instances_with_a_gpu_each_and_back(site: Site) -> None:
+    host, report = site.host, site.lab.report
     report(f"what an operator types and sees is recorded in {host.directory / recording.NAME}")
     assert_untouched(host)
     before = _of_the_host(host)
     run = gpustack(host, "scan", recipe.HOST_NAME, *SSH_OPTIONS, spec_text=spec(sections=SECTIONS))
     assert "GPU010" in run.output, run.output
     on_this_machine(host, "cat", SPEC)
-    directory = compute_lab.directory / "control-plane"
+    directory = site.lab.directory / "control-plane"
     with ThreadPoolExecutor(max_workers=1) as pool:
         report("prepare.yml with a reboot")
         preparation = pool.submit(played, host, "prepare.yml", "-e", "gpustack_reboot=true", sections=SECTIONS)
@@ -110,7 +127,7 @@ def test_two_instances_with_a_gpu_each_and_back(machine_is_fit: None, compute_la
             host.wait_ssh()
             assert host.boots() == 2
             assert_prepared(host)
-            serve_instances(Compute(host=host, cloud=cloud), compute_lab)
+            serve_instances(Compute(host=host, cloud=cloud, installation=site.installation), site.lab)
 
     report("host undo with a reboot")
     run = gpustack_host(host, "undo", "--reboot", "--yes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -22,16 +22,46 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Installation:
+    """How nova-compute runs on the host: its user, additions to its files, and the command that prints its log."""
+
+    user: str
+    more: Mapping[str, str]
+    log: tuple[str, ...]
+
+
+OPT_NOVA = Installation(
+    user="root",
+    more={"nova.conf": settings.PRIVSEP},
+    log=("journalctl", "-u", UNIT, "-n", _LOG_LINES, "--no-pager", "-o", "cat"),
+)
+"""The tree in /opt/nova."""
+PACKAGES = Installation(
+    user="nova",
+    more={"nova.conf": "[spice]\nenabled = false\n", "nova-compute.conf": "[libvirt]\nvirt_type = qemu\n"},
+    log=("tail", "-n", _LOG_LINES, "/var/log/nova/nova-compute.log"),
+)
+"""Debian's packages, with their user, unit, sudo and rootwrap.
+
+The unit names nova.conf and then nova-compute.conf on the command line, so the latter decides on `virt_type`.
+The drop-ins are read before both.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Compute:
     """The host, the control plane that it belongs to, and how it reaches it: if it is not named, by slirp's gateway."""
 
     host: Machine
     cloud: ControlPlane
     access: settings.Access | None = None
+    installation: Installation = OPT_NOVA
 
     def configure(self) -> None:
         """Write everything that nova-compute needs to join the cloud; it does not run yet."""
-        self.host.ssh(["mkdir", "-p", DROP_INS, "/var/lib/nova/instances", "/var/lib/nova/lock"])
+        user = self.installation.user
+        self.host.ssh(["mkdir", "-p", DROP_INS])
+        self.host.ssh(["install", "-d", "-o", user, "-g", user, "/var/lib/nova/instances", "/var/lib/nova/lock"])
         access = self.access or settings.Access(ports=self.cloud.ports)
         text = settings.compute(
             name=self.host.name,
@@ -39,7 +69,8 @@ class Compute:
             transport=self.cloud.rabbitmq.url(access.address, access.ports["messages"]),
             password=self.cloud.password,
         )
-        self.host.ssh(["sh", "-c", "umask 077; cat >/etc/nova/nova.conf"], stdin=text)
+        for name, addition in [("nova.conf", text), *self.installation.more.items()]:
+            self.host.ssh(["sh", "-c", 'umask 077; cat >>"$1"', "sh", f"/etc/nova/{name}"], stdin=addition)
 
     def wait(self, purpose: str, answer: Callable[[], _T | None], *, seconds: float, pause: float = PAUSE) -> _T:
         """Ask until there is an answer. When the time is over or a service has ended, the error has its log."""
@@ -53,7 +84,7 @@ class Compute:
 
     def error(self, message: str) -> LabError:
         """An error with the end of nova-compute's log, QEMU's and the serial port's."""
-        log = self.host.ssh(["journalctl", "-u", UNIT, "-n", _LOG_LINES, "--no-pager", "-o", "cat"], check=False)
+        log = self.host.ssh(self.installation.log, check=False)
         return self.host.error(f"{message}\n--- {UNIT}\n{log}")
 
     def devices(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import struct
+import subprocess
 from pathlib import Path
 
 from ..errors import LabError
@@ -13,6 +14,9 @@ _SECTOR = 512
 _SETUP_SECTORS = 0x1F1
 _PAYLOAD = 0x248
 _ELF = b"\x7fELF"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_SIZE = 4
+"""The bytes behind the payload of zstd that have the length of the kernel."""
 
 
 def unpack(packed: Path, unpacked: Path) -> None:
@@ -20,10 +24,15 @@ def unpack(packed: Path, unpacked: Path) -> None:
     image = packed.read_bytes()
     offset, length = struct.unpack_from("<II", image, _PAYLOAD)
     start = (image[_SETUP_SECTORS] + 1) * _SECTOR + offset
+    payload = image[start : start + length]
     try:
-        kernel = lzma.LZMADecompressor().decompress(image[start : start + length])
-    except lzma.LZMAError as error:
-        raise LabError(f"{packed}: a kernel compressed with xz is expected: {error}") from None
+        kernel = _of_zstd(payload) if payload.startswith(_ZSTD) else lzma.LZMADecompressor().decompress(payload)
+    except (lzma.LZMAError, subprocess.CalledProcessError) as error:
+        raise LabError(f"{packed}: a kernel compressed with xz or zstd is expected: {error}") from None
     if not kernel.startswith(_ELF):
         raise LabError(f"{packed}: the unpacked kernel is no ELF file")
     unpacked.write_bytes(kernel)
+
+
+def _of_zstd(payload: bytes) -> bytes:
+    return subprocess.run(["zstd", "-dcq"], input=payload[:-_SIZE], capture_output=True, check=True).stdout

@@ -49,8 +49,10 @@ workers = 1
 )
 
 # privsep-helper directly: the service runs as root, and its tree has no rootwrap.
-_PRIVSEP = "[{group}]\nhelper_command = /opt/nova/bin/privsep-helper --config-file /etc/nova/nova.conf\n"
-_PRIVILEGED = ("nova_sys_admin", "privsep_osbrick", "vif_plug_linux_bridge_privileged", "vif_plug_ovs_privileged")
+PRIVSEP = "".join(
+    f"[{group}]\nhelper_command = /opt/nova/bin/privsep-helper --config-file /etc/nova/nova.conf\n"
+    for group in ("nova_sys_admin", "privsep_osbrick", "vif_plug_linux_bridge_privileged", "vif_plug_ovs_privileged")
+)
 _COMPUTE = (
     """\
 [DEFAULT]
@@ -86,13 +88,12 @@ def auth(group: str, port: int, password: str) -> str:
 
 
 def compute(*, name: str, access: Access, transport: str, password: str) -> str:
-    """nova.conf of nova-compute on the lab's host `name`: everything but the GPUs."""
+    """nova.conf of nova-compute on the lab's host `name`: everything but GPUs and privileges."""
     text = _COMPUTE.format(name=name, my_ip=access.my_ip, transport=transport)
     for group, kind in (("placement", "placement"), ("neutron", "network")):
         signed_in = auth(group, access.ports["identity"], password).replace("127.0.0.1", access.address)
         text += f"{signed_in}endpoint_override = {_url(access, kind)}\n"
-    text += f"[glance]\nendpoint_override = {_url(access, 'image')}\n"
-    return text + "".join(_PRIVSEP.format(group=group) for group in _PRIVILEGED)
+    return f"{text}[glance]\nendpoint_override = {_url(access, 'image')}\n"
 
 
 def _url(access: Access, kind: str) -> str:
