@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from . import debian13, playbooks, states
+from . import playbooks, states
 from .accelerator import choose_accelerator
 from .errors import LabError
 from .finish import first_boot
@@ -166,18 +166,15 @@ def systemd_boot_lab(report: Callable[[str], None], tmp_path_factory: pytest.Tem
 @pytest.fixture(scope="session")
 def debian13_lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """The same with a host of Debian 13, with libvirt and nova-compute from its packages."""
-    return _with_image(report, tmp_path_factory, debian13.ensure_image(_finish, report))
+    return _lab(report, tmp_path_factory, "debian13")
 
 
 def _lab(report: Callable[[str], None], directories: pytest.TempPathFactory, kind: Kind) -> Lab:
-    return _with_image(report, directories, ensure_image(_finish, report, kind))
+    image = ensure_image(_finish, report, kind)
+    accelerator = choose_accelerator(image)
+    report(f"image {image.directory}; accelerator {accelerator}")
+    return Lab(image=image, accelerator=accelerator, directory=directories.mktemp("lab"), report=report)
 
 
 def _finish(unfinished: Image) -> None:
     first_boot(unfinished, choose_accelerator(unfinished))
-
-
-def _with_image(report: Callable[[str], None], directories: pytest.TempPathFactory, image: Image) -> Lab:
-    accelerator = choose_accelerator(image)
-    report(f"image {image.directory}; accelerator {accelerator}")
-    return Lab(image=image, accelerator=accelerator, directory=directories.mktemp("lab"), report=report)

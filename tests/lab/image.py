@@ -16,13 +16,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import opt_nova, recipe
+from . import checksums, opt_nova, recipe
 from .errors import LabError
 
 Reporter = Callable[[str], None]
 
 # Images of other recipes (older ones, other checkouts) go when nobody has used them for so long.
 UNUSED_SECONDS = 14 * 24 * 3600
+GIBIBYTE = 1 << 30
+# The packages' files as an archive and as a tree, and the disk.
+BUILD_SPACE = 6 * GIBIBYTE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +65,6 @@ class Image:
         return self.directory / "login_key"
 
     @property
-    def complete(self) -> bool:
-        """Whether no file is missing: somebody may have tidied the cache."""
-        files = (self.disk, self.esp, self.kernel, self.initramfs, self.guest_initramfs, self.login_key)
-        return all(path.is_file() for path in (*files, self.directory / "host_key.pub"))
-
-    @property
     def host_key_public(self) -> str:
         """The host's public key: type and base64, without a comment."""
         return " ".join((self.directory / "host_key.pub").read_text().split()[:2])
@@ -89,7 +86,7 @@ def cache_key(kind: recipe.Kind) -> str:
         digest.update(Path(__file__).with_name(module).read_bytes())
     if kind == "compute":
         digest.update(opt_nova.cache_key())
-    return f"{recipe.SUITE}-{kind}-{digest.hexdigest()[:16]}"
+    return f"{recipe.suite(kind)}-{kind}-{digest.hexdigest()[:16]}"
 
 
 def ensure_image(first_boot: Callable[[Image], None], report: Reporter, kind: recipe.Kind = "initramfs-tools") -> Image:
@@ -102,15 +99,18 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter, kind: re
     cache.mkdir(parents=True, exist_ok=True)
     finished = Image(directory=cache / cache_key(kind))
     with _lock(cache / "lock"):
-        if finished.complete:
+        if checksums.match(finished.directory):
             os.utime(finished.directory)
             return finished
-        shutil.rmtree(finished.directory, ignore_errors=True)
+        if finished.directory.exists():
+            report(f"{finished.directory.name} is damaged; the image is built again")
+            shutil.rmtree(finished.directory)
         for leftover in cache.glob("unfinished-*"):
             shutil.rmtree(leftover)
-        for entry in cache.glob(f"{recipe.SUITE}-*"):
+        for entry in (entry for suite in recipe.SUITES for entry in cache.glob(f"{suite}-*")):
             if time.time() - entry.stat().st_mtime > UNUSED_SECONDS:
                 shutil.rmtree(entry)
+        _check_space(cache)
         work = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
         started = time.monotonic()
         report(f"building the image in {finished.directory} (once; a few minutes)")
@@ -118,6 +118,7 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter, kind: re
         _build(image, report, kind)
         report("booting it once: boot loader, initramfs")
         first_boot(image)
+        checksums.write(work)
         work.rename(finished.directory)
         report(f"image ready after {time.monotonic() - started:.0f} s")
         return finished
@@ -129,6 +130,15 @@ def _lock(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _check_space(cache: Path) -> None:
+    free = shutil.disk_usage(cache).free
+    if free < BUILD_SPACE:
+        raise LabError(
+            f"{cache} has {free / GIBIBYTE:.1f} GiB of free disk space; to build an image takes"
+            f" {BUILD_SPACE // GIBIBYTE} GiB. Set GPUSTACK_LAB_CACHE to a directory with more."
+        )
 
 
 def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
@@ -147,7 +157,8 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
     if kind == "compute":
         archives.append(work / "nova.tar")
         opt_nova.write_tar(archives[-1])
-    report(f"Debian {recipe.SUITE}, {len(packages)} packages and what they need")
+    suite = recipe.suite(kind)
+    report(f"Debian {suite}, {len(packages)} packages and what they need")
     _run(
         "mmdebstrap",
         "--quiet",
@@ -156,7 +167,7 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
         f"--include={','.join(packages)}",
         *(f"--customize-hook=tar-in {archive} /" for archive in archives),
         '--customize-hook=chroot "$1" sh /srv/lab/in-chroot',
-        recipe.SUITE,
+        suite,
         str(work / "root.tar"),
     )
     _extract(

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["initramfs-tools", "dracut", "systemd-boot", "compute"]
+Kind = Literal["initramfs-tools", "dracut", "systemd-boot", "compute", "debian13"]
 """What makes the host's initramfs, with GRUB; or systemd-boot, with initramfs-tools; or with GRUB, initramfs-tools,
-libvirt and nova-compute."""
+libvirt and nova-compute: Nova from PyPI on Debian 12, or Debian 13's packages."""
 
-SUITE = "bookworm"
+SUITES = ("bookworm", "trixie")
 HOST_NAME = "lab1"
 OPERATOR = "deploy"
 ROOT_LABEL = "root"
@@ -46,6 +46,9 @@ PACKAGES = (
 
 # What nova-compute needs beside its own tree in /opt/nova (see opt_nova.py).
 COMPUTE_PACKAGES = ("libvirt-clients", "libvirt-daemon-system", "python3-libvirt", "qemu-utils")
+
+# Debian's package enables its unit; without a configuration, the service would fail and start again all the time.
+DISABLE_NOVA_COMPUTE = "systemctl disable --quiet nova-compute.service\n"
 
 # As Debian's package starts it, but as root: the tree in /opt/nova has no rootwrap.
 NOVA_COMPUTE_UNIT = """\
@@ -190,10 +193,15 @@ sync
 """
 
 
+def suite(kind: Kind) -> str:
+    """The release of Debian of a kind of host."""
+    return SUITES[kind == "debian13"]
+
+
 def packages(kind: Kind) -> tuple[str, ...]:
     """The packages of a kind of host."""
     loader = ("systemd-boot", "fdisk") if kind == "systemd-boot" else ("grub-efi-amd64",)
-    compute = COMPUTE_PACKAGES if kind == "compute" else ()
+    compute = {"compute": COMPUTE_PACKAGES, "debian13": ("nova-compute-kvm",)}.get(kind, ())
     return (*PACKAGES, *loader, *compute, _initramfs_tool(kind))
 
 
@@ -223,6 +231,7 @@ def image_files(*, kind: Kind, host_key: str, host_key_public: str, login_key_pu
     """Every file that the lab adds to the packages; the keys are the texts of OpenSSH key files."""
     menu = () if kind == "systemd-boot" else (ImageFile(path="/etc/default/grub", text=DEFAULT_GRUB),)
     compute = ImageFile(path="/etc/systemd/system/nova-compute.service", text=NOVA_COMPUTE_UNIT)
+    in_chroot = IN_CHROOT + (DISABLE_NOVA_COMPUTE if kind == "debian13" else "")
     masks = (ImageFile(path=f"/etc/systemd/system/{unit}", link="/dev/null") for unit in MASKED_UNITS)
     return (
         ImageFile(path="/etc/hostname", text=f"{HOST_NAME}\n"),
@@ -242,7 +251,7 @@ def image_files(*, kind: Kind, host_key: str, host_key_public: str, login_key_pu
         ImageFile(path=f"/etc/sudoers.d/{OPERATOR}", text=f"{OPERATOR} ALL=(ALL) NOPASSWD: ALL\n", mode=0o440),
         ImageFile(path="/srv/lab/guest-init", text=GUEST_INIT, mode=0o755),
         ImageFile(path="/srv/lab/make-guest-initramfs", text=MAKE_GUEST_INITRAMFS, mode=0o755),
-        ImageFile(path="/srv/lab/in-chroot", text=IN_CHROOT, mode=0o755),
+        ImageFile(path="/srv/lab/in-chroot", text=in_chroot, mode=0o755),
         ImageFile(path="/srv/lab/on-first-boot", text=_on_first_boot(kind), mode=0o755),
         *masks,
     )

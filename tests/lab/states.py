@@ -16,12 +16,11 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from . import topology
+from . import checksums, topology
 from .image import Image
 from .machine import Machine
 
 ABANDONED_SECONDS = 3600
-SUMS = "sha256sums"
 PROJECT = Path(__file__).resolve().parents[2]
 PRODUCT = tuple(PROJECT / name for name in ("gpustack", "playbooks"))
 """The code that prepares a host and configures Nova."""
@@ -59,7 +58,7 @@ def publish(state: Path, write: Callable[[Path], None]) -> None:
     unfinished = Path(tempfile.mkdtemp(prefix="saving-", dir=state.parent))
     try:
         write(unfinished / "state")
-        write_sums(unfinished / "state")
+        checksums.write(unfinished / "state")
         with contextlib.suppress(OSError):  # the state exists
             (unfinished / "state").rename(state)
     finally:
@@ -71,33 +70,13 @@ def save(host: Machine, state: Path) -> None:
     publish(state, host.save)
 
 
-def write_sums(state: Path) -> None:
-    """Write the checksums of all its files."""
-    (state / SUMS).write_text("\n".join(_sums(state)))
-
-
 def used(state: Path, report: Callable[[str], None]) -> bool:
     """Whether the cache has the state, undamaged; if so, it counts as used now."""
     if not state.is_dir():
         return False
-    sums = state / SUMS
-    if not sums.exists() or sums.read_text().splitlines() != _sums(state):
+    if not checksums.match(state):
         report(f"{state.name} is damaged; the state is removed")
         shutil.rmtree(state)
         return False
     os.utime(state)
     return True
-
-
-def _sums(state: Path) -> list[str]:
-    """A line for each file but the list itself."""
-    return [
-        f"{_checksum(path)}  {path.relative_to(state)}"
-        for path in sorted(state.rglob("*"))
-        if path.is_file() and path != state / SUMS
-    ]
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
