@@ -133,7 +133,7 @@ def _continued(lab: Lab, stack: ExitStack) -> Cloud | None:
             cloud = _resume(lab, attempt, plane, {name: state / name for name in HOSTS}, "")
             _wait(cloud)
         except (LabError, GpustackError) as error:
-            lab.report(f"{str(error).splitlines()[0]}; the state is removed")
+            lab.report(f"{error}\nthe state is removed")
             shutil.rmtree(state)
         else:
             stack.push(attempt.pop_all())

@@ -14,9 +14,9 @@ import requests
 
 from gpustack.cli.app import main
 from gpustack_demo.embedded.cloud import EmbeddedCloud
-from gpustack_demo.embedded.identity import clouds_with_keystone, write_clouds
+from gpustack_demo.embedded.identity import clouds_with_keystone, start_keystone, write_clouds
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
-from gpustack_demo.embedded.process import ServiceError
+from gpustack_demo.embedded.process import ServiceError, free_port
 from gpustack_demo.embedded.servers import gpu_flavor, settled
 
 _ALIAS = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}\n'
@@ -46,6 +46,25 @@ def test_tokens_are_checked(cloud: EmbeddedCloud) -> None:
     refused = cloud.openstack("flavor", "list", "--os-password", "wrong", check=False)
     assert refused.returncode != 0
     assert cloud.password not in refused.stdout + refused.stderr
+
+
+def test_keystone_starts_on_the_database_of_an_earlier_one(cloud: EmbeddedCloud, tmp_path: Path) -> None:
+    database = None
+    for name in ("first", "second"):
+        port = free_port()
+        service = start_keystone(
+            cloud.environment,
+            tmp_path / name,
+            port=port,
+            password=cloud.password,
+            catalog={"identity": f"http://127.0.0.1:{port}/v3"},
+            database=database,
+        )
+        try:
+            service.wait_for_port(port, seconds=90)
+        finally:
+            service.stop()
+        database = f"sqlite:///{tmp_path}/first/keystone.sqlite"
 
 
 def test_users_sign_in_for_the_first_time_at_once(cloud: EmbeddedCloud) -> None:

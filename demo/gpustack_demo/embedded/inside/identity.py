@@ -73,4 +73,6 @@ def _grant_service_role() -> None:
     if "service" in roles:
         user = apis.identity_api.get_user_by_name("admin", "default")
         project = apis.resource_api.get_project_by_name("admin", "default")
-        apis.assignment_api.add_role_to_user_and_project(user["id"], project["id"], roles["service"])
+        # A database that a Keystone of before has used has the role already.
+        if roles["service"] not in apis.assignment_api.get_roles_for_user_and_project(user["id"], project["id"]):
+            apis.assignment_api.add_role_to_user_and_project(user["id"], project["id"], roles["service"])
