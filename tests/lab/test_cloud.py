@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from . import recipe, recording
+from .background import in_background
 from .cloud import images, instances, listeners, prerequisites
 from .cloud.compute import DROP_INS, OPT_NOVA, PACKAGES, UNIT, Compute, Installation
 from .cloud.control_plane import ControlPlane
@@ -116,18 +116,17 @@ def test_two_instances_with_a_gpu_each_and_back(site: Site) -> None:
     assert "GPU010" in run.output, run.output
     on_this_machine(host, "cat", SPEC)
     directory = site.lab.directory / "control-plane"
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        report("prepare.yml with a reboot")
-        preparation = pool.submit(played, host, "prepare.yml", "-e", "gpustack_reboot=true", sections=SECTIONS)
-        report(f"control plane meanwhile; logs in {directory}")
-        # Not in the thread: the kernel ends the services when the thread that started them ends.
-        with ControlPlane(directory=directory, report=report) as cloud:
-            run = preparation.result()
-            assert run.code == 0, run.output
-            host.wait_ssh()
-            assert host.boots() == 2
-            assert_prepared(host)
-            serve_instances(Compute(host=host, cloud=cloud, installation=site.installation), site.lab)
+    report("prepare.yml with a reboot")
+    preparation = in_background(played, host, "prepare.yml", "-e", "gpustack_reboot=true", sections=SECTIONS)
+    report(f"control plane meanwhile; logs in {directory}")
+    # Not in the thread: the kernel ends the services when the thread that started them ends.
+    with ControlPlane(directory=directory, report=report) as cloud:
+        run = preparation.result()
+        assert run.code == 0, run.output
+        host.wait_ssh()
+        assert host.boots() == 2
+        assert_prepared(host)
+        serve_instances(Compute(host=host, cloud=cloud, installation=site.installation), site.lab)
 
     report("host undo with a reboot")
     run = gpustack_host(host, "undo", "--reboot", "--yes")

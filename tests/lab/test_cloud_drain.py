@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpustack_demo.embedded.run import NAME
 
+from .background import in_background
 from .cloud import kept, prerequisites
 from .cloud.compute import UNIT
 from .cloud.moves import MOVE_SECONDS, Mover, Where, assert_gpu_on_console
@@ -62,10 +63,9 @@ def test_host_in_service_is_prepared_again(mover: Mover) -> None:
     mover.assert_at(old, FIRST)
 
     mover.report("prepare.yml with a cold migration and a reboot")
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        preparation = pool.submit(prepare, mover, *COLD_MIGRATE)
-        follow(mover, old, preparation)
-        run = preparation.result()
+    preparation = in_background(prepare, mover, *COLD_MIGRATE)
+    follow(mover, old, preparation)
+    run = preparation.result()
     assert run.code == 0, run.output
     assert service(mover) == ("enabled", None)
     assert ARGUMENT not in arguments(first)
