@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +12,8 @@ from pathlib import Path
 from support import cloud_init
 
 from .errors import LabError
-
-# Private there, because a changed image.py builds the images of all hosts again.
-from .image import Reporter, _extract, _lock, _make_disk, _run, cache_directory
-from .recipe import SUITE
+from .image import Reporter, extract, in_cache, make_disk, run
+from .recipe import SUITES
 
 PACKAGES = ("cloud-init", "linux-image-cloud-amd64", "systemd-sysv", "udev")
 # As an image for clouds has it, and two for emulation (see recipe.py).
@@ -47,27 +43,20 @@ class GuestImage:
 
 def ensure_guest_image(report: Reporter) -> GuestImage:
     """The image with these packages, from the cache if it has it."""
-    cache = cache_directory()
-    cache.mkdir(parents=True, exist_ok=True)
-    name = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:16]
-    finished = GuestImage(directory=cache / f"{SUITE}-cloud-init-{name}")
-    with _lock(cache / "lock"):
-        if finished.directory.is_dir():
-            os.utime(finished.directory)
-            return finished
-        report(f"building the image of a guest in {finished.directory} (once; a few minutes)")
-        work = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
-        _build(GuestImage(directory=work))
-        work.rename(finished.directory)
-    return finished
+    digest = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:16]
+
+    def build(directory: Path) -> None:
+        _build(GuestImage(directory=directory))
+
+    return GuestImage(directory=in_cache(f"{SUITES[0]}-cloud-init-{digest}", build, report))
 
 
 def _build(image: GuestImage) -> None:
     root = image.directory / "root.tar"
     packages = f"--include={','.join(PACKAGES)}"
-    _run("mmdebstrap", "--quiet", "--variant=minbase", "--format=tar", packages, SUITE, str(root))
-    _extract(root, {"./boot/vmlinuz-": image.kernel, "./boot/initrd.img-": image.initramfs})
-    _make_disk(root, image.disk)
+    run("mmdebstrap", "--quiet", "--variant=minbase", "--format=tar", packages, SUITES[0], str(root))
+    extract(root, {"./boot/vmlinuz-": image.kernel, "./boot/initrd.img-": image.initramfs})
+    make_disk(root, image.disk)
     root.unlink()
 
 
@@ -109,7 +98,7 @@ def _drive(directory: Path, vendor_data: object, user_data: object, flavor: str)
     cloud_init.config_drive(tree, vendor_data, user_data, flavor)
     with drive.open("wb") as file:
         file.truncate(_DRIVE_MEBIBYTES << 20)
-    _run("mformat", "-i", str(drive), "-v", "config-2", "::")
-    _run("mcopy", "-i", str(drive), "-s", *map(str, sorted(tree.iterdir())), "::/")
+    run("mformat", "-i", str(drive), "-v", "config-2", "::")
+    run("mcopy", "-i", str(drive), "-s", *map(str, sorted(tree.iterdir())), "::/")
     shutil.rmtree(tree)
     return drive

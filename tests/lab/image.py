@@ -90,43 +90,52 @@ def cache_key(kind: recipe.Kind) -> str:
 
 
 def ensure_image(first_boot: Callable[[Image], None], report: Reporter, kind: recipe.Kind = "initramfs-tools") -> Image:
-    """The image of the present recipe, built when the cache has not got all of it.
+    """The image of the present recipe; `first_boot` boots the unfinished one, whose disks it may write."""
 
-    `first_boot` is called with the unfinished image and boots it once with its disks writable. Only a
-    finished image gets its name in the cache: a build that is killed leaves a directory that the next one removes.
+    def build(directory: Path) -> None:
+        image = Image(directory=directory)
+        _build(image, report, kind)
+        report("booting it once: boot loader, initramfs")
+        first_boot(image)
+
+    return Image(directory=in_cache(cache_key(kind), build, report))
+
+
+def in_cache(name: str, build: Callable[[Path], None], report: Reporter) -> Path:
+    """The directory `name` of the cache: suite, kind and hash. It is built if it is missing or damaged.
+
+    Only a finished one gets its name: a build that is killed leaves a directory that the next one removes.
     """
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
-    finished = Image(directory=cache / cache_key(kind))
-    with _lock(cache / "lock"):
-        if checksums.match(finished.directory):
-            os.utime(finished.directory)
+    finished = cache / name
+    kind = name.rpartition("-")[0]
+    with _lock(cache / f"lock-{kind}"):
+        if checksums.match(finished):
+            os.utime(finished)
             return finished
-        if finished.directory.exists():
-            report(f"{finished.directory.name} is damaged; the image is built again")
-            shutil.rmtree(finished.directory)
-        for leftover in cache.glob("unfinished-*"):
+        if finished.exists():
+            report(f"{name} is damaged; the image is built again")
+            shutil.rmtree(finished)
+        for leftover in cache.glob(f"unfinished-{kind}-*"):
             shutil.rmtree(leftover)
         for entry in (entry for suite in recipe.SUITES for entry in cache.glob(f"{suite}-*")):
             if time.time() - entry.stat().st_mtime > UNUSED_SECONDS:
                 shutil.rmtree(entry)
         _check_space(cache)
-        work = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
+        work = Path(tempfile.mkdtemp(prefix=f"unfinished-{kind}-", dir=cache))
         started = time.monotonic()
-        report(f"building the image in {finished.directory} (once; a few minutes)")
-        image = Image(directory=work)
-        _build(image, report, kind)
-        report("booting it once: boot loader, initramfs")
-        first_boot(image)
+        report(f"building the image in {finished} (once; a few minutes)")
+        build(work)
         checksums.write(work)
-        work.rename(finished.directory)
+        work.rename(finished)
         report(f"image ready after {time.monotonic() - started:.0f} s")
         return finished
 
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Holds an exclusive lock on `path`: one build at a time."""
+    """Holds an exclusive lock on `path`: one build of a kind at a time."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -159,7 +168,7 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
         opt_nova.write_tar(archives[-1])
     suite = recipe.suite(kind)
     report(f"Debian {suite}, {len(packages)} packages and what they need")
-    _run(
+    run(
         "mmdebstrap",
         "--quiet",
         "--variant=minbase",
@@ -170,7 +179,7 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
         suite,
         str(work / "root.tar"),
     )
-    _extract(
+    extract(
         work / "root.tar",
         {
             "./boot/vmlinuz-": image.kernel,
@@ -179,7 +188,7 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
         },
     )
     report("making the file system")
-    _make_disk(work / "root.tar", image.disk)
+    make_disk(work / "root.tar", image.disk)
     with image.esp.open("wb") as file:
         file.truncate(recipe.ESP_MEBIBYTES << 20)
     for path in (*archives, work / "root.tar", work / "host_key"):
@@ -187,7 +196,7 @@ def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
 
 
 def _make_key(path: Path, comment: str) -> None:
-    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path))
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path))
 
 
 def _write_tar(path: Path, files: tuple[recipe.ImageFile, ...]) -> None:
@@ -208,7 +217,7 @@ def _write_tar(path: Path, files: tuple[recipe.ImageFile, ...]) -> None:
             archive.addfile(entry, io.BytesIO(data))
 
 
-def _extract(archive_path: Path, paths: dict[str, Path]) -> None:
+def extract(archive_path: Path, paths: dict[str, Path]) -> None:
     """Copies the first regular file whose name begins with each key to the path beside it."""
     missing = dict(paths)
     with tarfile.open(archive_path) as archive:
@@ -222,7 +231,7 @@ def _extract(archive_path: Path, paths: dict[str, Path]) -> None:
         raise LabError(f"the root file system has no file named {', '.join(missing)}*")
 
 
-def _make_disk(archive: Path, disk: Path) -> None:
+def make_disk(archive: Path, disk: Path) -> None:
     """An ext4 disk from a tar archive, with no mount, no loop device and, thanks to fakeroot, no root."""
     tree = archive.with_suffix(".tree")
     # GRUB 2.06 cannot read these two features.
@@ -233,10 +242,10 @@ def _make_disk(archive: Path, disk: Path) -> None:
         ' && rm -rf "$2"'
     )
     as_root = [] if os.geteuid() == 0 else ["fakeroot"]
-    _run(*as_root, "sh", "-c", script, "sh", str(archive), str(tree), str(disk))
+    run(*as_root, "sh", "-c", script, "sh", str(archive), str(tree), str(disk))
 
 
-def _run(*argv: str) -> None:
+def run(*argv: str) -> None:
     """Runs a tool that is told to end when this process dies, so that a killed build goes on nowhere."""
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
     process = subprocess.run(

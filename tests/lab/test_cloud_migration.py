@@ -16,6 +16,7 @@ import pytest
 from .cloud import faults, instances, kept, prerequisites
 from .cloud.compute import UNIT
 from .cloud.moves import FREE_SECONDS, MOVE_SECONDS, Mover, assert_gpu_on_console, running_functions
+from .commands import SSH_OPTIONS
 from .conftest import Lab
 from .playbooks import Run
 from .topology import GPU_COUNT
@@ -276,7 +277,7 @@ def databases(mover: Mover) -> list[str]:
 def planned(mover: Mover, *, ask: bool = True) -> list[tuple[str, str, str]]:
     """Class, status and host of each row of the plan, which also asks the hosts unless one is off."""
     columns = [word for name in ("Class", "Status", "Host") for word in ("-c", name)]
-    judged = ["--grace", "0", "--stuck-after", "0", *(["--ask-hosts", *kept.SSH_OPTIONS] if ask else [])]
+    judged = ["--grace", "0", "--stuck-after", "0", *(["--ask-hosts", *SSH_OPTIONS] if ask else [])]
     run = mover.cloud.must("cleanup", "plan", *databases(mover), *judged, "-f", "csv", *columns)
     rows = re.findall(r'^"(\w)","(\w+)","([\w-]+)"$', run.output, flags=re.MULTILINE)
     return sorted(rows)
@@ -284,5 +285,5 @@ def planned(mover: Mover, *, ask: bool = True) -> list[tuple[str, str, str]]:
 
 def apply(mover: Mover, *options: str) -> Run:
     """Repair what the plan calls stale."""
-    judged = ["--grace", "0", "--stuck-after", "0", *kept.SSH_OPTIONS]
+    judged = ["--grace", "0", "--stuck-after", "0", *SSH_OPTIONS]
     return mover.cloud.must("cleanup", "apply", *databases(mover), *judged, "--yes", *options)

@@ -41,7 +41,8 @@ def upload(api: Connection, image: Image, directory: Path) -> str:
 def _create(
     api: Connection, name: str, path: Path, disk_format: str, container_format: str, properties: dict[str, str]
 ) -> str:
-    options: dict[str, Any] = {**properties, "disk_format": disk_format, "container_format": container_format}
-    # openstacksdk does not close the file that it opens by name.
+    # openstacksdk does not close the file that it opens by name; its annotation of `data` has no files.
     with path.open("rb") as file:
-        return str(api.image.create_image(name=name, data=file, wait=True, **options).id)
+        options: dict[str, Any] = {**properties, "disk_format": disk_format, "data": file}
+        image = api.image.create_image(name=name, container_format=container_format, wait=True, **options)
+        return str(image.id)
