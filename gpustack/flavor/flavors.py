@@ -65,7 +65,7 @@ class Sizes:
         return asdict(self)
 
     def __str__(self) -> str:
-        parts = [f"{self.vcpus} vCPUs", f"{readable(self.ram)} RAM", f"{self.disk} GiB disk"]
+        parts = [f"{self.vcpus} vCPU{'s'[: self.vcpus != 1]}", f"{readable(self.ram)} RAM", f"{self.disk} GiB disk"]
         parts += [f"{self.ephemeral} GiB ephemeral"] if self.ephemeral else []
         parts += [f"{readable(self.swap)} swap"] if self.swap else []
         return ", ".join(parts)

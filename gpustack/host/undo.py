@@ -121,7 +121,7 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
     # The record serves as a journal too: it is removed after the arguments that it lists.
     has_journal = is_unfinished or bool(given_back) or any(path != RECORD for path in removed)
     if has_journal and not is_unfinished:
-        yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="an undo that is cut short can be finished")
+        yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="marks an unfinished undo")
     yield from given_back
     yield from _without_arguments(host, removed)
     # The record is removed last: an interrupted undo needs its list of arguments.
@@ -139,18 +139,18 @@ def _without_arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
     for path, text in record.plain(host).items() if RECORD in removed else ():
         file = host.files[path]
         if text != file.text:
-            yield WriteFile(path=path, content=text, before=file.text, mode=file.mode, why="gpustack's arguments go")
+            yield WriteFile(path=path, content=text, before=file.text, mode=file.mode, why="removes kernel arguments")
 
 
 def _regenerated(host: Host, removed: list[str], changed: set[str]) -> Iterator[Operation]:
     """The commands that apply removed and changed files: rebuild initramfs images, then the boot menu."""
     is_unfinished = JOURNAL in host.files
-    verb = "changes" if changed else "goes"
+    verb = "applies" if changed else "applies the removal of"
     made_from = [path for path in IN_INITRAMFS if path in removed]
     made_from += sorted(path for path in changed if path.startswith(MADE_FROM))
     rebuilt: set[tuple[str, ...]] = set()
     for kernel in host.boot.kernels if made_from or is_unfinished else ():
-        commands = tuple(rebuild(host, kernel, _because(made_from, verb)))
+        commands = tuple(rebuild(host, kernel, _because(verb, made_from)))
         rebuilt.update(command.argv for command in commands)
         yield from commands
     made_from = [path for path in (*grub_paths(changed), *IN_MENU) if path in changed or path in removed]
@@ -158,11 +158,11 @@ def _regenerated(host: Host, removed: list[str], changed: set[str]) -> Iterator[
         undo = kernel_install.undo_commands if has_systemd_boot(host) else entries.undo_commands
         yield from (c for c in (undo(host) if RECORD in removed else ()) if c.argv not in rebuilt)
     elif made_from or is_unfinished:
-        yield RunCommand(argv=("update-grub",), why=_because(made_from, verb))
+        yield RunCommand(argv=("update-grub",), why=_because(verb, made_from))
 
 
-def _because(paths: list[str], verb: str) -> str:
-    return f"{' and '.join(paths)} {verb}" if paths else "an earlier undo was cut short"
+def _because(verb: str, paths: list[str]) -> str:
+    return f"{verb} {' and '.join(paths)}" if paths else "an earlier undo was interrupted"
 
 
 def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Operation]:
@@ -173,15 +173,15 @@ def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Ope
         yield _removed(host, AGAIN)
     is_made = RECORD in removed and kernel_install.is_made(host)
     if RECORD in removed and not is_made:
-        yield _removed(host, RECORD, "nothing of it is left")
+        yield _removed(host, RECORD, "all files and arguments that it lists are removed")
     if has_journal:
         before = host.files[JOURNAL].text if JOURNAL in host.files else _JOURNAL
-        yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
+        yield RemoveFile(path=JOURNAL, before=before, why="the undo is complete")
     # After the journal, because a repeated undo would regenerate the boot entries from this file.
     if is_made:
         before = record.plain(host)[record.KERNEL_CMDLINE]
         yield RemoveFile(path=record.KERNEL_CMDLINE, before=before, why="gpustack made it")
-        yield _removed(host, RECORD, "nothing of it is left")
+        yield _removed(host, RECORD, "all files and arguments that it lists are removed")
 
 
 def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -191,7 +191,7 @@ def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[st
     """
     other = elsewhere(host)
     for text in too_many(host, other, host.kernel.command_line or "", skipped=skipped):
-        yield f"the running kernel was started with {text}, which the next will not be"
+        yield f"the running kernel was started with {text}, which is no longer wanted"
     if not _creates_on(host, skipped):
         yield from virtual_functions.surplus(host)
     for function in still_kept(host, other, skipped=skipped):

@@ -68,7 +68,7 @@ def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
     sources = [*IN_INITRAMFS, *(path for path in journalled(host) if path.startswith(MADE_FROM))]
     for kernel in host.boot.kernels:
         if touched:
-            yield from rebuild(host, kernel, f"{' and '.join(touched)} changes")
+            yield from rebuild(host, kernel, f"applies {' and '.join(touched)}")
         elif not (present := [path for path in sources if path in host.files]):
             continue
         elif kernel.initramfs is None:
@@ -87,7 +87,7 @@ def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[
     argv = ("update-grub",)
     menu = {*IN_MENU, *grub_paths({*host.files, *changed})}
     if touched := [path for path in sorted(menu) if path in changed]:
-        yield RunCommand(argv=argv, why=f"{' and '.join(touched)} changes")
+        yield RunCommand(argv=argv, why=f"applies {' and '.join(touched)}")
     elif TRIAL_ENTRY not in host.files and any(entry.title == TRIAL_TITLE for entry in host.boot.entries):
         yield RunCommand(argv=argv, why="GRUB's menu still has the entry of a trial that is over")
     elif _wrong_entries(host, desired) and changed:

@@ -172,3 +172,7 @@ def test_the_mark_of_many_long_names_is_read_back() -> None:
     assert len(marks) > 1
     assert all(len(value) <= 255 for value in marks.values())
     assert there(extra_specs=marks).owned == keys
+
+
+def test_one_vcpu_is_singular() -> None:
+    assert str(Sizes(vcpus=1, ram=256, disk=0)) == "1 vCPU, 256 MiB RAM, 0 GiB disk"

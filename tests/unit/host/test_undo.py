@@ -111,8 +111,8 @@ def test_the_plan_says_what_it_does_and_why() -> None:
         "reboot",
     ]
     assert plan.reboot == (
-        "the running kernel was started with intel_iommu=on, which the next will not be",
-        "the running kernel was started with iommu=pt, which the next will not be",
+        "the running kernel was started with intel_iommu=on, which is no longer wanted",
+        "the running kernel was started with iommu=pt, which is no longer wanted",
         "0000:84:00.0 is on vfio-pci, which is no longer wanted",
         "0000:84:00.1 is on vfio-pci, which is no longer wanted",
     )
