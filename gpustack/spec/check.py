@@ -7,7 +7,8 @@ schema reports them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,6 +26,8 @@ from gpustack.spec.model import Match, OutOfService
 from gpustack.spec.patterns import HostPattern
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 
+MAX_COMPARED = 1000
+"""The number of hosts of a range that are compared with other patterns."""
 MAX_MODELS_OF_A_CARD = 100
 """The largest number of models with the same vendor and product: the comparison takes quadratic time."""
 
@@ -43,7 +46,7 @@ def check(document: Document) -> Iterator[Problem]:
         yield from _doubtful(document, ("models", name, "match"), match)
     yield from check_flavors(document, models, flavors)
     yield from check_tenancy(document, flavors, _mapping(document.data, "tenancy"))
-    yield from _networks(document, _mapping(document.data, "networks"))
+    yield from _networks(document, _mapping(document.data, "networks"), hosts)
     yield from _out_of_service(document, hosts)
     yield from check_quotas(
         document, models, flavors, _mapping(document.data, "quotas"), _mapping(document.data, "nova")
@@ -158,19 +161,34 @@ def _of_one_host(
                 others.append(name)
 
 
-def _networks(document: Document, networks: Mapping[str, Any]) -> Iterator[Problem]:
-    """A network must select virtual functions by their ids, or their cards."""
-    for name in networks:
-        match = _mapping(networks[name], "match")
+def _networks(document: Document, networks: Mapping[str, Any], hosts: Mapping[str, Any]) -> Iterator[Problem]:
+    """A network must select virtual functions by their ids, or their cards; its hosts must be in the spec."""
+    patterns = list(_patterns(hosts))
+    for name, network in networks.items():
+        if not isinstance(network, dict):
+            continue
+        match = _mapping(network, "match")
         path: Path = ("networks", name, "match")
         if ("vendor" in match) != ("product" in match):
             yield document.problem(path, "vendor and product need each other", at_key=True)
         elif match and not any(match.get(key) for key in ("vendor", "addresses", "interfaces")):
             message = "expected vendor and product of virtual functions, or addresses or interfaces of their cards"
             yield document.problem(path, message, at_key=True)
-        elif networks[name].get("vfs") and not (match.get("addresses") or match.get("interfaces")):
+        elif network.get("vfs") and not (match.get("addresses") or match.get("interfaces")):
             message = "creates virtual functions of cards: match the cards by addresses or interfaces"
             yield document.problem(("networks", name, "vfs"), message)
+        of_network = network.get("hosts")
+        for index, text in enumerate(of_network if isinstance(of_network, list) else ()):
+            for pattern in _patterns((text,)):
+                if patterns and not _meet(pattern, patterns):
+                    yield _warning(document, ("networks", name, "hosts", index), "matches no host of the spec")
+
+
+def _meet(pattern: HostPattern, others: Iterable[HostPattern]) -> bool:
+    """Whether a host pattern and one of several others can match the same host."""
+    if not pattern.is_open:
+        return any(other.matches(name) for name in islice(pattern.names(), MAX_COMPARED) for other in others)
+    return any(other.is_open or any(map(pattern.matches, islice(other.names(), MAX_COMPARED))) for other in others)
 
 
 def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Problem]:
@@ -193,7 +211,7 @@ def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Pr
         named.add((card.host, card.card))
 
 
-def _patterns(hosts: Mapping[str, Any]) -> Iterator[HostPattern]:
+def _patterns(hosts: Iterable[Any]) -> Iterator[HostPattern]:
     for text in hosts:
         with contextlib.suppress(ValueError, TypeError):
             yield HostPattern.parse(text)
