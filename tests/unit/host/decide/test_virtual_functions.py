@@ -124,6 +124,14 @@ def network_card(root: Path, flags: str) -> Path:
     return path
 
 
+def test_interface_of_a_virtio_card_is_found(tmp_path: Path) -> None:
+    path = device(tmp_path, "virtio-pci")
+    (path / "virtio3/net/ens1").mkdir(parents=True)
+    (path / "virtio3/net/ens1/flags").write_text("0x1003\n", encoding="ascii")
+    assert share_network_card(tmp_path, "network") == 1
+    assert (path / "sriov_numvfs").read_text() == "0\n"
+
+
 def share_network_card(root: Path, *arguments: str) -> int:
     """The exit status of the script for a network card."""
     script = root / "script"
