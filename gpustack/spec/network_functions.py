@@ -62,10 +62,12 @@ class NetworkCards:
     """The network cards of a host whose virtual functions are created at boot.
 
     :ivar disputed: the cards that several networks match, with the networks; nothing is created of them.
+    :ivar absent: the interfaces and addresses of each network that no card of the host has.
     """
 
     shared: tuple[Shared, ...] = ()
     disputed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def network_cards(spec: Spec, host: Host) -> NetworkCards:
@@ -73,13 +75,17 @@ def network_cards(spec: Spec, host: Host) -> NetworkCards:
     networks = {name: (n.match, n.vfs) for name, n in _networks_for(spec, host.hostname) if n.vfs is not None}
     shared: list[Shared] = []
     disputed: dict[str, tuple[str, ...]] = {}
+    absent = {name: {*match.interfaces, *match.addresses} for name, (match, _) in networks.items()}
     for card in sorted(host.pci, key=lambda f: f.bdf) if networks else ():
         fitting = [(name, vfs) for name, (match, vfs) in networks.items() if _selects(match, card)]
         if len(fitting) > 1:
             disputed[card.address] = tuple(name for name, _ in fitting)
         for name, vfs in fitting[: len(fitting) == 1]:
             shared.append(Shared(function=card, model=name, count=vfs, is_network=True))
-    return NetworkCards(shared=tuple(shared), disputed=disputed)
+        for name, _ in fitting:
+            absent[name] -= {card.address, *(net.name for net in card.uses.net)}
+    missing = {name: tuple(sorted(names)) for name, names in absent.items() if names}
+    return NetworkCards(shared=tuple(shared), disputed=disputed, absent=missing)
 
 
 def _is_up(function: Function) -> bool:

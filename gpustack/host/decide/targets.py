@@ -82,6 +82,7 @@ def choose(spec: Spec, host: Host) -> Targets:
         *_virtual(host, targets),
         *virtual_functions.findings(host, targets.shared),
         *network_cards.findings(host, networks),
+        *network_cards.of_models(host, shared, networks),
     ]
     findings += _fabric(host, mode, {target.address for target in targets.gpus})
     refused: set[str] = set()
