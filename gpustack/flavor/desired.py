@@ -160,7 +160,8 @@ def _parts(spec: Spec, entry: Entry) -> str:
         if model is None or model.vfs is None:
             return ""
         card = card_of(model)
-        part = f"1/{model.vfs.count} {card.name if card else name}"
+        of = card.name if card else name
+        part = f"1/{model.vfs.count} {f'({of})' if '/' in of else of}"
         parts.append(part if count == 1 else f"{count} x {part}")
     return ", ".join(parts)
 

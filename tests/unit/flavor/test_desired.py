@@ -171,6 +171,19 @@ def test_parts_of_a_shared_card_are_counted_and_described() -> None:
     assert [f.extra_specs[ALIAS] for f in desired.flavors] == ["K4200:1", "K4200:2"]
 
 
+def test_fraction_of_a_card_with_two_names() -> None:
+    """A2 and A16 have the same ids; the subsystem distinguishes them."""
+    text = """version: 1
+models:
+  both: {match: {vendor: "10de", product: "25b6"}, vfs: 4}
+  a16: {match: {vendor: "10de", product: "25b6", subsystem_vendor: "10de", subsystem_product: "14a9"}, vfs: 4}
+hosts: {gpu1: [both, a16]}
+flavors: {f1: {model: both, vcpus: 1, ram: 1GiB, disk: 1}, f2: {model: a16, vcpus: 1, ram: 1GiB, disk: 1}}
+"""
+    desired = wanted(parse_spec(text, "spec"), release=release("2025.2"))
+    assert [f.description for f in desired.flavors] == ["1/4 (A2 / A16)", "1/4 A16"]
+
+
 def test_auto_without_facts_is_an_error() -> None:
     desired = want(AUTO)
     assert codes(desired) == ["GPU418"]
