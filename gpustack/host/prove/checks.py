@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gpustack.codes import Code
-from gpustack.facts.gpus import forwards
+from gpustack.facts.gpus import Gpu, forwards
 from gpustack.facts.model import BootKernel, Function, Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot.rebuild import lacking, withdrawn
@@ -19,10 +19,10 @@ from gpustack.host.decide.addresses import kept_at_boot, listed
 from gpustack.host.decide.binding import identical
 from gpustack.host.decide.desired import Desired
 from gpustack.host.decide.targets import Targets
-from gpustack.host.decide.virtual_functions import fault, skipped_at_boot, surplus
+from gpustack.host.decide.virtual_functions import fault, ordered, skipped_at_boot, surplus
 from gpustack.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.linux.cmdline import CommandLine, canonical
-from gpustack.linux.drivers import BY_ID, is_held, is_passthrough_driver
+from gpustack.linux.drivers import BY_ID, VFIO, is_held, is_passthrough_driver
 from gpustack.pci import classes
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
@@ -223,6 +223,10 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
     for shared in targets.shared:
         what, place = f"the card has {shared.count} virtual functions", f"{host.hostname} {shared.address}"
         reason = fault(host, shared)
+        if shared.is_network:
+            for part in ordered(host, shared.address)[: shared.count]:
+                target = Assigned(host=host, gpu=Gpu(main=part), model=shared.model, driver=VFIO)
+                yield _group(host, target, part.driver)
         if reason is None:
             yield _ok(what, place)
             continue

@@ -348,6 +348,11 @@ def test_virtual_functions_of_network_cards_are_checked() -> None:
     fewer = changed(machine.raw, {"pci": {"0000:01:00.1": {"sriov_numvfs": 2}}})
     (error,) = verify_host(spec, Machine(fewer).host, machine.images).findings
     assert (error.code, error.place) == ("GPU881", "gpu01 0000:01:00.1")
+    group = next(f.iommu_group for f in machine.host.pci if f.address == "0000:01:00.0")
+    beside = changed(machine.raw, {"pci": {"0000:01:10.2": {"iommu_group": group}}})
+    (error,) = verify_host(spec, Machine(beside).host, machine.images).findings
+    assert (error.code, error.place) == ("GPU203", "gpu01 0000:01:10.2")
+    assert "0000:01:00.0 is on igb" in error.message
 
 
 def test_virtual_functions_of_others_need_a_viable_group() -> None:
