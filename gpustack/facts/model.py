@@ -55,6 +55,15 @@ class NetworkInterface(_Facts):
     uppers: Annotated[tuple[Line, ...], Field(max_length=4096)] | None = None
     routes: Literal["default", "networks", "none"] | None = None
 
+    @property
+    def in_use(self) -> bool:
+        """Whether the host uses it. Without a link, it is down even in a bond; some drivers report none."""
+        return (
+            self.state not in (None, "down", "notpresent")
+            or bool(self.uppers)
+            or self.routes in ("default", "networks")
+        )
+
 
 class Uses(_Facts):
     """What the running host makes of a function: the names that the kernel gave it."""

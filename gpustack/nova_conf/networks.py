@@ -74,7 +74,7 @@ def doubts(host: Host, functions: NetworkFunctions) -> Iterator[Finding]:
         if not (found or name in functions.used or any(name in names for names in functions.disputed.values())):
             yield finding(Code.NETWORK_WITHOUT_FUNCTIONS, place=host.hostname, network=name)
     for name, used in functions.used.items():
-        interfaces = [f"{f.address} ({', '.join(net.name for net in f.uses.net)} up)" for f in used]
+        interfaces = [f"{f.address} ({', '.join(net.name for net in f.uses.net)})" for f in used]
         yield finding(
             Code.NETWORK_FUNCTIONS_IN_USE, place=host.hostname, network=name, functions=listed(interfaces, _SHOWN)
         )

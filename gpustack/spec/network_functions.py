@@ -1,7 +1,7 @@
 """The virtual functions of network cards that ports of Neutron get on a host.
 
 A card itself is never among them: an instance with it would take the network from the host. So would a virtual
-function with an interface of the host that is up. Functions in domains that Nova does not support are left out.
+function whose interface the host uses. Functions in domains that Nova does not support are left out.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def network_functions(spec: Spec, host: Host) -> NetworkFunctions:
     disputed: dict[str, tuple[str, ...]] = {}
     for function in sorted(host.pci, key=lambda f: f.bdf) if networks else ():
         fitting = [name for name, network in networks.items() if _matches(network.match, function, host)]
-        if len(fitting) == 1 and _is_up(function):
+        if len(fitting) == 1 and any(net.in_use for net in function.uses.net):
             used.setdefault(fitting[0], []).append(function)
         elif len(fitting) == 1:
             by_network[fitting[0]].append(function)
@@ -86,10 +86,6 @@ def network_cards(spec: Spec, host: Host) -> NetworkCards:
             absent[name] -= {card.address, *(net.name for net in card.uses.net)}
     missing = {name: tuple(sorted(names)) for name, names in absent.items() if names}
     return NetworkCards(shared=tuple(shared), disputed=disputed, absent=missing)
-
-
-def _is_up(function: Function) -> bool:
-    return any(interface.state == "up" for interface in function.uses.net)
 
 
 def _networks_for(spec: Spec, hostname: str) -> Iterator[tuple[str, Network]]:

@@ -169,14 +169,14 @@ def network_cards(subject: LintSubject) -> Iterator[Finding]:
             continue
         for host in subject.hosts_of(line.source):
             for function in sorted(host.pci, key=lambda f: f.bdf):
-                up = [net.name for net in function.uses.net if net.state == "up"]
-                if up and function.dev_type == "type-PF" and line.spec.matches(function, host):
+                used = [net.name for net in function.uses.net if net.in_use]
+                if used and function.dev_type == "type-PF" and line.spec.matches(function, host):
                     yield finding(
                         Code.NETWORK_CARD_OFFERED,
                         place=line.place,
                         host=host.hostname,
                         address=function.address,
-                        interfaces=", ".join(up),
+                        interfaces=", ".join(used),
                     )
 
 
@@ -229,7 +229,7 @@ def _gpu_or_part(host: Host, function: Function) -> bool:
 
 def _in_use(function: Function) -> bool:
     return (
-        any(net.state == "up" for net in function.uses.net)
+        any(net.in_use for net in function.uses.net)
         or bool(function.uses.block)
         or classes.is_forwarding_bridge(function.pci_class)
         or catalogue.is_console(function.vendor, function.product, function.pci_class)

@@ -59,6 +59,22 @@ def test_virtual_functions_that_the_host_uses_are_left_to_it() -> None:
     assert [f.address for f in found.used["a"]] == ["0000:1a:10.0"]
 
 
+@pytest.mark.parametrize(
+    ("interface", "offered"),
+    [
+        ({"state": "down", "uppers": [], "routes": "none"}, True),
+        ({"state": "down", "uppers": ["bond0"], "routes": "none"}, False),  # without a link
+        ({"state": "down", "uppers": [], "routes": "networks"}, False),
+        ({"state": "unknown", "uppers": [], "routes": "none"}, False),  # up, but its driver does not report a link
+    ],
+)
+def test_use_without_a_link_is_use(interface: dict[str, object], offered: bool) -> None:
+    card, part = network_card(0x1A, 1, "ens1")
+    known = host(GPU, card, {**part, "uses": {"net": [{"name": "ens1v0", **interface}]}})
+    found = network_functions(spec("{a: {match: {interfaces: [ens1]}, physical_network: a}}"), known)
+    assert bool(found.by_network["a"]) is offered
+
+
 def test_functions_in_domains_that_nova_does_not_support_are_left_out() -> None:
     wide = [
         {**each, "address": f"1{each['address']}", "physical_function": "10000:1a:00.0"}
