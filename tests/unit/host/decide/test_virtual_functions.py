@@ -167,7 +167,8 @@ def test_network_cards_are_shared_before_the_network_starts() -> None:
     files = render_virtual_functions([], [(*CARD, "-")])
     assert set(files) == {VFS_SCRIPT, VFS_NETWORK_UNIT, VFS_AT_BOOT}
     unit = files[VFS_NETWORK_UNIT].content.splitlines()
-    assert {"DefaultDependencies=no", "Wants=network-pre.target", "Before=network-pre.target"} <= {*unit}
+    order = "Before=cloud-init-local.service network-pre.target"
+    assert {"DefaultDependencies=no", "Wants=network-pre.target", order} <= {*unit}
     assert "Wants=gpustack-network-functions.service" in files[VFS_AT_BOOT].content.splitlines()
 
 
