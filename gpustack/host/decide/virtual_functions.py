@@ -23,6 +23,8 @@ NVIDIA = "nvidia"
 """The host driver that creates all virtual functions of a card; those with a vGPU type work."""
 RECORD = "/run/gpustack/virtual-functions"
 """The script's log of this boot: one line per physical function and start."""
+_USER_SPACE = frozenset({"uio_pci_generic", "igb_uio"})
+"""The drivers that give a card to a process, such as DPDK, besides vfio-pci."""
 _HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
 _SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
 _ADDRESS = re.compile(r"\b[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b")
@@ -116,7 +118,9 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
         if total is None or total < entry.count:
             most = "no SR-IOV capability" if total is None else f"{total} virtual functions at most"
             yield finding(Code.TOO_FEW_VIRTUAL_FUNCTIONS, place=place, count=entry.count, most=most)
-        if is_passthrough_driver(function.driver) and _bound_by_others(host, function):
+        if function.driver in _USER_SPACE or (
+            is_passthrough_driver(function.driver) and (entry.is_network or _bound_by_others(host, function))
+        ):
             yield finding(Code.SHARED_CARD_ON_PASSTHROUGH_DRIVER, place=place, driver=function.driver)
         elif function.driver is None:
             reason = "no driver has bound the card"
