@@ -67,7 +67,13 @@ def fault(host: Host, shared: Shared) -> str | None:
 
 def missing(host: Host, shared: Iterable[Shared]) -> Iterator[str]:
     """The physical functions whose virtual functions are not as planned, as reasons for a reboot."""
-    return filter(None, (fault(host, entry) for entry in shared))
+    return filter(None, (explained(host, entry) for entry in shared))
+
+
+def explained(host: Host, shared: Shared) -> str | None:
+    """The same as :func:`fault`, with the reason if the script skipped the card: another boot may not help."""
+    text, skipped = fault(host, shared), skipped_at_boot(host).get(shared.address)
+    return text if text is None or skipped is None else f"{text} (skipped at boot: {skipped})"
 
 
 def surplus(host: Host, shared: Iterable[Shared] = ()) -> Iterator[str]:

@@ -19,7 +19,7 @@ from gpustack.host.decide.addresses import kept_at_boot, listed
 from gpustack.host.decide.binding import identical
 from gpustack.host.decide.desired import Desired
 from gpustack.host.decide.targets import Targets
-from gpustack.host.decide.virtual_functions import fault, ordered, skipped_at_boot, surplus
+from gpustack.host.decide.virtual_functions import explained, ordered, surplus
 from gpustack.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, VFIO, is_held, is_passthrough_driver
@@ -219,10 +219,9 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
     libvirt takes virtual functions of others from their driver for an instance; those of gpustack have none.
     """
     created = {shared.address for shared in targets.shared}
-    skipped = skipped_at_boot(host)
     for shared in targets.shared:
         what, place = f"the card has {shared.count} virtual functions", f"{host.hostname} {shared.address}"
-        reason = fault(host, shared)
+        reason = explained(host, shared)
         if shared.is_network:
             for part in ordered(host, shared.address)[: shared.count]:
                 target = Assigned(host=host, gpu=Gpu(main=part), model=shared.model, driver=VFIO)
@@ -230,8 +229,6 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
         if reason is None:
             yield _ok(what, place)
             continue
-        if shared.address in skipped:
-            reason = f"{reason} (skipped at boot: {skipped[shared.address]})"
         about = finding(Code.VIRTUAL_FUNCTIONS_NOT_CREATED, place=place, reason=reason, count=shared.count)
         yield HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=reason, finding=about)
     for reason in surplus(host, targets.shared):
