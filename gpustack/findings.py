@@ -3,8 +3,8 @@
 The definitions are data (``gpustack/data/findings/*.toml``), shared by the code, the reports and the catalogue in the
 docs. Code ranges: GPU0xx a device and its readiness, GPU1xx and GPU216 to GPU259 a host's boot configuration and plan,
 GPU2xx verification, GPU3xx a Nova configuration, GPU4xx flavors, GPU5xx clean-up, GPU6xx maintenance of a host,
-GPU7xx and GPU900 GPUs in service, GPU830 to GPU844 hosts of projects, otherwise GPU8xx the guest: drivers, images,
-firmware.
+GPU7xx and GPU900 GPUs in service, GPU830 to GPU844 hosts of projects, otherwise GPU8xx and GPU9xx the guest: drivers,
+images, firmware, networks.
 """
 
 from __future__ import annotations

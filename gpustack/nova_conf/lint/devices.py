@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from gpustack.codes import Code
 from gpustack.facts.gpus import gpus, is_gpu
-from gpustack.facts.model import Function, Host
+from gpustack.facts.model import Function, Host, NetworkInterface
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.coverage import what_is
 from gpustack.nova_conf.lint.registry import check
@@ -178,6 +178,34 @@ def network_cards(subject: LintSubject) -> Iterator[Finding]:
                         address=function.address,
                         interfaces=", ".join(used),
                     )
+
+
+@check("Devices of the hosts")
+def network_functions(subject: LintSubject) -> Iterator[Finding]:
+    """Virtual functions that carry the network of the host, in entries for ports."""
+    for line in subject.devices:
+        for host in subject.hosts_of(line.source) if line.spec is not None and _for_neutron(line) else ():
+            for function in sorted(host.pci, key=lambda f: f.bdf):
+                use = ", ".join(net.name for net in function.uses.net if _carries(net))
+                if (
+                    use
+                    and function.dev_type == "type-VF"
+                    and line.spec is not None
+                    and line.spec.matches(function, host)
+                ):
+                    yield finding(
+                        Code.NETWORK_FUNCTION_OF_HOST_OFFERED,
+                        place=line.place,
+                        host=host.hostname,
+                        address=function.address,
+                        use=use,
+                    )
+
+
+def _carries(net: NetworkInterface) -> bool:
+    """Whether an interface is used for more than the ports of instances of the type macvtap."""
+    uppers = [name for name in net.uppers or () if not name.startswith(("macvtap", "tap"))]
+    return bool(uppers) or net.routes in ("default", "networks")
 
 
 def _for_neutron(line: DeviceLine) -> bool:

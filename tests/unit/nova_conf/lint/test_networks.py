@@ -63,6 +63,29 @@ def test_entries_are_compared_with_the_networks(entries: tuple[str, ...], expect
     assert all(part in message for (*_, message), (*_, part) in zip(found, expected, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("interface", "reported"),
+    [
+        ({"state": "down", "uppers": ["bond0"], "routes": "none"}, True),
+        ({"state": "up", "uppers": [], "routes": "networks"}, True),
+        ({"state": "up", "uppers": ["macvtap3"], "routes": "none"}, False),  # a port of an instance
+        ({"state": "up", "uppers": [], "routes": "none"}, False),
+    ],
+)
+@pytest.mark.parametrize("entry", [A, TUNNELLED, NO_KEY])
+def test_virtual_functions_that_carry_the_network_of_the_host(
+    interface: dict[str, object], reported: bool, entry: str
+) -> None:
+    card, first, second = network_card(0x1A, 2, "ens1")
+    known = host(function("0000:88:00.0"), card, {**first, "uses": {"net": [{"name": "ens1v0", **interface}]}}, second)
+    configuration = parse_files({"gpu01/nova.conf": f"[pci]\ndevice_spec = {entry}\n"})
+    source = Source(label="compute", services=("compute",), configuration=configuration, named=True)
+    results = judged([source], release=release("2025.2"), hosts=[known])
+    found = [f.message for result in results for f in result.findings if f.code == "GPU901"]
+    assert bool(found) is (reported and entry != NO_KEY)
+    assert all("0000:1a:10.0, although the host uses it (ens1v0)" in message for message in found)
+
+
 def test_whitelists_of_old_releases_are_compared() -> None:
     text = f"[pci]\npassthrough_whitelist = {A}\n"
     assert [code for code, *_ in lines_found(text, version="yoga")] == ["GPU893"]
