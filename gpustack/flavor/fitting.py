@@ -85,11 +85,12 @@ def _on_hosts(
 def _beside_networks(
     name: str, models: Mapping[str, int], networks: Collection[str], shares: Sequence[HostShare]
 ) -> Iterator[Finding]:
-    """Networks without a virtual function on any NUMA node that has the GPUs."""
+    """Networks without a virtual function on any NUMA node that has the GPUs; they have some elsewhere."""
+    present = {network for share in shares for network in share.networks}
     nodes = [node for share in shares for node in share.nodes.values()]
     fitting = [node for node in nodes if all(node.gpus.get(model, 0) >= count for model, count in models.items())]
     for network in networks if fitting else ():
-        if not any(network in node.networks for node in fitting):
+        if network in present and not any(network in node.networks for node in fitting):
             yield finding(Code.GPU_AND_NIC_NEVER_NEAR, place=name, network=network)
 
 

@@ -35,6 +35,7 @@ class HostShare:
     :ivar cpus: logical CPUs.
     :ivar gpus: GPUs that are passed through, by model, and by alias of a selection.
     :ivar gpu_count: the number of GPUs that are passed through.
+    :ivar networks: the networks with a virtual function, on any NUMA node or none.
     """
 
     host: str
@@ -45,6 +46,7 @@ class HostShare:
     gpus: Mapping[str, tuple[Gpu, ...]]
     gpu_count: int
     nodes: Mapping[int, NodeShare]
+    networks: frozenset[str] = frozenset()
 
     @property
     def huge_pages(self) -> tuple[Mapping[int, int], ...] | None:
@@ -101,6 +103,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
         gpus={model: tuple(of_model) for model, of_model in by_model.items()},
         gpu_count=len(assigned_here),
         nodes=nodes,
+        networks=frozenset(name for name, parts in networks.items() if parts),
     )
 
 

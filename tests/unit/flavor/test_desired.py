@@ -370,6 +370,17 @@ def test_ports_that_no_host_has_beside_the_gpus(numa: str, network: str, expecte
     assert codes(wanted(parse_spec(text, "spec"), release=release("2025.2"), hosts=hosts)) == ([] if near else expected)
 
 
+def test_networks_without_any_virtual_function_are_not_reported_as_far_away() -> None:
+    """They are created with the next boot; `nova render` reports that they are missing."""
+    text = (
+        'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu*": [k4200]}\n'
+        "networks: {rdma: {match: {interfaces: [ens1]}, physical_network: a, vfs: 2, numa_policy: required}}\n"
+        f"flavors: {{f: {{model: k4200, {SMALL}, numa: {{policy: required, nodes: 1}}}}}}\n"
+    )
+    facts = _with(host(nodes=(2, 0)), network_card(0x1A, 0, "ens1", node=0))
+    assert codes(wanted(parse_spec(text, "spec"), release=release("2025.2"), hosts=[facts])) == []
+
+
 def _with(facts: Host, functions: list[Raw]) -> Host:
     return facts.with_pci([*facts.pci, *(Function.model_validate(each) for each in functions)])
 
