@@ -54,6 +54,17 @@ def test_functions_are_created_without_a_host_driver(tmp_path: Path) -> None:
     assert run(tmp_path) == (0, "0000:01:00.0 has 4 virtual functions\n" * 2), "a second start changes nothing"
 
 
+def test_functions_of_others_are_not_recorded_as_own(tmp_path: Path) -> None:
+    """Otherwise a later plan, or an undo, would report them as virtual functions that the next boot removes."""
+    path = device(tmp_path, sriov_numvfs="4")
+    text = "0000:01:00.0 had 4 virtual functions already, by others\n"
+    assert run(tmp_path) == (0, text)
+    assert run(tmp_path) == (0, text * 2)
+    facts = host(function(CARD[0], sriov_numvfs=4), files={RECORD: {"text": text, "mode": "0644"}})
+    assert (left(facts), skipped_at_boot(facts)) == ((), {})
+    assert (path / "sriov_drivers_autoprobe").read_text() == "1\n"
+
+
 def test_record_retains_functions_that_a_later_start_skips(tmp_path: Path) -> None:
     """The spec wants another number now; the next boot, or an undo, must still know whose virtual functions exist."""
     path = device(tmp_path)
