@@ -57,6 +57,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.fleet.closed import noted
         from gpustack.fleet.read import Detail
+        from gpustack.nova_conf.numa_nodes import spanning_flavors
         from gpustack.report.page import Report, write
         from gpustack.report.topologies import Topologies
         from gpustack.spec.load import load_spec
@@ -67,7 +68,9 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         at = datetime.now(UTC).replace(tzinfo=None)
         fleet = noted(self.read(parsed_args, Detail.HOLDERS))
         topologies = Topologies(self._given.hosts)
-        of_hosts = [finding for built in topologies.all() for finding in check(built, spec)]
+        of_hosts = [finding for built in topologies.all() for finding in check(built)]
+        if spec is not None:
+            of_hosts += [finding for host in self._given.hosts for finding in spanning_flavors(host, spec)]
         self._fleet = replace(fleet, findings=(*fleet.findings, *of_hosts))
         if spec is not None and spec.nova is not None and spec.flavors:
             flavors = self._flavors(parsed_args, spec)

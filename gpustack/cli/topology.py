@@ -39,6 +39,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.nova_conf.numa_nodes import spanning_flavors
         from gpustack.spec.hosts import patterns_for
         from gpustack.spec.load import load_spec
         from gpustack.topology.build import topology
@@ -51,7 +52,9 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
             if spec is not None and not patterns_for(spec, host.hostname):
                 self.report(f"{host.hostname}: not in {parsed_args.spec}; its flavors are not compared")
             complete = topology(host)
-            findings = check(complete, spec)
+            findings = check(complete)
+            if spec is not None:
+                findings += tuple(spanning_flavors(host, spec))
             self._findings += findings
             shown.append((complete if parsed_args.all else complete.pruned(), findings))
         self._print(parsed_args.format, shown)

@@ -1,29 +1,21 @@
-"""Findings about a host's topology: codes GPU720 to GPU729."""
+"""Findings about a host's topology: from its facts alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.readiness.host import is_virtual_machine
-from gpustack.spec.assignment import assigned_gpus
-from gpustack.spec.flavors import named
-from gpustack.spec.model import Spec
-from gpustack.spec.requests import by_alias, by_model
 from gpustack.text import listed
 from gpustack.topology.model import DEVICES, Kind, Topology
 
 _SHOWN = 4
 
 
-def check(topology: Topology, spec: Spec | None = None) -> tuple[Finding, ...]:
-    """The findings about a topology.
-
-    :param spec: whose flavors are compared with the NUMA nodes.
-    """
-    flavors = _flavors(topology, spec) if spec is not None else ()
-    return (*narrow_links(topology), *_numa_nodes(topology), *_completeness(topology), *flavors)
+def check(topology: Topology) -> tuple[Finding, ...]:
+    """The findings about a topology."""
+    return (*narrow_links(topology), *_numa_nodes(topology), *_completeness(topology))
 
 
 def narrow_links(topology: Topology) -> Iterator[Finding]:
@@ -55,34 +47,3 @@ def _completeness(topology: Topology) -> Iterator[Finding]:
     if missing:
         bridges = listed(sorted({*missing}), _SHOWN)
         yield finding(Code.TOPOLOGY_INCOMPLETE, place=host.hostname, bridges=bridges)
-
-
-def _flavors(topology: Topology, spec: Spec) -> Iterator[Finding]:
-    """Flavors whose GPUs this host can only take from several NUMA nodes.
-
-    Models with one alias are the same to Nova. A GPU without a reported node may belong to any node.
-    """
-    host = topology.host
-    nodes_of: dict[str, list[int | None]] = {}
-    for assigned in assigned_gpus(spec, host):
-        for alias in spec.aliases_of(assigned.model):
-            nodes_of.setdefault(alias, []).append(assigned.gpu.main.numa_node)
-    candidates = {number for numbers in nodes_of.values() for number in numbers}
-    for template, flavor in spec.flavors.items():
-        for count, models in by_model(flavor):
-            request = by_alias(spec, models)
-            if any(len(nodes_of.get(alias, ())) < number for alias, number in request.items()):
-                continue  # no instance fits the host
-            if not any(_fits(node, request, nodes_of) for node in candidates):
-                most = max(_on(node, request, nodes_of) for node in candidates)
-                name = named(template, count)
-                yield finding(Code.FLAVOR_SPANS_NUMA_NODES, place=host.hostname, flavor=name, count=count, most=most)
-
-
-def _fits(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> bool:
-    return all(sum(n in (node, None) for n in nodes_of[alias]) >= number for alias, number in request.items())
-
-
-def _on(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> int:
-    """The most GPUs of the request that one node can have."""
-    return sum(min(number, sum(n in (node, None) for n in nodes_of[alias])) for alias, number in request.items())

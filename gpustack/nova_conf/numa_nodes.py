@@ -1,0 +1,43 @@
+"""Flavors of a spec that no NUMA node of a host can serve: code GPU721."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpustack.codes import Code
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.spec.assignment import assigned_gpus
+from gpustack.spec.flavors import named
+from gpustack.spec.model import Spec
+from gpustack.spec.requests import by_alias, by_model
+
+
+def spanning_flavors(host: Host, spec: Spec) -> Iterator[Finding]:
+    """Flavors whose GPUs this host can only take from several NUMA nodes.
+
+    Models with one alias are the same to Nova. A GPU without a reported node may belong to any node.
+    """
+    nodes_of: dict[str, list[int | None]] = {}
+    for assigned in assigned_gpus(spec, host):
+        for alias in spec.aliases_of(assigned.model):
+            nodes_of.setdefault(alias, []).append(assigned.gpu.main.numa_node)
+    candidates = {number for numbers in nodes_of.values() for number in numbers}
+    for template, flavor in spec.flavors.items():
+        for count, models in by_model(flavor):
+            request = by_alias(spec, models)
+            if any(len(nodes_of.get(alias, ())) < number for alias, number in request.items()):
+                continue  # no instance fits the host
+            if not any(_fits(node, request, nodes_of) for node in candidates):
+                most = max(_on(node, request, nodes_of) for node in candidates)
+                name = named(template, count)
+                yield finding(Code.FLAVOR_SPANS_NUMA_NODES, place=host.hostname, flavor=name, count=count, most=most)
+
+
+def _fits(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> bool:
+    return all(sum(n in (node, None) for n in nodes_of[alias]) >= number for alias, number in request.items())
+
+
+def _on(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> int:
+    """The most GPUs of the request that one node can have."""
+    return sum(min(number, sum(n in (node, None) for n in nodes_of[alias])) for alias, number in request.items())
