@@ -281,7 +281,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
         if hosts and getattr(parsed_args, option):
             raise UsageError(f"--{option} and HOST exclude each other", remedy=f"omit --{option} or HOST")
     if spec is not None and not (hosts or parsed_args.local or parsed_args.root or parsed_args.snapshot):
-        from gpustack.playbook_runner.inventory import hosts_of
+        from gpustack.spec.hosts import hosts_of
 
         hosts = list(hosts_of(spec, str(parsed_args.spec)))
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot):

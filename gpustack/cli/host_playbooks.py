@@ -112,7 +112,7 @@ class _OfSpec(Play):
         return {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
-        from gpustack.playbook_runner.inventory import hosts_of
+        from gpustack.spec.hosts import hosts_of
         from gpustack.spec.load import load_spec
 
         if parsed_args.hosts:

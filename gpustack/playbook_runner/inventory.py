@@ -1,4 +1,4 @@
-"""Inventories of named hosts, of a spec, or of this machine."""
+"""Inventories of named hosts, or of this machine."""
 
 from __future__ import annotations
 
@@ -7,32 +7,6 @@ import platform
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from gpustack.errors import UsageError
-
-if TYPE_CHECKING:
-    from gpustack.spec.model import Spec
-
-INVENTORY = "name hosts on the command line, or --local; `gpustack host apply` and `verify` also take an inventory (-i)"
-
-
-def hosts_of(spec: Spec, where: str) -> tuple[str, ...]:
-    """All hosts that the spec names directly or by ranges, in the spec's order.
-
-    :raises UsageError: when a pattern contains ``*`` or ``?``, which can't be listed, or there is no host.
-    """
-    from gpustack.spec.hosts import expand
-
-    hosts: dict[str, None] = {}
-    for pattern in spec.hosts:
-        try:
-            hosts.update(dict.fromkeys(expand(pattern)))
-        except ValueError as error:
-            raise UsageError(f"the hosts of {where} can't be listed: {pattern!r}: {error}", remedy=INVENTORY) from error
-    if not hosts:
-        raise UsageError(f"{where} names no host", remedy=INVENTORY)
-    return tuple(hosts)
 
 
 def inventory_of(hosts: Sequence[str]) -> str:

@@ -14,8 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack import hostnames
+from gpustack.errors import UsageError
 from gpustack.spec.model import Model, Options, Spec
 from gpustack.spec.patterns import HostPattern
+
+_OTHER_WAYS = (
+    "name hosts on the command line, or --local; `gpustack host apply` and `verify` also take an inventory (-i)"
+)
 
 
 def patterns_for(spec: Spec, hostname: str) -> tuple[str, ...]:
@@ -51,6 +56,24 @@ def expand(pattern: str) -> Iterator[str]:
     :raises ValueError: when it is not a host pattern, or contains ``*`` or ``?``.
     """
     return HostPattern.parse(pattern).names()
+
+
+def hosts_of(spec: Spec, where: str) -> tuple[str, ...]:
+    """All hosts that the spec names directly or by ranges, in the spec's order.
+
+    :raises UsageError: when a pattern contains ``*`` or ``?``, which can't be listed, or there is no host.
+    """
+    hosts: dict[str, None] = {}
+    for pattern in spec.hosts:
+        try:
+            hosts.update(dict.fromkeys(expand(pattern)))
+        except ValueError as error:
+            raise UsageError(
+                f"the hosts of {where} can't be listed: {pattern!r}: {error}", remedy=_OTHER_WAYS
+            ) from error
+    if not hosts:
+        raise UsageError(f"{where} names no host", remedy=_OTHER_WAYS)
+    return tuple(hosts)
 
 
 def nearby(spec: Spec, hostname: str) -> tuple[str, ...]:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from gpustack.errors import ApplyError, HostError, PlanError, UsageError, VerifyError
-from gpustack.playbook_runner.inventory import hosts_of, inventory_of, inventory_of_this_machine
+from gpustack.errors import ApplyError, HostError, PlanError, VerifyError
+from gpustack.playbook_runner.inventory import inventory_of, inventory_of_this_machine
 from gpustack.playbook_runner.record import HostRecord, Record, RunOutcome
 from gpustack.playbook_runner.show import line, problems, verdict
-from gpustack.spec.load import parse_spec
 
 ERROR = {"severity": "error", "code": "GPU013", "place": "a", "message": "m", "remedy": "fix it"}
 
@@ -149,13 +148,6 @@ def test_a_failed_loop_names_its_item() -> None:
     items = [{"msg": "non-zero return code", "cmd": ["update-grub"], "stderr": "no space left"}]
     host = record_of(task("failed", name="Run the commands", result={"msg": "One or more", "items": items})).hosts["a"]
     assert host.problem == "Run the commands: non-zero return code\n  command: update-grub\n  no space left"
-
-
-def test_the_hosts_of_a_spec() -> None:
-    text = 'version: 1\nmodels: {m: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu[1:2]": [m], one: [m]}\n'
-    assert hosts_of(parse_spec(text, "s"), "s") == ("gpu1", "gpu2", "one")
-    with pytest.raises(UsageError, match="gpu\\*"):
-        hosts_of(parse_spec(text.replace("one", '"gpu*"'), "s"), "s")
 
 
 def test_an_inventory_runs_nothing() -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpustack.spec.hosts import models_for, nearby, options_for, patterns_for
+from gpustack.errors import UsageError
+from gpustack.spec.hosts import hosts_of, models_for, nearby, options_for, patterns_for
+from gpustack.spec.load import parse_spec
 from gpustack.spec.model import NvSwitch, Spec
 
 MODELS = {
@@ -81,3 +83,10 @@ def test_plain_names_are_looked_up_and_not_tried_one_by_one() -> None:
     assert [pattern.text for pattern in parsed.host_patterns] == ["r[00000:99999]"]
     assert all(list(models_for(parsed, f"gpu{number:05d}")) == ["m60"] for number in range(10_000))
     assert list(models_for(parsed, "r77777")) == ["p100"]
+
+
+def test_the_hosts_of_a_spec() -> None:
+    text = 'version: 1\nmodels: {m: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu[1:2]": [m], one: [m]}\n'
+    assert hosts_of(parse_spec(text, "s"), "s") == ("gpu1", "gpu2", "one")
+    with pytest.raises(UsageError, match="gpu\\*"):
+        hosts_of(parse_spec(text.replace("one", '"gpu*"'), "s"), "s")
