@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.guest.requirements import ModelRequirement, combined
-from gpustack.pci.catalogue import Card
-from gpustack.pci.requirement import requirement_of
+from gpustack.pci.catalogue import Card, requirement_of
 
 _UNKNOWN = "unknown"
 

@@ -11,7 +11,7 @@ from gpustack.errors import UsageError
 from gpustack.findings import Finding, definitions, finding
 from gpustack.guest.inside import compare
 from gpustack.pci import catalogue
-from gpustack.pci.requirement import requirement_of
+from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.attributes import card_of
 from gpustack.spec.flavors import named
 from gpustack.spec.requests import by_model, models_of

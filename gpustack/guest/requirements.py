@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.pci import catalogue
-from gpustack.pci.requirement import Requirement, label, requirement_of
+from gpustack.pci.catalogue import label, requirement_of
+from gpustack.pci.requirement import Requirement
 from gpustack.spec.attributes import card_of
 from gpustack.spec.requests import models_of
 

@@ -8,7 +8,7 @@ from gpustack.facts.model import Host
 from gpustack.flavor.desired import Entry, entries, extra_specs_of, refusing_hypervisor
 from gpustack.image.model import FlavorNeeds
 from gpustack.nova_options.releases import Release
-from gpustack.pci.requirement import requirement_of
+from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec

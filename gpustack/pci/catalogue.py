@@ -7,12 +7,15 @@ reports for a card is derived from the SR-IOV capability on the host (``Function
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpustack.files import data_dir
 from gpustack.pci import classes, requirement
+
+_LABEL = 63  # characters of a label's value in Kubernetes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,7 @@ def card_of_function(vendor: str, product: str) -> Card | None:
         (
             card
             for card in cards()
-            if card.vendor == vendor.lower() and product.lower() in requirement.requirement_of(card).functions
+            if card.vendor == vendor.lower() and product.lower() in requirement_of(card).functions
         ),
         None,
     )
@@ -126,6 +129,16 @@ def matching(text: str) -> tuple[Card, ...]:
         return found
     named = [card for card in cards() if " ".join(words) in (card.name.lower(), card.full_name.lower())]
     return tuple(named or (card for card in cards() if set(words) <= set(card.full_name.lower().split())))
+
+
+def requirement_of(card: Card) -> requirement.Requirement:
+    """The requirement of a card of the catalogue."""
+    return requirement.read(card.vendor, card.product, card.family, card.kind)
+
+
+def label(card: Card) -> str:
+    """The value of a label for the card, as Kubernetes accepts it: ``a100-pcie-40gb``."""
+    return re.sub(r"[^a-z0-9]+", "-", card.name.lower())[:_LABEL].strip("-")
 
 
 @functools.cache

@@ -6,18 +6,13 @@ An absent fact is unknown, and never means that nothing is needed.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.files import data_dir
 
-if TYPE_CHECKING:
-    from gpustack.pci.catalogue import Card
-
 _SELECTORS = ("family", "kind", "cards")
-_LABEL = 63  # characters of a label's value in Kubernetes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +49,6 @@ class Requirement:
     sources: Mapping[str, str] = field(default_factory=dict)
 
 
-def requirement_of(card: Card) -> Requirement:
-    """The requirement of a card of the catalogue."""
-    return read(card.vendor, card.product, card.family, card.kind)
-
-
 def read(vendor: str, product: str, family: str, kind: str) -> Requirement:
     """The requirement of a card with these ids, family and kind."""
     data, facts, sources = _data(), {}, {}
@@ -76,11 +66,6 @@ def quirks(requirement: Requirement) -> tuple[str, ...]:
     """The keys of the quirks that follow from a requirement."""
     last = (f"driver-r{requirement.last}",) if requirement.last else ()
     return (*last, *(("open-modules",) if requirement.modules == "open" else ()))
-
-
-def label(card: Card) -> str:
-    """The value of a label for the card, as Kubernetes accepts it: ``a100-pcie-40gb``."""
-    return re.sub(r"[^a-z0-9]+", "-", card.name.lower())[:_LABEL].strip("-")
 
 
 @functools.cache

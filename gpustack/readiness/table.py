@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpustack.facts.gpus import Gpu, gpus
 from gpustack.facts.model import Function, Host
 from gpustack.pci import catalogue, classes
-from gpustack.pci.requirement import requirement_of
+from gpustack.pci.catalogue import requirement_of
 from gpustack.readiness.assessment import Readiness, assess
 from gpustack.readiness.host import host_reasons, size
 

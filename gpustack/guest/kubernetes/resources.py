@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpustack.pci import catalogue
-from gpustack.pci.requirement import requirement_of
+from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.model import Model
 
 NVIDIA = "nvidia.com/gpu"

@@ -13,7 +13,7 @@ from gpustack.guest import drivers
 from gpustack.guest.drivers import Installation, installations, operator_pin, recommended
 from gpustack.guest.requirements import GuestRequirement, NvidiaDriver, combined, requirement_of_model
 from gpustack.pci import catalogue
-from gpustack.pci.requirement import requirement_of
+from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.model import Spec
 
 RAW = tomllib.loads(data_dir("guest_drivers.toml").read_text(encoding="utf-8"))

@@ -9,8 +9,7 @@ import pytest
 
 from gpustack.files import data_dir
 from gpustack.pci import catalogue, requirement
-from gpustack.pci.catalogue import Card
-from gpustack.pci.requirement import requirement_of
+from gpustack.pci.catalogue import Card, requirement_of
 
 RAW = tomllib.loads(data_dir("requirements.toml").read_text(encoding="utf-8"))
 NVIDIA = [card for card in catalogue.cards() if card.vendor == "10de"]
@@ -96,5 +95,5 @@ def test_virtual_functions_lead_to_their_card(product: str) -> None:
 
 def test_labels_are_values_that_kubernetes_accepts() -> None:
     valid = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-    assert all(valid.fullmatch(requirement.label(each)) for each in catalogue.cards())
-    assert requirement.label(card("10de:20f1")) == "a100-pcie-40gb"
+    assert all(valid.fullmatch(catalogue.label(each)) for each in catalogue.cards())
+    assert catalogue.label(card("10de:20f1")) == "a100-pcie-40gb"
