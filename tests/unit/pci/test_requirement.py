@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from gpustack.files import data_dir
-from gpustack.pci import catalogue, requirement
+from gpustack.pci import catalogue
 from gpustack.pci.catalogue import Card, requirement_of
 
 RAW = tomllib.loads(data_dir("requirements.toml").read_text(encoding="utf-8"))
