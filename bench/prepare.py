@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
 from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpustack.errors import JournalError
-from gpustack.files import file_remedy, read_text, state_dir
+from gpustack.base.errors import JournalError
+from gpustack.base.files import file_remedy, read_text, state_dir
 
 _MAX_BYTES = 256 << 20
 

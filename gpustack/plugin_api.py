@@ -12,7 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from gpustack.errors import SpecError
+from gpustack.base.errors import SpecError
+from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
+from gpustack.base.task_results import TaskResult, failure
+from gpustack.base.text import LAYOUT, printable
 from gpustack.facts.images import checked_images
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
@@ -24,11 +27,8 @@ from gpustack.host.prove import verify as prove
 from gpustack.host.prove.verify import Verification
 from gpustack.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
 from gpustack.host.undo import LAST, plan_undo
-from gpustack.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
-from gpustack.task_results import TaskResult, failure
-from gpustack.text import LAYOUT, printable
 
 
 class FileToWrite(TypedDict):
@@ -98,7 +98,7 @@ def plan(
     :param adopt: whether to replace existing manual configuration.
     :param live: whether to bind on the running host instead of a reboot, where possible.
     :param trial: the time limit of a trial boot of new kernel arguments, in seconds; None for no trial.
-    :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
+    :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
     host = _host(facts, hostname)
     planned = plan_host(_spec(spec_path), host, adopt=adopt, live=live, trial=trial)
@@ -112,7 +112,7 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanRes
     """Plan to restore a host.
 
     :param force: whether to remove files that were modified since gpustack wrote them.
-    :raises gpustack.errors.GpustackError: when the facts can't be used.
+    :raises gpustack.base.errors.GpustackError: when the facts can't be used.
     """
     planned = plan_undo(_host(facts, hostname), force=force)
     if planned.refused:
@@ -166,7 +166,7 @@ def verify(
 
     :param initramfs: the content of each kernel's image, by kernel release; None when the images were not read.
     :param trial: whether this boot is a trial; then menu and initramfs are not verified yet.
-    :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
+    :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
     verified = prove.verify_host(
         _spec(spec_path), _host(facts, hostname), checked_images(initramfs, hostname), trial=trial
@@ -177,7 +177,7 @@ def verify(
 def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> VerificationResult | TaskResult:
     """Verify before a reboot that the boot loader's entries have the arguments.
 
-    :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
+    :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
     verified = prove.verify_next(_spec(spec_path), _host(facts, hostname))
     summary = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
@@ -189,7 +189,7 @@ def verify_undone(
 ) -> VerificationResult | TaskResult:
     """Verify that nothing of gpustack is left on a running host.
 
-    :raises gpustack.errors.GpustackError: when the facts can't be used.
+    :raises gpustack.base.errors.GpustackError: when the facts can't be used.
     """
     verified = undone.verify_undone(_host(facts, hostname), checked_images(initramfs, hostname))
     return _verified(verified, UNDONE, f"{hostname} is not as it was before gpustack")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 
 _HERE = Path(__file__).parent
 _COSTS = _HERE / "costs.json"

@@ -15,9 +15,9 @@ import yaml
 from floors import picture
 from sphinx.application import Sphinx
 
-from gpustack import errors
+from gpustack.base import errors
+from gpustack.base.findings import Definition, definitions
 from gpustack.cleanup.classes import CLASSES
-from gpustack.findings import Definition, definitions
 from gpustack.guest.card import driver_text
 from gpustack.nova_conf import reference as nova_reference
 from gpustack.pci import catalogue

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import UsageError
 from gpustack.capacity import read
 from gpustack.capacity.aggregates import ZONE
 from gpustack.capacity.count import capacity
 from gpustack.capacity.hosts import Sources, hosts
 from gpustack.capacity.model import Capacity, Demand, Host
-from gpustack.errors import UsageError
 from gpustack.facts.model import Host as Facts
 from gpustack.fleet.aggregates import aggregates as aggregates_of
 from gpustack.fleet.cards import models_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.capacity.model import Capacity, Reason
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
 
 
 def findings(capacities: Iterable[Capacity]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpustack.base.hostnames import key, short
 from gpustack.capacity.aggregates import zone_of
 from gpustack.capacity.aliases import Aliases
 from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Reason
@@ -14,7 +15,6 @@ from gpustack.capacity.read import Hypervisor, Rooms
 from gpustack.facts.model import Host as Facts
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu, Source, State
-from gpustack.hostnames import key, short
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.spec.assignment import service_of

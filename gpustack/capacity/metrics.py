@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 
+from gpustack.base.errors import PartialError
+from gpustack.base.prometheus import gauge
 from gpustack.capacity.assess import assess, state
 from gpustack.capacity.demand import demand_of
 from gpustack.capacity.model import Capacity
-from gpustack.errors import PartialError
 from gpustack.facts.model import Host as Facts
 from gpustack.flavor.desired import wanted
 from gpustack.fleet.model import Fleet
 from gpustack.nova_options.releases import Release
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.prometheus import gauge
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from urllib.parse import urlparse
 
 import sqlalchemy as sa
 
+from gpustack.base.errors import DatabaseError, NovaConfigError
 from gpustack.cleanup import schema
 from gpustack.cleanup.databases import Database, database, snapshot
-from gpustack.errors import DatabaseError, NovaConfigError
 from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.releases import Option
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.errors import DatabaseError
+from gpustack.base.errors import DatabaseError
 
 _ALLOWED = {
     "mysql": frozenset(

@@ -14,8 +14,8 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from gpustack.base.errors import DatabaseError
 from gpustack.cleanup import connection_options
-from gpustack.errors import DatabaseError
 
 # From the database kind in Nova's connection to the driver that gpustack depends on.
 _DRIVERS = {

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.base.hostnames import same
 from gpustack.cleanup import databases, placement, plan, read, schema, tables
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.classes import label
@@ -23,8 +25,6 @@ from gpustack.cleanup.questions import names
 from gpustack.cleanup.requests import parse_requests
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import Verdict
-from gpustack.errors import CloudError, DatabaseError
-from gpustack.hostnames import same
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from gpustack.base.errors import HostError
 from gpustack.cleanup import domains
-from gpustack.errors import HostError
 
 if TYPE_CHECKING:
     from gpustack.ssh.config import SshOptions

@@ -12,9 +12,9 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.errors import JournalError
 from gpustack.cleanup.repair import Change
 from gpustack.cleanup.verdict import HeldDevice
-from gpustack.errors import JournalError
 from gpustack.journal_file import JournalFile, read_lines
 
 FORMAT = "gpustack_cleanup_journal"

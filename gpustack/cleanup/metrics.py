@@ -8,8 +8,8 @@ from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
 
+from gpustack.base.prometheus import Page, gauge
 from gpustack.cleanup.plan import CleanupPlan
-from gpustack.prometheus import Page, gauge
 
 
 def write(path: Path, plan: CleanupPlan) -> None:

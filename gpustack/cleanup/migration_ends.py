@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from gpustack.base.hostnames import extends
 from gpustack.cleanup.guards import COMPARED
 from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import HeldDevice, Seen, Verdict
 from gpustack.cleanup.view import NodeView
-from gpustack.hostnames import extends
 
 
 def held_devices(verdict: Verdict, view: NodeView) -> tuple[HeldDevice, ...]:

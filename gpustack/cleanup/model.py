@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from gpustack.hostnames import key
+from gpustack.base.hostnames import key
 
 # nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node: the statuses that Nova treats as finished.
 # Since Victoria (commit 255b3f2f91) "error" is not among them: Nova keeps the devices of such a migration.
@@ -34,7 +34,7 @@ IN_FLIGHT = frozenset(
 
 
 Place = tuple[str | None, str | None]
-"""A host and a node, each as the key by which names are compared (:func:`gpustack.hostnames.key`)."""
+"""A host and a node, each as the key by which names are compared (:func:`gpustack.base.hostnames.key`)."""
 TAKEN = frozenset({"claimed", "allocated"})
 
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 import sqlalchemy as sa
 
+from gpustack.base.hostnames import short
 from gpustack.cleanup import tables
 from gpustack.cleanup.owners import batches
-from gpustack.hostnames import short
 
 
 def nodes_with_rows(

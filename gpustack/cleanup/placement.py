@@ -15,9 +15,9 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CloudError
 from gpustack.cleanup.placement_documents import Consumer
 from gpustack.cleanup.values import DAMAGE
-from gpustack.errors import CloudError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

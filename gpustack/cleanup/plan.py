@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.base.files import write_atomic
 from gpustack.cleanup import databases, hardware, nodes, permission, placement, read, rules, schema
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.checked import Checked
@@ -22,8 +24,6 @@ from gpustack.cleanup.rules import o_hardware_drift, q_allocation_drift, s_phant
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
-from gpustack.errors import CloudError, DatabaseError
-from gpustack.files import write_atomic
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from gpustack.base.hostnames import same
 from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight, interrupted, lacking, misread, pinning
 from gpustack.cleanup.guards import resting_on
@@ -18,7 +19,6 @@ from gpustack.cleanup.model import ERROR, PciRow
 from gpustack.cleanup.repair import changes
 from gpustack.cleanup.verdict import Question, Repair, Status, Verdict, words
 from gpustack.cleanup.view import NodeView, Owner
-from gpustack.hostnames import same
 
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)
 _ANY_TIME = datetime(1970, 1, 1)  # noqa: DTZ001 - only which rows are written matters

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
+from gpustack.base.hostnames import find, index
 from gpustack.cleanup import moves, tables
 from gpustack.cleanup.model import ComputeNode, Instance, Migration, PciRow, Service
 from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
@@ -22,7 +23,6 @@ from gpustack.cleanup.requests import UNREADABLE_REQUESTS, Asked, add_requests, 
 from gpustack.cleanup.schema import DatabaseSchema
 from gpustack.cleanup.values import DAMAGE, UNREADABLE
 from gpustack.cleanup.view import NodeView, Owner, Whereabouts
-from gpustack.hostnames import find, index
 
 _NODES_AT_ONCE = 100
 

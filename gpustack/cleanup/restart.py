@@ -12,6 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.codes import Code
+from gpustack.base.errors import DatabaseError, GpustackError
+from gpustack.base.findings import Finding, finding
+from gpustack.base.task_results import TaskResult, reported
 from gpustack.cleanup import permission, plan, questions
 from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.hypervisor import Usage, usage
@@ -20,10 +24,6 @@ from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 from gpustack.cleanup.view import NodeView
-from gpustack.codes import Code
-from gpustack.errors import DatabaseError, GpustackError
-from gpustack.findings import Finding, finding
-from gpustack.task_results import TaskResult, reported
 
 
 @dataclass(frozen=True, kw_only=True)

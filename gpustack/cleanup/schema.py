@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from gpustack.errors import DatabaseError
-from gpustack.files import data_dir
+from gpustack.base.errors import DatabaseError
+from gpustack.base.files import data_dir
 
 Kind = Literal["cell", "api"]
 

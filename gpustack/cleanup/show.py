@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpustack.base.errors import JournalError
+from gpustack.base.files import file_remedy, read_text
 from gpustack.cleanup.apply import relatives, statements
 from gpustack.cleanup.classes import label
 from gpustack.cleanup.databases import snapshot
@@ -15,8 +17,6 @@ from gpustack.cleanup.repair import changes
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.values import parsed
 from gpustack.cleanup.verdict import Allocation, PlannedVerdict, Verdict
-from gpustack.errors import JournalError
-from gpustack.files import file_remedy, read_text
 
 _MAX_BYTES = 64 * 1024 * 1024
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from gpustack.base.errors import UsageError
 from gpustack.cleanup import cells, databases, hardware, tables
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.databases import Database
-from gpustack.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)

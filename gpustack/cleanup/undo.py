@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from gpustack.base.errors import JournalError
 from gpustack.cleanup import migration_ends, tables
 from gpustack.cleanup.allocation_removal import put_back
 from gpustack.cleanup.apply import whole_row, writing
@@ -29,7 +30,6 @@ from gpustack.cleanup.read import ROW
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import HeldDevice, Seen
 from gpustack.cleanup.view import NodeView, Owner
-from gpustack.errors import JournalError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

@@ -9,9 +9,9 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from gpustack.base.hostnames import find
 from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.model import TAKEN, ComputeNode, Instance, Migration, PciRow, Request, Service
-from gpustack.hostnames import find
 
 if TYPE_CHECKING:
     from gpustack.cleanup.hardware import Hardware

@@ -21,11 +21,11 @@ from typing import Any
 from cliff import app, commandmanager
 
 from gpustack import __version__
+from gpustack.base.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
+from gpustack.base.files import file_remedy
+from gpustack.base.text import LAYOUT, SafeStream, printable
 from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
-from gpustack.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
-from gpustack.files import file_remedy
-from gpustack.text import LAYOUT, SafeStream, printable
 
 NAME = "gpustack"
 _DESCRIPTION = "GPU PCI passthrough for OpenStack Nova, from a bare compute host to a GPU in the guest."
@@ -139,7 +139,7 @@ class Gpustack(app.App):
         console.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         self._handlers = [console]
         if self.options.log_file:
-            from gpustack.files import make_private
+            from gpustack.base.files import make_private
 
             make_private(Path(self.options.log_file))  # the log contains requests and responses
             self._handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
@@ -227,7 +227,7 @@ class Gpustack(app.App):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``gpustack`` with these arguments (default: ``sys.argv``) and return its exit code.
 
-    The codes are those of :func:`gpustack.errors.exit_codes`.
+    The codes are those of :func:`gpustack.base.errors.exit_codes`.
     """
     try:
         code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))

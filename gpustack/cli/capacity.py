@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import PartialError, UsageError
+from gpustack.base.text import printable
 from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines, release_of
 from gpustack.cli.gpu import CLOUD_TIMEOUT, databases_of, scheduler_of
 from gpustack.cli.progress import counting
-from gpustack.errors import PartialError, UsageError
-from gpustack.text import printable
 
 if TYPE_CHECKING:
+    from gpustack.base.findings import Finding
     from gpustack.capacity.assess import State
     from gpustack.capacity.model import Capacity, Demand
-    from gpustack.findings import Finding
 
 
 class CapacityCommand(OpenStackCommand, Lister):

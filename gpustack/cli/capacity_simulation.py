@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import UsageError
 from gpustack.cli.common import is_for_machines, positive
-from gpustack.errors import UsageError
 
 if TYPE_CHECKING:
     from gpustack.capacity.model import Demand, Host
@@ -73,9 +73,9 @@ def simulated(
 
     :raises UsageError: for a mix, a file or a setting that is unusable.
     """
+    from gpustack.base.files import write_atomic
     from gpustack.capacity.plot import bar, svg
     from gpustack.capacity.simulate import simulate
-    from gpustack.files import write_atomic
 
     try:
         settings = _settings(parsed_args.set)

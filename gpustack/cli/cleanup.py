@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cliff.columns import FormattableColumn
 
+from gpustack.base.errors import CHANGES
 from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
     add_cloud,
@@ -24,7 +25,6 @@ from gpustack.cli.cleanup_options import (
     with_hardware,
 )
 from gpustack.cli.common import Command, Lister, add_exit_code, positive
-from gpustack.errors import CHANGES
 
 if TYPE_CHECKING:
     from gpustack.cleanup.hypervisor import Usage
@@ -189,8 +189,8 @@ class CleanupWatchCommand(Command):
         import itertools
         import time
 
+        from gpustack.base.errors import DatabaseError
         from gpustack.cleanup import metrics
-        from gpustack.errors import DatabaseError
 
         rounds = itertools.count() if parsed_args.count is None else range(parsed_args.count)
         for number in rounds:

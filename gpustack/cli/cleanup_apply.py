@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import ApplyError, CloudError, GpustackError, PlanError
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cleanup_options import (
     add_cloud,
@@ -21,7 +22,6 @@ from gpustack.cli.cleanup_options import (
     tell_unread,
 )
 from gpustack.cli.common import Command, add_format, confirm, positive, ssh_options
-from gpustack.errors import ApplyError, CloudError, GpustackError, PlanError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

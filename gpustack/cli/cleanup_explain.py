@@ -6,6 +6,8 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import UsageError
+from gpustack.base.text import printable
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cleanup_options import (
     add_cloud,
@@ -16,8 +18,6 @@ from gpustack.cli.cleanup_options import (
     sources_of,
 )
 from gpustack.cli.common import Command, ssh_options
-from gpustack.errors import UsageError
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.cleanup.explain import Subject

@@ -10,8 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import DatabaseError, UsageError
 from gpustack.cli.common import Command, Lister
-from gpustack.errors import DatabaseError, UsageError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command
-from gpustack.errors import GpustackError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from cliff import command, lister, show
 
+from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError
+from gpustack.base.findings import Finding, Severity, report_lines
+from gpustack.base.text import printable, raw
 from gpustack.cli import decoration
-from gpustack.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError
-from gpustack.findings import Finding, Severity, report_lines
-from gpustack.text import printable, raw
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered, GatherFailure
@@ -149,7 +149,7 @@ def add_format(parser: argparse.ArgumentParser, output: str = "the output", othe
 
 
 def add_exit_code(parser: argparse.ArgumentParser, condition: str) -> None:
-    """Add ``--exit-code``: the exit code is :data:`gpustack.errors.CHANGES` if the condition holds."""
+    """Add ``--exit-code``: the exit code is :data:`gpustack.base.errors.CHANGES` if the condition holds."""
     parser.add_argument("--exit-code", action="store_true", help=f"exit with {CHANGES} if {condition}")
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
+from gpustack.base.text import LAYOUT, printable, raw
 from gpustack.cli import pages
-from gpustack.text import LAYOUT, printable, raw
 
 COLOR = ("auto", "always", "never")
 _SEVERITIES = {"ERROR": "1;31", "WARNING": "1;33", "INFO": "1;34"}

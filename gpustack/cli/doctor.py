@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.text import paragraph
 from gpustack.cli.cleanup_options import URL_VARIABLE, add_databases
 from gpustack.cli.common import Command, add_format, add_ssh_options, ssh_options
-from gpustack.text import paragraph
 
 if TYPE_CHECKING:
     from gpustack.doctor.check import Check

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
 
 SPEC = "GPUSTACK_SPEC"
 COLOR = "GPUSTACK_COLOR"

@@ -7,8 +7,8 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
+from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command
-from gpustack.errors import GpustackError
 
 _COMMANDS = "gpustack_demo.examples.commands"
 

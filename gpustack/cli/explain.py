@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import UsageError
+from gpustack.base.text import paragraph
 from gpustack.cli import pages
 from gpustack.cli.common import Command
-from gpustack.errors import UsageError
-from gpustack.text import paragraph
 
 if TYPE_CHECKING:
+    from gpustack.base.findings import Definition
     from gpustack.cleanup.classes import CleanupClass
-    from gpustack.findings import Definition
     from gpustack.pci.catalogue import Card
 
 _LISTED = 20
@@ -64,7 +64,7 @@ def explanation(subject: str) -> Iterator[str]:
 
 
 def _definition(code: str) -> Definition:
-    from gpustack.findings import definitions
+    from gpustack.base.findings import definitions
 
     known = {str(key): definition for key, definition in definitions().items()}
     if code not in known:
@@ -102,7 +102,7 @@ def _finding(definition: Definition) -> Iterator[str]:
 
 def _class(cleanup_class: CleanupClass) -> Iterator[str]:
     """The runbook's page, which is part of an installation."""
-    from gpustack.files import share_dir
+    from gpustack.base.files import share_dir
 
     page = share_dir("docs/runbook") / f"class-{cleanup_class.letter.lower()}.md"
     try:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import FlavorError
+from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, Lister, ShowOne, is_for_machines
-from gpustack.errors import FlavorError
 from gpustack.spec.extra_specs import AFFINITY, ALIAS
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.flavor.cloud import FlavorCloud
@@ -143,7 +143,7 @@ class FlavorDeleteCommand(InCloud):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.errors import CloudError
+        from gpustack.base.errors import CloudError
         from gpustack.flavor.apply import carry_out
         from gpustack.flavor.manual import find_flavor
         from gpustack.flavor.operations import DeleteFlavor

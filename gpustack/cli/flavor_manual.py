@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import FlavorError, GpustackError, UsageError
 from gpustack.cli.common import positive
 from gpustack.cli.flavor import InCloud, read_spec, tell_done
-from gpustack.errors import FlavorError, GpustackError, UsageError
 
 if TYPE_CHECKING:
     from gpustack.flavor.flavors import PresentFlavor

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import CHANGES, FlavorError, PlanError
+from gpustack.base.text import printable
 from gpustack.cli.common import add_exit_code, add_format, confirm, positive, release_of
 from gpustack.cli.flavor import InCloud, tell_done
-from gpustack.errors import CHANGES, FlavorError, PlanError
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.flavor.apply import Failure
@@ -117,7 +117,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         self.app.stdout.flush()
 
     def _tell_findings(self) -> None:
-        from gpustack.findings import errors
+        from gpustack.base.findings import errors
 
         self.report_findings(self._plan.findings)
         stopped = errors(self._plan.findings)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from cliff.columns import FormattableColumn
 
+from gpustack.base.errors import CloudError, PartialError
+from gpustack.base.findings import Severity
+from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, is_for_machines
 from gpustack.cli.progress import counting
-from gpustack.errors import CloudError, PartialError
-from gpustack.findings import Severity
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

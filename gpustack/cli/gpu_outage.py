@@ -7,12 +7,12 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import PlanError, UsageError
 from gpustack.cli.common import add_format, confirm
 from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand
-from gpustack.errors import PlanError, UsageError
 
 if TYPE_CHECKING:
-    from gpustack.operations import Operation
+    from gpustack.base.operations import Operation
     from gpustack.outage.plan import OutagePlan, Seen
 
 _REASON = re.compile(r"[^\x00-\x1f\x7f]{1,200}\Z")
@@ -39,7 +39,7 @@ class _OutageCommand(FleetCommand):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and apply it."""
-        from gpustack.findings import errors
+        from gpustack.base.findings import errors
 
         seen = self._look(parsed_args)
         plan = self.plan(seen, parsed_args)

@@ -6,15 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import CloudError, DatabaseError, GpustackError, PartialError, UsageError
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of, scheduler_of
-from gpustack.errors import CloudError, DatabaseError, GpustackError, PartialError, UsageError
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from gpustack.base.prometheus import Page
     from gpustack.fleet.model import Fleet, Source
-    from gpustack.prometheus import Page
 
 _SUFFIX = ".prom"
 """node_exporter reads only files with this suffix."""
@@ -84,7 +84,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         """Collect, publish, sleep."""
         import time
 
-        from gpustack.prometheus import Page
+        from gpustack.base.prometheus import Page
 
         if not parsed_args.textfile and not parsed_args.listen:
             raise UsageError("neither a textfile nor a port is named", remedy="add --textfile FILE or --listen PORT")

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CHANGES, UsageError
+from gpustack.base.findings import Severity
+from gpustack.base.text import printable
 from gpustack.cli.common import Command, add_exit_code, add_format
-from gpustack.errors import CHANGES, UsageError
-from gpustack.findings import Severity
-from gpustack.text import printable
 
 if TYPE_CHECKING:
-    from gpustack.findings import Finding
+    from gpustack.base.findings import Finding
     from gpustack.guest.drivers import Installation
     from gpustack.guest.requirements import GuestRequirement
     from gpustack.spec.model import Spec

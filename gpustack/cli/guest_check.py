@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CHANGES, HostError, UsageError
+from gpustack.base.findings import Severity
+from gpustack.base.text import printable
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, is_for_machines, positive, ssh_options
-from gpustack.errors import CHANGES, HostError, UsageError
-from gpustack.findings import Severity
-from gpustack.text import printable
 
 if TYPE_CHECKING:
-    from gpustack.findings import Finding
+    from gpustack.base.findings import Finding
 
 _COLUMNS = ("Guest", "Address", "Card", "Driver", "Findings")
 

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import PlanError, UsageError
+from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_format, positive
-from gpustack.errors import PlanError, UsageError
-from gpustack.operations import counted
 
 if TYPE_CHECKING:
     from gpustack.guest.kubernetes.documents import Rendering
@@ -80,7 +80,7 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings; an error among them means that the output is incomplete."""
-        from gpustack.findings import errors
+        from gpustack.base.findings import errors
 
         self.report_findings(self._rendering.findings)
         if omitted := {entry.place for entry in errors(self._rendering.findings)}:

@@ -29,7 +29,7 @@ gpustack guest vendordata gpustack.yaml --merge /etc/nova/vendordata.json --out 
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from gpustack.files import write_atomic
+        from gpustack.base.files import write_atomic
         from gpustack.guest import check, vendordata
         from gpustack.spec.load import load_spec
 

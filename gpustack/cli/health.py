@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CHANGES, UsageError
+from gpustack.base.findings import Severity
+from gpustack.base.text import printable
 from gpustack.cli.common import (
     THIS_MACHINE,
     Lister,
@@ -16,14 +19,11 @@ from gpustack.cli.common import (
     is_for_machines,
     tell_failures,
 )
-from gpustack.errors import CHANGES, UsageError
-from gpustack.findings import Severity
-from gpustack.text import printable
 
 if TYPE_CHECKING:
+    from gpustack.base.findings import Finding
     from gpustack.facts.gather import Gathered
     from gpustack.facts.model import Host
-    from gpustack.findings import Finding
     from gpustack.health.check import Health, Report
 
 _COLUMNS = ("Host", "Address", "Model", "Health", "Fatal", "Nonfatal", "Corrected", "Link", "Power")

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import CHANGES, GpustackError, PlanError, UsageError
 from gpustack.cli.common import Command, add_exit_code, add_format, add_source_options, gather, tell_failures
-from gpustack.errors import CHANGES, GpustackError, PlanError, UsageError
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import UsageError
 from gpustack.cli.common import confirm, see_terminal
 from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
-from gpustack.errors import UsageError
 
 if TYPE_CHECKING:
     from gpustack.playbook_runner.record import HostRecord

@@ -9,12 +9,12 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CHANGES, ApplyError, UsageError
+from gpustack.base.findings import Finding, Severity
+from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, release_of
 from gpustack.cli.gpu import CLOUD_TIMEOUT
-from gpustack.errors import CHANGES, ApplyError, UsageError
-from gpustack.findings import Finding, Severity
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.image.change import SetProperties

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from gpustack.base.files import data_dir
 from gpustack.cli.playbook import PathCommand
-from gpustack.files import data_dir
 
 _FILES = {"alerts": "alerts.yml", "dashboard": "dashboard.json"}
 

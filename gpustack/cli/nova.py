@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CHANGES, NovaConfigError, UsageError
+from gpustack.base.files import file_remedy
+from gpustack.base.text import printable
 from gpustack.cli.common import (
     Command,
     Lister,
@@ -20,9 +23,6 @@ from gpustack.cli.common import (
     release_of,
     tell_failures,
 )
-from gpustack.errors import CHANGES, NovaConfigError, UsageError
-from gpustack.files import file_remedy
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
@@ -98,7 +98,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.findings import errors
+        from gpustack.base.findings import errors
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
@@ -176,7 +176,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         return usual_root(self._deployment)
 
     def _print_diff(self, root: Path) -> None:
-        from gpustack.operations import WriteFile
+        from gpustack.base.operations import WriteFile
 
         for path, before, after in self._changes(root):
             change = WriteFile(why="", path=str(path), content=after, before=before)
@@ -189,7 +189,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         return [(path, before, after) for path, before, after in changes if before != after]
 
     def _print_stale(self, parsed_args: argparse.Namespace) -> None:
-        from gpustack.operations import RemoveFile, WriteFile
+        from gpustack.base.operations import RemoveFile, WriteFile
 
         for path, remaining in self._stale(parsed_args):
             before = _content(path) or ""
@@ -200,8 +200,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             self.show(change.diff().removesuffix("\n"), changes=True)
 
     def _write(self, out: Path) -> None:
-        from gpustack.files import write_atomic
-        from gpustack.operations import counted
+        from gpustack.base.files import write_atomic
+        from gpustack.base.operations import counted
 
         changes = self._changes(out)
         for path, before, after in changes:
@@ -216,7 +216,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         Empty for a partial rendering, and if a host could not be read or has no facts: its files are then unknown.
         """
-        from gpustack.codes import Code
+        from gpustack.base.codes import Code
         from gpustack.nova_conf.render import places
         from gpustack.nova_options.markers import without_ours
 
@@ -236,7 +236,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def _clear(self, parsed_args: argparse.Namespace) -> None:
         """Remove stale files, and gpustack's part of shared files, after reporting each."""
-        from gpustack.files import write_atomic
+        from gpustack.base.files import write_atomic
 
         for path, remaining in self._stale(parsed_args):
             if remaining.strip():
@@ -261,7 +261,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings. If there is an error among them, nothing was written."""
-        from gpustack.findings import errors
+        from gpustack.base.findings import errors
 
         self.report_findings(self._rendering.findings)
         stopped = errors(self._rendering.findings)
@@ -349,7 +349,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings and return the exit code."""
-        from gpustack.findings import Severity
+        from gpustack.base.findings import Severity
 
         self.report_findings(self._report.findings)
         counts = Counter(found.severity for found in self._report.findings)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.errors import GpustackError, UsageError
+from gpustack.base.files import share_dir
 from gpustack.cli.common import ShowOne
-from gpustack.errors import GpustackError, UsageError
-from gpustack.files import share_dir
 
 
 class PathCommand(ShowOne):

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import GpustackError, UsageError
 from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_format, add_hosts, expanded
 from gpustack.cli.progress import ProgressListener
-from gpustack.errors import GpustackError, UsageError
 
 if TYPE_CHECKING:
     from gpustack.playbook_runner.record import HostRecord
@@ -100,7 +100,7 @@ class Play(Command):
             self.report(line)
 
     def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
-        from gpustack.files import write_atomic
+        from gpustack.base.files import write_atomic
         from gpustack.playbook_runner.inventory import inventory_of, inventory_of_this_machine
 
         if parsed_args.local and (parsed_args.hosts or parsed_args.inventory):
@@ -176,7 +176,7 @@ class PlaybookRunner:
 
         :param hosts: a subset of the hosts; all of the inventory (within the limit) when None.
         """
-        from gpustack.files import write_atomic
+        from gpustack.base.files import write_atomic
         from gpustack.playbook_runner.inventory import limit_of
         from gpustack.playbook_runner.run import Call, play
 
@@ -206,7 +206,7 @@ def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
 
 def default_log(playbook: str) -> Path:
     """The path of a new log."""
-    from gpustack.files import state_dir
+    from gpustack.base.files import state_dir
 
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return state_dir() / "log" / f"{playbook}-{stamp}-{os.getpid()}.log"
@@ -217,7 +217,7 @@ def make_log(path: Path) -> None:
 
     :raises GpustackError: when it can't be created.
     """
-    from gpustack.files import file_remedy, make_private
+    from gpustack.base.files import file_remedy, make_private
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gpustack.base.text import printable, raw
 from gpustack.cli.common import Command
-from gpustack.text import printable, raw
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import CHANGES, PlanError, SpecError
+from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import add_exit_code, add_format, confirm, release_of
-from gpustack.errors import CHANGES, PlanError, SpecError
-from gpustack.text import printable
 
 if TYPE_CHECKING:
-    from gpustack.findings import Finding
+    from gpustack.base.findings import Finding
     from gpustack.nova_options.releases import Release
     from gpustack.quota.cloud import LimitsCloud
     from gpustack.quota.compare import QuotaPlan
@@ -131,7 +131,7 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
         self.app.stdout.flush()
 
     def _tell_findings(self) -> None:
-        from gpustack.findings import errors
+        from gpustack.base.findings import errors
 
         self.report_findings(self._plan.findings)
         stopped = errors(self._plan.findings)

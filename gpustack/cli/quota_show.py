@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CloudError
+from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines
-from gpustack.errors import CloudError
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.quota.cloud import LimitsCloud
@@ -78,8 +78,8 @@ gpustack quota show --project research"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report limits that may be missing."""
-        from gpustack.codes import Code
-        from gpustack.findings import finding
+        from gpustack.base.codes import Code
+        from gpustack.base.findings import finding
 
         self.report_findings([] if self._complete else [finding(Code.LIMITS_INCOMPLETE, place="Keystone")])
         return 0

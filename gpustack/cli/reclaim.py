@@ -9,13 +9,13 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CHANGES, ApplyError, GpustackError, PartialError
+from gpustack.base.findings import Severity
+from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, positive
 from gpustack.cli.gpu import CLOUD_TIMEOUT
 from gpustack.cli.progress import counting
-from gpustack.errors import CHANGES, ApplyError, GpustackError, PartialError
-from gpustack.findings import Severity
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.maintenance.api import ServiceApi

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of, scheduler_of
 from gpustack.cli.progress import counting
-from gpustack.errors import CloudError, DatabaseError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

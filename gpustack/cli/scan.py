@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cliff.columns import FormattableColumn
 
+from gpustack.base.errors import UsageError
+from gpustack.base.findings import Severity
+from gpustack.base.text import printable
 from gpustack.cli.common import THIS_MACHINE, Lister, add_source_options, gather, is_for_machines, tell_failures
-from gpustack.errors import UsageError
-from gpustack.findings import Severity
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import UsageError
+from gpustack.base.findings import Severity
+from gpustack.base.operations import counted
 from gpustack.cli.common import (
     THIS_MACHINE,
     Command,
@@ -17,12 +20,9 @@ from gpustack.cli.common import (
     release_of,
     tell_failures,
 )
-from gpustack.errors import UsageError
-from gpustack.findings import Severity
-from gpustack.operations import counted
 
 if TYPE_CHECKING:
-    from gpustack.findings import Finding
+    from gpustack.base.findings import Finding
     from gpustack.spec.load import Examination
     from gpustack.spec.model import Spec
 
@@ -118,7 +118,7 @@ class SpecInitCommand(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Read the hosts and write the spec; without a GPU, nothing is written."""
-        from gpustack.files import write_atomic
+        from gpustack.base.files import write_atomic
         from gpustack.spec.initial import initial_spec
 
         out: Path | None = parsed_args.out

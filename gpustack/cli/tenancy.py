@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CHANGES, PlanError, SpecError
+from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, add_format, confirm, is_for_machines
-from gpustack.errors import CHANGES, PlanError, SpecError
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -92,7 +92,7 @@ gpustack tenancy plan gpustack.yaml --exit-code -f json"""
         self.app.stdout.flush()
 
     def _tell_findings(self) -> None:
-        from gpustack.findings import errors
+        from gpustack.base.findings import errors
 
         self.report_findings(self._plan.findings)
         stopped = errors(self._plan.findings)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gpustack.cli.common import THIS_MACHINE, Command, add_format, add_source_options, gather, tell_failures
 
 if TYPE_CHECKING:
+    from gpustack.base.findings import Finding
     from gpustack.facts.gather import Gathered
-    from gpustack.findings import Finding
     from gpustack.topology.model import Topology
 
 

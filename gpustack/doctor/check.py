@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 
 
 class State(enum.StrEnum):

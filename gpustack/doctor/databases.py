@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gpustack.base.errors import NovaConfigError
 from gpustack.cleanup import databases, schema
 from gpustack.cleanup.databases import Database
 from gpustack.cleanup.sources import Sources
 from gpustack.doctor.check import Check, made, not_configured, ok
-from gpustack.errors import NovaConfigError
 
 _HOW = "run gpustack where nova.conf of nova-api is, or name it with --config-file"
 USUAL = Path("/etc/nova")

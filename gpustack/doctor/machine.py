@@ -16,8 +16,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 
 from gpustack import __version__
+from gpustack.base.errors import GpustackError
 from gpustack.doctor.check import Check, failed, ok, warning
-from gpustack.errors import GpustackError
 from gpustack.playbook_runner.configuration import configuration
 
 DISTRIBUTION = "nova-gpustack"

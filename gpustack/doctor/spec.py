@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from gpustack.base.errors import GpustackError
+from gpustack.base.operations import counted
 from gpustack.doctor.check import Check, failed, not_configured, ok, warning
-from gpustack.errors import GpustackError
-from gpustack.operations import counted
 from gpustack.spec.hosts import expand
 from gpustack.spec.load import Examination, examine_file
 from gpustack.spec.model import Spec

@@ -6,13 +6,13 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 
+from gpustack.base.errors import HostError
+from gpustack.base.operations import counted
+from gpustack.base.text import listed
 from gpustack.doctor.check import Check, failed, made, not_configured, ok, warning
-from gpustack.errors import HostError
-from gpustack.operations import counted
 from gpustack.ssh.config import SshConfig, SshOptions, SshTarget
 from gpustack.ssh.keys import offered
 from gpustack.ssh.known_hosts import KnownHosts
-from gpustack.text import listed
 
 _ANY = "localhost"
 """A host without settings of its own."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.errors import GpustackError, HostError
+from gpustack.base.errors import GpustackError, HostError
+from gpustack.base.hostnames import extends
 from gpustack.facts import bundle
 from gpustack.facts.collector import collect
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host, read_snapshot
-from gpustack.hostnames import extends
 
 if TYPE_CHECKING:
     from gpustack.ssh.config import SshOptions

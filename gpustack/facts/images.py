@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError
 
-from gpustack.errors import HostError
+from gpustack.base.errors import HostError
 
 _Text = Annotated[str, StringConstraints(max_length=1 << 17)]
 _Names = Annotated[tuple[_Text, ...], Field(max_length=65536)]

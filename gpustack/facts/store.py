@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpustack.errors import SnapshotError
+from gpustack.base.errors import SnapshotError
+from gpustack.base.files import file_remedy, write_atomic
 from gpustack.facts.model import Host
-from gpustack.files import file_remedy, write_atomic
 
 VERSION = 1
 MAX_BYTES = 256 << 20

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.flavor.flavors import ACCESS, ORIGIN, PresentFlavor, WantedFlavor, access_mark, is_sets_mark
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
 

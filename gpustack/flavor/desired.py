@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.flavor.fitting import fitting
 from gpustack.flavor.flavors import Sizes, WantedFlavor
 from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.flavor.address_space import DEFAULT_BITS, GIB, Firmware, placed
 from gpustack.flavor.flavors import Sizes, readable
 from gpustack.flavor.memory import memory_pages

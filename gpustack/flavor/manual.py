@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpustack.errors import FlavorError, UsageError
+from gpustack.base.errors import FlavorError, UsageError
 from gpustack.flavor.compare import Answers, FlavorChoices, compare
 from gpustack.flavor.flavors import ACCESS, MARK, ORIGIN, PresentFlavor, WantedFlavor, access_mark, gpus_text
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.flavor.flavors import Sizes, readable
 from gpustack.flavor.shares import HostShare
 from gpustack.spec.memory_pages import fit, matching, needs_huge_pages

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from gpustack.base.operations import Operation
 from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes
-from gpustack.operations import Operation
 from gpustack.spec.extra_specs import NAMESPACE
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gpustack.base.text import listed
 from gpustack.fleet.model import Fleet
-from gpustack.text import listed
 
 
 def noted(fleet: Fleet) -> Fleet:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
+from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cleanup import hardware, plan, rules, tables
 from gpustack.cleanup import placement as allocations
 from gpustack.cleanup.classes import label
@@ -22,7 +23,6 @@ from gpustack.cleanup.rules import q_allocation_drift
 from gpustack.cleanup.values import DAMAGE, UNREADABLE, Moment, parsed
 from gpustack.cleanup.verdict import Status
 from gpustack.cleanup.verdict import Verdict as CleanupVerdict
-from gpustack.errors import CloudError, DatabaseError
 from gpustack.facts.model import Host
 from gpustack.fleet.answers import Row, Verdict
 from gpustack.fleet.model import Gap, Server, Source

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import key, same
 from gpustack.cleanup.classes import label
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
 from gpustack.fleet.answers import Row
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Server
 from gpustack.fleet.placement import Device
-from gpustack.hostnames import key, same
 from gpustack.linux.drivers import is_passthrough_driver
 
 _TAKEN = ("claimed", "allocated")

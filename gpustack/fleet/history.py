@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.fleet.compute import MIGRATIONS, moment
 from gpustack.fleet.requests import get, pages, well_formed
 from gpustack.maintenance.model import is_unfinished

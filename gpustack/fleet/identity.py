@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import CloudError
 from gpustack.cloudapi import Refused
-from gpustack.errors import CloudError
 from gpustack.fleet.requests import each, get, well_formed
 
 if TYPE_CHECKING:

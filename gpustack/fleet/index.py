@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
+from gpustack.base.hostnames import key, may_be_of_one_machine, short
 from gpustack.facts.model import Function, Host
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import ids_of, is_listed
 from gpustack.fleet.model import Holder, Server
 from gpustack.fleet.placement import Device
 from gpustack.fleet.services import Service
-from gpustack.hostnames import key, may_be_of_one_machine, short
 from gpustack.pci import catalogue
 
 Spot = tuple[str, str]
@@ -35,7 +35,7 @@ def _alike(entries: Iterable[_Named], name_of: Callable[[_Named], str], names: C
 
 
 class Index:
-    """Look-ups in the answers. Names of nodes are compared as :func:`gpustack.hostnames.key` has them."""
+    """Look-ups in the answers. Names of nodes are compared as :func:`gpustack.base.hostnames.key` has them."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers

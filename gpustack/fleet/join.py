@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import key
+from gpustack.base.text import listed as names
 from gpustack.cleanup.classes import label
-from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Function
-from gpustack.findings import Finding, finding
 from gpustack.fleet import unscheduled
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import name_of
@@ -18,10 +20,8 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts
-from gpustack.hostnames import key
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.spec.out_of_service import entry_of
-from gpustack.text import listed as names
 
 _STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}
 """The states of rows; all others are unavailable."""

@@ -16,9 +16,9 @@ from datetime import UTC
 
 from prometheus_client.metrics_core import Metric
 
+from gpustack.base.prometheus import gauge
 from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.summary import units_by_state
-from gpustack.prometheus import gauge
 
 Samples = dict[tuple[str, ...], float]
 _COUNTED = frozenset({Source.NOVA, Source.PLACEMENT, Source.DATABASE})

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from gpustack.findings import Finding
+from gpustack.base.findings import Finding
 
 
 class State(enum.StrEnum):

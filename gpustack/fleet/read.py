@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import CloudError
+from gpustack.base.hostnames import key
 from gpustack.cleanup.placement import Provider
-from gpustack.errors import CloudError
 from gpustack.facts.model import Host
 from gpustack.fleet import compute, identity, placement
 from gpustack.fleet import services as service_list
@@ -19,7 +20,6 @@ from gpustack.fleet.model import Gap, Server, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.requests import Progress, each, silent
 from gpustack.fleet.services import Service
-from gpustack.hostnames import key
 from gpustack.spec.model import OutOfService
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gpustack.base.errors import CloudError
 from gpustack.cloudapi import raise_refusal, translated_errors
-from gpustack.errors import CloudError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from gpustack.base.hostnames import key
 from gpustack.fleet.model import Fleet, Gap, Gpu, Source, State
-from gpustack.hostnames import key
 
 
 @dataclass(frozen=True, kw_only=True)

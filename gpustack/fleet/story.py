@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
+from gpustack.base.hostnames import key
 from gpustack.facts.gpus import Gpu as HostGpu
 from gpustack.facts.gpus import assemble
 from gpustack.facts.model import Host
@@ -12,7 +13,6 @@ from gpustack.facts.variants import choice
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.fleet.table import describe
-from gpustack.hostnames import key
 from gpustack.pci import catalogue
 
 _WITHOUT = ("server", "server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import key
+from gpustack.base.text import listed as names
 from gpustack.fleet.answers import Row
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Source
-from gpustack.hostnames import key
-from gpustack.text import listed as names
 
 
 def is_missing(index: Index, row: Row) -> bool:

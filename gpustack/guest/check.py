@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpustack.codes import Code
-from gpustack.errors import UsageError
-from gpustack.findings import Finding, definitions, finding
+from gpustack.base.codes import Code
+from gpustack.base.errors import UsageError
+from gpustack.base.findings import Finding, definitions, finding
 from gpustack.guest.inside import compare
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of

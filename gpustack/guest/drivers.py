@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.codes import Code
-from gpustack.files import data_dir
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.files import data_dir
+from gpustack.base.findings import Finding, finding
 from gpustack.guest.requirements import GuestRequirement, NvidiaDriver, version
 
 _OPEN_BY_DEFAULT = 560

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.errors import HostError
+from gpustack.base.errors import HostError
 from gpustack.guest import bundle
 from gpustack.guest.check import consoles
 from gpustack.guest.inside import read, report

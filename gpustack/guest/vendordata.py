@@ -20,8 +20,8 @@ from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
 from pathlib import Path
 
-from gpustack.errors import NovaConfigError
-from gpustack.files import file_remedy
+from gpustack.base.errors import NovaConfigError
+from gpustack.base.files import file_remedy
 from gpustack.guest import bundle
 from gpustack.guest.check import Promise, consoles
 from gpustack.guest.inside.report import START

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.gpus import Gpu, gpus
 from gpustack.facts.model import ErrorCounters, Function, Host
-from gpustack.findings import Finding, finding
 from gpustack.health.kernel_log import Event, Sign, events
 from gpustack.readiness.host import is_virtual_machine
 from gpustack.topology.build import topology

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from gpustack.errors import PlanError
-from gpustack.files import share_dir
+from gpustack.base.errors import PlanError
+from gpustack.base.files import share_dir
 from gpustack.host.decide.binding import Binding
 from gpustack.host.own_files import (
     DRACUT,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpustack.findings import Finding, report_lines
+from gpustack.base.findings import Finding, report_lines
+from gpustack.base.operations import Reboot, RemoveFile, WriteFile, count, counted, show_counts
+from gpustack.base.text import LAYOUT, printable
 from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import HostPlan, PlannedGpu, PlannedShare
 from gpustack.host.prove.checks import CheckStatus
 from gpustack.host.prove.verify import Verification
-from gpustack.operations import Reboot, RemoveFile, WriteFile, count, counted, show_counts
-from gpustack.text import LAYOUT, printable
 
 
 def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:

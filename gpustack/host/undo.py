@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Function, Host
-from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot import bls as entries
 from gpustack.host.boot import kernel_install, record
 from gpustack.host.boot.reboot import ids_of
@@ -41,7 +42,6 @@ from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.linux.grub import paths as grub_paths
-from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 from gpustack.readiness.assessment import of_instances
 
 LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.operations import Operation
 from gpustack.image.guest import guest_problems
 from gpustack.image.hardware import is_x86
 from gpustack.image.model import FIRMWARE, HIDE, MACHINE_TYPE, OS_TYPE, WINDOWS, Pair
-from gpustack.operations import Operation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, Severity, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.image.guest import guest_problems
 from gpustack.image.hardware import hardware_problems
 from gpustack.image.model import FlavorNeeds, Image, Pair

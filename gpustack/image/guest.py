@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpustack.codes import Code
-from gpustack.findings import Severity
+from gpustack.base.codes import Code
+from gpustack.base.findings import Severity
 from gpustack.image.hardware import secure_boot
 from gpustack.image.model import DRIVER, HIDE, SIGNED, WINDOWS, FlavorNeeds, Image
 from gpustack.image.problem import Problem

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
 from gpustack.image.model import FIRMWARE, MACHINE_TYPE, SECURE_BOOT, FlavorNeeds, Image
 from gpustack.image.problem import Problem
 from gpustack.spec.extra_specs import AFFINITY, MAXPHYSADDR

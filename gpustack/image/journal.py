@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.errors import JournalError
+from gpustack.base.errors import JournalError
 from gpustack.image.change import SetProperties
 from gpustack.journal_file import JournalFile, read_lines
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpustack.codes import Code
-from gpustack.findings import Severity
+from gpustack.base.codes import Code
+from gpustack.base.findings import Severity
 
 
 @dataclass(frozen=True, kw_only=True)

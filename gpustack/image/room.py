@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
-from gpustack.findings import Severity
+from gpustack.base.codes import Code
+from gpustack.base.findings import Severity
 from gpustack.image.guest import NVIDIA
 from gpustack.image.model import DRIVER, FlavorNeeds, Image
 from gpustack.image.problem import Problem

@@ -49,8 +49,8 @@ def carry_out(api: ImageApi, operation: SetProperties, journal: ImageJournal | N
     """Make one change.
 
     :param journal: records the change; None for an undo, which the journal of the change describes.
-    :raises gpustack.errors.CloudError: if Glance cannot be reached.
-    :raises gpustack.errors.JournalError: if the journal cannot be written.
+    :raises gpustack.base.errors.CloudError: if Glance cannot be reached.
+    :raises gpustack.base.errors.JournalError: if the journal cannot be written.
     """
     image = api.image(operation.image)
     if image is None:

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CloudError
 from gpustack.cloudapi import Unanswered, compute_of, numbers, refusal, translated_errors
-from gpustack.errors import CloudError
 from gpustack.maintenance.capacity import Amounts, Room
 from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration, is_unfinished
 from gpustack.maintenance.placement import needs_of, room_of

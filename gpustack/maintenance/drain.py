@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation
 from gpustack.maintenance.instances import Treatment, confirm, half_moved, judge, key
 from gpustack.maintenance.metadata import reason
 from gpustack.maintenance.model import ComputeService, InstanceChoices, Ports, Server, World
 from gpustack.maintenance.plan import Draft, ServicePlan
 from gpustack.maintenance.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
-from gpustack.operations import Operation
 
 TITLE = "before its reboot"
 NOTHING: Mapping[str, str] = {}

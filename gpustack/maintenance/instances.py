@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation
 from gpustack.maintenance.metadata import MOVED, STOPPED, Since, since
 from gpustack.maintenance.model import InstanceChoices, Policy, Server
 from gpustack.maintenance.steps import ColdMigrate, Confirm, LiveMigrate, Stop
-from gpustack.operations import Operation
 
 _RUNNING, _PAUSED, _SHUT_DOWN, _CRASHED, _SUSPENDED = 1, 3, 4, 6, 7
 _IN_MEMORY = (_RUNNING, _PAUSED)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CloudError
 from gpustack.cloudapi import raise_refusal, translated_errors
-from gpustack.errors import CloudError
 from gpustack.maintenance.capacity import Amounts, Room
 
 if TYPE_CHECKING:

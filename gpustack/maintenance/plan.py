@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpustack.findings import Finding, errors, report_lines
-from gpustack.operations import Operation
-from gpustack.text import printable
+from gpustack.base.findings import Finding, errors, report_lines
+from gpustack.base.operations import Operation
+from gpustack.base.text import printable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
+from gpustack.base.task_results import TaskResult, failure
 from gpustack.maintenance.model import InstanceChoices, Policy
 from gpustack.maintenance.plan import ServicePlan, show
 from gpustack.maintenance.run import Runner, Target
-from gpustack.task_results import TaskResult, failure
 
 
 class ServiceResult(TaskResult):
@@ -46,7 +46,7 @@ def carry_out(
     :param log: is called with each step before it is carried out.
     :param reboot: whether the host will be rebooted, for ``plan``.
     :param disabled: whether this run disabled the service, for ``empty``.
-    :raises gpustack.errors.CloudError: if the API refuses or cannot be reached.
+    :raises gpustack.base.errors.CloudError: if the API refuses or cannot be reached.
     """
     from gpustack.cloudapi import connect
     from gpustack.maintenance.cloud import ServiceCloud
@@ -98,8 +98,8 @@ def choices(
     :param spec: the path of the spec; None or empty without one.
     :param plain_ports: port types that do not count as devices.
     :param not_running: the ids of instances that do not run, although Nova's data leave that open.
-    :raises gpustack.errors.UsageError: if a policy does not exist.
-    :raises gpustack.errors.SpecError: if the spec cannot be used.
+    :raises gpustack.base.errors.UsageError: if a policy does not exist.
+    :raises gpustack.base.errors.SpecError: if the spec cannot be used.
     """
     return InstanceChoices(
         guests=_policy("gpustack_guests", guests),

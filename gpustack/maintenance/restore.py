@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpustack.codes import Code
-from gpustack.findings import finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import finding
 from gpustack.maintenance.instances import confirm, half_moved, key
 from gpustack.maintenance.metadata import AFTER, MOVED, STOPPED, Since, disabled_here, since
 from gpustack.maintenance.model import Server, World

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from gpustack.base.codes import Code
+from gpustack.base.findings import finding
+from gpustack.base.operations import Operation
+from gpustack.base.text import printable
 from gpustack.cloudapi import Refused
-from gpustack.codes import Code
-from gpustack.findings import finding
 from gpustack.maintenance.api import ServiceApi
 from gpustack.maintenance.capacity import Room, lacking
 from gpustack.maintenance.drain import plan_empty
@@ -31,8 +33,6 @@ from gpustack.maintenance.steps import (
     GuestStep,
     LiveMigrate,
 )
-from gpustack.operations import Operation
-from gpustack.text import printable
 
 _PAUSE = 2.0
 """Seconds between two reads."""

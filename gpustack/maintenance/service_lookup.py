@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
-from gpustack.hostnames import same, short
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import same, short
+from gpustack.base.text import listed
 from gpustack.maintenance.model import ComputeService
-from gpustack.text import listed
 
 _SHOWN = 8
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePath
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.text import listed
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.deployed import ALIAS, Existing, hosts_of, is_faulty, rendered_devices
 from gpustack.nova_conf.deployed_filters import AVAILABLE, FILTERS, kept, makes_available, values
 from gpustack.nova_conf.desired import DesiredConfig
@@ -16,7 +17,6 @@ from gpustack.nova_options.config import Setting, foreign, in_drop_in
 from gpustack.nova_options.device_spec import offered, parse_line
 from gpustack.nova_options.pci_values import EntryError, alias_of, quotes_hint
 from gpustack.nova_options.releases import Option
-from gpustack.text import listed
 
 
 def in_the_way(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.nova_options.device_spec import DeviceSpec, matched
 from gpustack.spec.assignment import Assigned
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from gpustack.base.findings import Finding
+from gpustack.base.hostnames import key, short
 from gpustack.facts.model import Host
-from gpustack.findings import Finding
-from gpustack.hostnames import key, short
 from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.sections import Carried
 from gpustack.nova_conf.sources import Source

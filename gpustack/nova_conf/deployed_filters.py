@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.desired import PCI_FILTER, DesiredConfig
 from gpustack.nova_conf.sections import with_filters

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.nova_conf import tenancy, vendordata
 from gpustack.nova_conf.coverage import proof
 from gpustack.nova_conf.networks import doubts as network_doubts

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.codes import Code
-from gpustack.errors import NothingThereError, NovaConfigError
-from gpustack.files import file_remedy
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.errors import NothingThereError, NovaConfigError
+from gpustack.base.files import file_remedy
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment import kolla, openstack_helm, rhoso
 from gpustack.nova_conf.sources import Source, read_sources, split

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from gpustack.errors import NovaConfigError
+from gpustack.base.errors import NovaConfigError
 
 _MAX_FILES = 256
 _MAX_CHARACTERS = 4 << 20

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.text import listed
 from gpustack.facts.model import Function, Host
-from gpustack.findings import Finding, finding
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import NetworkFunctions, network_functions
-from gpustack.text import listed
 
 _SHOWN = 8
 Selection = tuple[str, str, str | None]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.flavors import named
 from gpustack.spec.model import Spec

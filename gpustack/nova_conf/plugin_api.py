@@ -11,11 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict, TypeVar
 
-from gpustack.codes import Code
-from gpustack.errors import NovaConfigError, SnapshotError
+from gpustack.base.codes import Code
+from gpustack.base.errors import NovaConfigError, SnapshotError
+from gpustack.base.findings import Finding, errors, finding
+from gpustack.base.task_results import TaskResult, reported
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
-from gpustack.findings import Finding, errors, finding
 from gpustack.nova_conf import providers
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DIRECTORY
@@ -33,7 +34,6 @@ from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.markers import markers
 from gpustack.spec.model import Spec
-from gpustack.task_results import TaskResult, reported
 
 UNITS = {
     "compute": ("nova-compute.service", "openstack-nova-compute.service"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.text import listed
 from gpustack.facts.gpus import nvswitches
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.linux.drivers import is_held, is_passthrough_driver
 from gpustack.nova_conf import selection
 from gpustack.nova_conf.packing import CANDIDATES, Requested
@@ -18,7 +19,6 @@ from gpustack.nova_options.releases import Release
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import NvSwitch, Placement, Spec
-from gpustack.text import listed
 
 _PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
 _MANY = 8

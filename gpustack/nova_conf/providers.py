@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.config import NovaConfiguration
 from gpustack.nova_options.markers import MARK

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.nova_conf import providers
 from gpustack.nova_conf.conflicts import in_the_way
 from gpustack.nova_conf.deployed import Existing

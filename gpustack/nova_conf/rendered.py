@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.files import share_dir
+from gpustack.base.findings import Finding
 from gpustack.facts.model import Host
-from gpustack.files import share_dir
-from gpustack.findings import Finding
 from gpustack.nova_conf.deployed import Existing, carried
 from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.sections import Carried, ConfigSection, sections

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.packing import Advised
 from gpustack.nova_options import releases

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.text import listed
 from gpustack.nova_options.pci_values import reported_class
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.attributes import alias_trait, memory_of
 from gpustack.spec.model import Placement, Spec
-from gpustack.text import listed
 
 _SHOWN = 5
 

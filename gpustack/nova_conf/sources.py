@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.errors import NothingThereError, UsageError
+from gpustack.base.errors import NothingThereError, UsageError
 from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
 from gpustack.nova_options.markers import CONTROL, DROP_IN
 from gpustack.nova_options.releases import Option

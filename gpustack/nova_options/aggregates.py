@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpustack.hostnames import key
+from gpustack.base.hostnames import key
 
 BY_PROJECT = "AggregateMultiTenancyIsolation"
 """The filter that keeps other projects off the hosts of an aggregate; the projects themselves may use other hosts."""

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from oslo_config import iniparser
 
-from gpustack.errors import NothingThereError, NovaConfigError, TemplateError
-from gpustack.files import file_remedy
+from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
+from gpustack.base.files import file_remedy
 from gpustack.nova_options.markers import own_lines
 from gpustack.nova_options.releases import Option
 from gpustack.nova_options.substitution import Substitution, TooLongError

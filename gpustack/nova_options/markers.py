@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpustack.errors import NovaConfigError
+from gpustack.base.errors import NovaConfigError
 
 DROP_IN = "300-gpustack.conf"
 CONTROL = "control"

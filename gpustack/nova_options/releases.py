@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from gpustack.errors import UsageError
-from gpustack.files import data_dir
+from gpustack.base.errors import UsageError
+from gpustack.base.files import data_dir
 
 OptionKind = Literal["multi", "list", "bool", "text", "number"]
 TRUE, FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
+from gpustack.base.hostnames import key
 from gpustack.facts.model import Host
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu
-from gpustack.hostnames import key
 from gpustack.outage import inventory, services
 from gpustack.outage.plan import Seen
 from gpustack.spec.model import Spec

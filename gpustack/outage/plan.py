@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation
 from gpustack.fleet.model import Gpu, Holder, State
-from gpustack.operations import Operation
 from gpustack.outage.inventory import Inventory
 from gpustack.outage.services import Service
 from gpustack.spec.model import OutOfService

@@ -7,9 +7,9 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpustack.errors import JournalError
-from gpustack.files import file_remedy, state_dir
-from gpustack.operations import Operation
+from gpustack.base.errors import JournalError
+from gpustack.base.files import file_remedy, state_dir
+from gpustack.base.operations import Operation
 
 
 def default_path() -> Path:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from gpustack.base.errors import UsageError
 from gpustack.cloudapi import raise_refusal, translated_errors
-from gpustack.errors import UsageError
 from gpustack.fleet.requests import get, well_formed
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.files import data_dir
+from gpustack.base.files import data_dir
 from gpustack.pci import classes, requirement
 
 _LABEL = 63  # characters of a label's value in Kubernetes

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpustack.files import data_dir
+from gpustack.base.files import data_dir
 
 _SELECTORS = ("family", "kind", "cards")
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
 
 _SYSTEM = Path("/etc/ansible/ansible.cfg")
 _NAME = "ansible.cfg"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 
 
 def as_files(values: Sequence[str], directory: Path) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
-from gpustack.text import LAYOUT, printable
+from gpustack.base.text import LAYOUT, printable
 
 _PIECE = 1 << 16
 _PATIENCE = 10.0

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpustack.operations import show_counts
+from gpustack.base.operations import show_counts
 
 _PLANS = ("gpustack_plan", "gpustack_undo", "gpustack_service")
 _VERIFIES = ("gpustack_verify",)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpustack.errors import ApplyError, UsageError
-from gpustack.files import share_dir
+from gpustack.base.errors import ApplyError, UsageError
+from gpustack.base.files import share_dir
 from gpustack.playbook_runner.configuration import configuration
 from gpustack.playbook_runner.log import printable_log
 from gpustack.playbook_runner.record import Record

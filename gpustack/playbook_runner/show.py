@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpustack.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
+from gpustack.base.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
+from gpustack.base.text import listed
 from gpustack.playbook_runner.record import NO_ROOT, HostRecord, RunOutcome
-from gpustack.text import listed
 
 _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
     (RunOutcome.FAILED, ApplyError, "failed"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from gpustack.errors import CloudError, QuotaError
+from gpustack.base.errors import CloudError, QuotaError
 from gpustack.quota.api import LimitsApi
 from gpustack.quota.compare import QuotaPlan, compare
 from gpustack.quota.desired import WantedLimits

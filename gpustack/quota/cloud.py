@@ -12,9 +12,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gpustack import hostnames
+from gpustack.base import hostnames
+from gpustack.base.errors import CloudError
 from gpustack.cloudapi import raise_refusal, translated_errors
-from gpustack.errors import CloudError
 from gpustack.quota.model import CLASS, Limit, Present, Project
 
 if TYPE_CHECKING:

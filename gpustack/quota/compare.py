@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.quota.desired import WantedLimits
 from gpustack.quota.model import Limit, Present, Project
 from gpustack.quota.operations import ChangeLimit, CreateLimit, DeleteLimit, LimitOperation

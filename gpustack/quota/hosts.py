@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.quota.desired import WantedLimits, class_of
 from gpustack.spec.assignment import service_of
 from gpustack.spec.markers import markers

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
+from gpustack.base.prometheus import gauge
 from gpustack.fleet.cards import cards_of
-from gpustack.prometheus import gauge
 from gpustack.quota.desired import class_of
 from gpustack.quota.shares import Share
 from gpustack.spec.model import Spec

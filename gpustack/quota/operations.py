@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpustack.operations import Operation
+from gpustack.base.operations import Operation
 from gpustack.quota.model import Limit, Project
 
 

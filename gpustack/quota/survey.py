@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.fleet.requests import each, well_formed
 from gpustack.quota.api import LimitsApi
 from gpustack.quota.desired import WantedLimits

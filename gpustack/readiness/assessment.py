@@ -13,15 +13,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.text import listed
 from gpustack.facts.gpus import Gpu, card_of, is_integrated
 from gpustack.facts.model import Bar, Function, Host, IommuGroup
-from gpustack.findings import Finding, Severity, finding
 from gpustack.linux.drivers import BY_ID, is_host_driver, is_passthrough_driver
 from gpustack.pci import catalogue, classes
 from gpustack.readiness.group_members import idle, in_the_way, needs, peers
 from gpustack.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
-from gpustack.text import listed
 
 PREPARATION = frozenset(
     {

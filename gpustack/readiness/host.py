@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.text import listed
 from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
-from gpustack.text import listed
 
 GROUPS = "/sys/kernel/iommu_groups"
 """The kernel's directory of IOMMU groups."""

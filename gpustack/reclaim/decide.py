@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.reclaim.idle import Idle, idle
 from gpustack.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.reclaim.notice import DUE, Notice, counts, notice_of

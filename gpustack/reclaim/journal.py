@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.errors import JournalError
+from gpustack.base.errors import JournalError
 from gpustack.journal_file import JournalFile, read_lines
 from gpustack.reclaim.model import Decision
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpustack.findings import Finding
+from gpustack.base.findings import Finding
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Server
 from gpustack.spec.patterns import HostPattern

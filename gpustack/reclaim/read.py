@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
+from gpustack.base.errors import CloudError
 from gpustack.cloudapi import translated_errors
-from gpustack.errors import CloudError
 from gpustack.fleet import compute, identity, placement
 from gpustack.fleet.aggregates import aggregates
 from gpustack.fleet.answers import Answers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.maintenance.metadata import MOVED, STOPPED
 from gpustack.reclaim.idle import Idle
 from gpustack.reclaim.model import Candidate, Choices, Rules

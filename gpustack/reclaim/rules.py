@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpustack.errors import SpecError
+from gpustack.base.errors import SpecError
 from gpustack.reclaim.model import Rules
 from gpustack.spec.model import Spec
 from gpustack.spec.patterns import HostPattern
@@ -16,7 +16,7 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
 
     :param project_id: looks up the id of a project by its id or name.
     :raises SpecError: if the spec has no section ``reclaim``.
-    :raises gpustack.errors.CloudError: if a project can't be looked up.
+    :raises gpustack.base.errors.CloudError: if a project can't be looked up.
     """
     section = spec.reclaim
     if section is None:

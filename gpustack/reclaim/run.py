@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from gpustack.base.errors import CloudError
 from gpustack.cloudapi import Refused
-from gpustack.errors import CloudError
 from gpustack.maintenance.api import ServiceApi
 from gpustack.maintenance.model import Server
 from gpustack.reclaim.decide import judge
@@ -116,7 +116,7 @@ class Runner:
         """Shelve an instance, and wait until its host has freed its GPUs.
 
         :raises CloudError: if Nova cannot be reached.
-        :raises gpustack.errors.JournalError: if the journal cannot be written.
+        :raises gpustack.base.errors.JournalError: if the journal cannot be written.
         """
         candidate = self._unchanged(decision)
         if isinstance(candidate, str):

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack import __version__
-from gpustack.files import share_dir, write_atomic
+from gpustack.base.files import share_dir, write_atomic
+from gpustack.base.text import printable
 from gpustack.fleet.model import Fleet, Source, State
 from gpustack.fleet.summary import grouped
 from gpustack.report import tables
 from gpustack.report.hosts import GROUP, columns, host_groups, summed
 from gpustack.report.quotas import QuotaTable
 from gpustack.report.topologies import Topologies
-from gpustack.text import printable
 
 if TYPE_CHECKING:
     import jinja2

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from gpustack.findings import joined, merged
+from gpustack.base.findings import joined, merged
 from gpustack.fleet.model import Fleet, State
 from gpustack.fleet.summary import Group, grouped
 from gpustack.report.hosts import TIMES, clipped

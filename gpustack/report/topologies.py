@@ -6,12 +6,12 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpustack.base.text import listed
 from gpustack.facts.model import Host
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import State
 from gpustack.report.hosts import GpuView, HostGroup, HostView
-from gpustack.text import listed
 from gpustack.topology.build import topology
 from gpustack.topology.distance import MEANINGS, matrix
 from gpustack.topology.model import Topology

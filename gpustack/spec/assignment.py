@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpustack.base.hostnames import same
 from gpustack.facts import variants
 from gpustack.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.facts.model import Function, Host
-from gpustack.hostnames import same
 from gpustack.linux.drivers import VFIO
 from gpustack.spec.card_model import candidates, model_of
 from gpustack.spec.hosts import models_for, options_for

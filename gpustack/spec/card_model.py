@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpustack.errors import SpecError
+from gpustack.base.errors import SpecError
 from gpustack.facts.model import Function
 from gpustack.spec.model import Match, Model
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpustack.findings import Severity
+from gpustack.base.findings import Severity
 from gpustack.linux.drivers import STUB
 from gpustack.pci.address import Address
 from gpustack.pci.classes import is_gpu_class

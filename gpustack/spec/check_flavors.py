@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpustack.findings import Severity
+from gpustack.base.findings import Severity
 from gpustack.spec.attributes import generations, same_generation
 from gpustack.spec.document import Document
 from gpustack.spec.extra_specs import (

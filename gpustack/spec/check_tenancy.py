@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpustack.findings import Severity
+from gpustack.base.findings import Severity
 from gpustack.spec.document import Document
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
 from gpustack.spec.problems import Problem

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import yaml
 from yaml.constructor import SafeConstructor
 
-from gpustack.findings import Severity
+from gpustack.base.findings import Severity
 from gpustack.spec.problems import Data, Path, Problem, json_path, quoted
 
 MAX_BYTES = 1 << 20

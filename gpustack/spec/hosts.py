@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack import hostnames
-from gpustack.errors import UsageError
+from gpustack.base import hostnames
+from gpustack.base.errors import UsageError
 from gpustack.spec.model import Model, Options, Spec
 from gpustack.spec.patterns import HostPattern
 

@@ -9,17 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
+from gpustack.base.operations import counted
+from gpustack.base.text import listed, printable
 from gpustack.facts.gpus import Gpu, card_of, displays, gpus, is_integrated, nvswitches
 from gpustack.facts.model import Function, Host
-from gpustack.operations import counted
 from gpustack.pci import catalogue
 from gpustack.spec.document import is_text
 from gpustack.spec.host_ranges import fold, natural
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import NvSwitch
 from gpustack.spec.schema import SCHEMA_FILE
-from gpustack.text import listed, printable
 
 _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*(\[[0-9]+:[0-9]+\][A-Za-z0-9_.-]*)?")

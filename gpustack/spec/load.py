@@ -11,9 +11,9 @@ from pathlib import Path as FilePath
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from gpustack.errors import SpecError
-from gpustack.files import file_remedy
-from gpustack.findings import Severity
+from gpustack.base.errors import SpecError
+from gpustack.base.files import file_remedy
+from gpustack.base.findings import Severity
 from gpustack.spec import expected
 from gpustack.spec.check import check
 from gpustack.spec.document import MAX_BYTES, Document, Odd, read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from gpustack.hostnames import may_be_of_one_machine
+from gpustack.base.hostnames import may_be_of_one_machine
 
 if TYPE_CHECKING:
     from gpustack.spec.model import OutOfService

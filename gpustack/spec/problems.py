@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.errors import SpecError
-from gpustack.findings import Severity
+from gpustack.base.errors import SpecError
+from gpustack.base.findings import Severity
 
 Path = tuple[str | int, ...]
 """A path in a document: keys and list indexes from the top."""

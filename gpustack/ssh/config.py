@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.errors import HostError
-from gpustack.files import file_remedy
+from gpustack.base.errors import HostError
+from gpustack.base.files import file_remedy
 
 if TYPE_CHECKING:
     import paramiko

@@ -17,7 +17,7 @@ from typing import Self
 
 import paramiko
 
-from gpustack.errors import GpustackError, HostError
+from gpustack.base.errors import GpustackError, HostError
 from gpustack.ssh.config import SshConfig, SshOptions, SshTarget
 from gpustack.ssh.keys import authenticate, reason
 from gpustack.ssh.known_hosts import KnownHosts

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import paramiko
 
-from gpustack.errors import HostError
+from gpustack.base.errors import HostError
 
 if TYPE_CHECKING:
     from gpustack.ssh.config import SshTarget

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.errors import HostError
-from gpustack.files import file_remedy
+from gpustack.base.errors import HostError
+from gpustack.base.files import file_remedy
 
 if TYPE_CHECKING:
     import paramiko

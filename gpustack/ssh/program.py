@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import paramiko
 
-from gpustack.errors import HostError
+from gpustack.base.errors import HostError
 from gpustack.ssh.keys import reason
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from gpustack.errors import ApplyError, CloudError
+from gpustack.base.errors import ApplyError, CloudError
 from gpustack.tenancy.operations import (
     AddHost,
     AddTrait,
@@ -19,7 +19,7 @@ from gpustack.tenancy.operations import (
 
 
 class TenancyApi(Protocol):
-    """The changes of a cloud; every method raises :class:`gpustack.errors.CloudError`."""
+    """The changes of a cloud; every method raises :class:`gpustack.base.errors.CloudError`."""
 
     def create(self, name: str) -> int:
         """Create an aggregate and return its id."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import key
 from gpustack.fleet.model import Server
-from gpustack.hostnames import key
 from gpustack.tenancy.model import Present, Wanted, WantedAggregate, is_ours
 
 _LISTED = 5

@@ -86,7 +86,7 @@ def _nodes(connection: Connection) -> list[Node]:
 
 
 class TenancyCloud:
-    """The changes of a cloud; every method raises :class:`gpustack.errors.CloudError`."""
+    """The changes of a cloud; every method raises :class:`gpustack.base.errors.CloudError`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

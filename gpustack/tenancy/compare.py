@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
-from gpustack.hostnames import key
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import key
 from gpustack.nova_options.aggregates import PROJECTS, REQUIRED, TRAIT, Aggregate
 from gpustack.spec.extra_specs import required_traits
 from gpustack.tenancy.check import doubts

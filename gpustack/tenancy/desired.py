@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpustack.hostnames import key
+from gpustack.base.hostnames import key
 from gpustack.spec.flavors import named
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.model import Spec

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
 from gpustack.fleet.aggregates import aggregates
 from gpustack.nova_options.aggregates import Aggregate

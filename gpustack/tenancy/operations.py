@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gpustack.operations import Operation
+from gpustack.base.operations import Operation
 
 
 @dataclass(frozen=True, kw_only=True)

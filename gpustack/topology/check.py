@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.text import listed
 from gpustack.readiness.host import is_virtual_machine
-from gpustack.text import listed
 from gpustack.topology.model import DEVICES, Kind, Topology
 
 _SHOWN = 4

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpustack.text import printable
+from gpustack.base.text import printable
 from gpustack.topology.model import DEVICES, Node, Topology
 from gpustack.topology.words import box_title, bus_title, details, title
 

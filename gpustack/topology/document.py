@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpustack.findings import Finding
+from gpustack.base.findings import Finding
 from gpustack.topology.distance import Matrix, matrix
 from gpustack.topology.links import Link, Rate
 from gpustack.topology.model import Kind, Node, RootBus, Topology

@@ -6,8 +6,8 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from gpustack.base.text import listed
 from gpustack.facts.model import Function, Host
-from gpustack.text import listed
 from gpustack.topology.links import Link
 
 

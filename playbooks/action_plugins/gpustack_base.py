@@ -17,8 +17,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 try:
-    from gpustack.errors import GpustackError
-    from gpustack.task_results import TaskResult
+    from gpustack.base.errors import GpustackError
+    from gpustack.base.task_results import TaskResult
 except ImportError as error:
     raise AnsibleError(
         f"gpustack is not installed for the Python that runs Ansible, {sys.executable}: run ansible-playbook from "

@@ -10,8 +10,8 @@ from ansible.plugins.loader import action_loader
 from ansible.utils.display import Display
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
+from gpustack.base.task_results import TaskResult  # noqa: E402
 from gpustack.maintenance import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
-from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):

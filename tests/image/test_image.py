@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
 
 PLAYBOOKS = share_dir("playbooks")
 SPEC = """\

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.errors import CHANGES
+from gpustack.base.errors import CHANGES
 from gpustack.guest.inside.report import START
 
 from .cloud_guest import GuestImage, ensure_guest_image, first_boot

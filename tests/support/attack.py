@@ -18,7 +18,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 
 _WISHED = int(os.environ.get("GPUSTACK_FUZZ_EXAMPLES", "0"))
 SECONDS = 10.0

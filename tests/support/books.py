@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
+from gpustack.base.errors import CloudError
 from gpustack.cleanup import apply, plan
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
@@ -19,7 +20,6 @@ from gpustack.cleanup.outcome import Outcome, Result
 from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import Repair, Status, Verdict
-from gpustack.errors import CloudError
 from support.cellfile import answering
 from support.cloudworld import World
 from support.walks import Step, Walk

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 
+from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.host.boot.trial import TITLE
@@ -28,7 +29,6 @@ from gpustack.host.own_files import (
     VFS_UNIT,
 )
 from gpustack.host.plan import HostPlan
-from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from support.host_samples import Raw
 
 START = 1_763_700_000

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity
 from gpustack.fleet.model import Fleet, Gap, Gpu, Holder, HostCount, Server, Source, State
 
 A100 = "NVIDIA A100 SXM4 80GB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.quota.model import Limit, Present, Project
 
 MARKER = "CUSTOM_GPU_QUOTA_K4200"

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpustack.prometheus import Page
+from gpustack.base.prometheus import Page
 
 Labels = frozenset[tuple[str, str]]
 

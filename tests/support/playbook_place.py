@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.files import share_dir
 from gpustack.facts.collector import collect
-from gpustack.files import share_dir
 from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.machine import Machine

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.errors import HostError
+from gpustack.base.errors import HostError
 from gpustack.facts.gather import gather
 from gpustack.ssh.config import SshOptions
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from openstack.compute.v2.server import Server
 from openstack.exceptions import BadRequestException, SDKException
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.control import ControlError
 from gpustack_demo.embedded.nova import IMAGE

@@ -159,7 +159,7 @@ def _name(requirement: str) -> str:
 
 PART = """
 import pytest
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 
 @pytest.fixture
 def part():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.findings import definitions
 from gpustack.cli.app import Gpustack
-from gpustack.findings import definitions
 from gpustack.spec.reference import markdown
 
 TOP = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 from gpustack_demo.embedded.environment import Environment, Report, ensure, locked
 from gpustack_demo.embedded.process import tail
 from gpustack_demo.embedded.releases import cache_dir

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.environment import Report
 from gpustack_demo.embedded.glance import start_glance
 from gpustack_demo.embedded.hosts import Config

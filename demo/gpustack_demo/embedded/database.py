@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gpustack.errors import UsageError
-from gpustack.files import write_atomic
+from gpustack.base.errors import UsageError
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.process import ServiceError, ServiceProcess, free_port
 
 KINDS = ("mariadb", "postgresql")

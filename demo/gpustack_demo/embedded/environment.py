@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.errors import GpustackError
-from gpustack.files import write_atomic
+from gpustack.base.errors import GpustackError
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.process import tail
 from gpustack_demo.embedded.releases import EmbeddedRelease, release, require_interpreter
 

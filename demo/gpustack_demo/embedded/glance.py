@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.additions import Addition
 from gpustack_demo.embedded.environment import Environment, Report
 from gpustack_demo.embedded.identity import AUTH, inside_command

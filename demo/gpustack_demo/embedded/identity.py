@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.environment import Environment
 from gpustack_demo.embedded.process import ServiceProcess
 from gpustack_demo.embedded.templates import copy_template

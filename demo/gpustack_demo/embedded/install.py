@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 from gpustack_demo.embedded.environment import ensure
 from gpustack_demo.embedded.releases import available, releases
 from gpustack_demo.embedded.templates import ensure_templates

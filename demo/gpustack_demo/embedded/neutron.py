@@ -15,7 +15,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.additions import Addition
 from gpustack_demo.embedded.environment import Environment, Report
 from gpustack_demo.embedded.identity import AUTH, inside_command

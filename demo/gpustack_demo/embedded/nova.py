@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.control import Control
 from gpustack_demo.embedded.environment import Report
 from gpustack_demo.embedded.glance import start_glance

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 
 _TAIL_LINES = 30
 _STOP_SECONDS = 5.0

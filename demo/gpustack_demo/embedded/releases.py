@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict, cast
 
-from gpustack.errors import GpustackError, UsageError
+from gpustack.base.errors import GpustackError, UsageError
 
 _HERE = Path(__file__).resolve().parent
 _LAYOUT = 1

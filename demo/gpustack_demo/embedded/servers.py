@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack_demo.embedded.nova import IMAGE
 
 if TYPE_CHECKING:

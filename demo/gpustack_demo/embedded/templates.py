@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 from gpustack_demo.embedded.environment import Environment, Report, locked
 from gpustack_demo.embedded.process import tail
 

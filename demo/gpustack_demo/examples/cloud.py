@@ -11,8 +11,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.errors import GpustackError
-from gpustack.files import write_atomic
+from gpustack.base.errors import GpustackError
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded import limits
 from gpustack_demo.embedded.environment import Environment, ensure
 from gpustack_demo.embedded.glance import ensure_glance

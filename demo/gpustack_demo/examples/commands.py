@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpustack.errors import UsageError
-from gpustack.files import write_atomic
+from gpustack.base.errors import UsageError
+from gpustack.base.files import write_atomic
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
 from gpustack_demo.examples.inventory import inventory

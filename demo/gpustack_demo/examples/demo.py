@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from shlex import quote
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 from gpustack_demo.examples import full_cloud, full_hosts, short
 from gpustack_demo.examples.cloud import RELEASE, NotInstalledError, install
 from gpustack_demo.examples.stage import Stage, Surprise

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 
 if TYPE_CHECKING:
     from gpustack_demo.embedded.control import Control

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 
 
 class StandInError(GpustackError):

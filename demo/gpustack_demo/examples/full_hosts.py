@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpustack.codes import Code
-from gpustack.files import share_dir
+from gpustack.base.codes import Code
+from gpustack.base.files import share_dir
 from gpustack_demo.examples.stage import Stage
 
 

@@ -19,7 +19,7 @@ from typing import Self
 import paramiko
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 
 _SECONDS = 120.0
 

@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.dracut import dracut
 from gpustack_demo.examples.grub import environment, update_grub, write_environment

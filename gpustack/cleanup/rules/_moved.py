@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpustack.base.hostnames import extends
 from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.view import NodeView, Owner
-from gpustack.hostnames import extends
 
 
 def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:

@@ -20,12 +20,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from gpustack.base.hostnames import extends
 from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight
 from gpustack.cleanup.model import ERROR, Instance, Migration
 from gpustack.cleanup.verdict import Lingering, Repair, Status, Verdict
 from gpustack.cleanup.view import NodeView, Owner
-from gpustack.hostnames import extends
 
 _LONG_TASKS = frozenset(
     {

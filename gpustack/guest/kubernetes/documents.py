@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.findings import Finding
-from gpustack.text import printable
+from gpustack.base.findings import Finding
+from gpustack.base.text import printable
 
 _WORD = re.compile(r"[A-Za-z$/]..")
 """The start of text that no parser takes for a number or a boolean, beside the words that PyYAML quotes."""

@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity, finding
 from gpustack.flavor.desired import Entry, entries, sizes_of
 from gpustack.flavor.flavors import Sizes
 from gpustack.flavor.shares import HostShare, host_shares

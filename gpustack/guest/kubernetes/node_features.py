@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.guest.kubernetes.documents import Document
 from gpustack.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype
 from gpustack.spec.model import Model, Spec

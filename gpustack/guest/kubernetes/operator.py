@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.guest.drivers import OperatorPin, operator_pin
 from gpustack.guest.kubernetes.documents import Document
 from gpustack.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype, node_name, tolerations

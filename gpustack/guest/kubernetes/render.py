@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal, get_args
 
+from gpustack.base.findings import Finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding
 from gpustack.guest.kubernetes import capi_helm, capo, kubeadm, node_features, operator
 from gpustack.guest.kubernetes.documents import Document, Rendering
 from gpustack.guest.kubernetes.groups import node_groups

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import RunCommand
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.host.boot import record
 from gpustack.host.boot.record import ENTRIES
 from gpustack.host.own_files import RECORD, OwnedFile
@@ -20,7 +21,6 @@ from gpustack.host.render import render_record
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX
 from gpustack.linux.module_parameters import contradicts, fulfils
-from gpustack.operations import RunCommand
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import RunCommand
 from gpustack.facts.model import BootEntry, BootKernel, Host
-from gpustack.findings import Finding, finding
 from gpustack.host.boot import record
 from gpustack.host.boot.bls import Entries, record_of, swallowed, with_arguments
 from gpustack.host.boot.record import ENTRIES, KERNEL_CMDLINE, MADE
@@ -22,7 +23,6 @@ from gpustack.host.boot.tools import install_kernel
 from gpustack.host.own_files import OwnedFile, digest
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.module_parameters import fulfils
-from gpustack.operations import RunCommand
 
 _VENDORS = "/usr/lib/kernel/cmdline"
 _TRIES = "/etc/kernel/tries"

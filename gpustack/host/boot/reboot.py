@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import WriteFile
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.boot.tools import has_systemd_boot
 from gpustack.host.decide import virtual_functions
@@ -19,7 +20,6 @@ from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.modprobe import parse
-from gpustack.operations import WriteFile
 
 _AGAIN = f"{MARK}\n#\n# The host had booted with everything in place and was not right: one more boot was asked for.\n"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.facts.model import BootEntry, BootKernel, Host
-from gpustack.findings import Finding, finding
 from gpustack.host.boot.tools import rebuild
 from gpustack.host.boot.trial import TITLE as TRIAL_TITLE
 from gpustack.host.decide.desired import PARAMETERS, Desired
@@ -15,7 +16,6 @@ from gpustack.host.prior_setup.adopt import journalled
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.module_parameters import fulfils
-from gpustack.operations import Operation, RemoveFile, RunCommand, WriteFile
 
 MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/", "/etc/dracut.conf")
 """Path prefixes of files of others that are inputs of an initramfs."""

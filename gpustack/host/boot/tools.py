@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from gpustack.base.operations import RunCommand
 from gpustack.facts.model import BootKernel, Host
-from gpustack.operations import RunCommand
 
 _REDHAT = frozenset({"rhel", "fedora", "centos"})
 _DEBIAN = frozenset({"debian", "ubuntu"})

@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypedDict
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import BootEnvironment, Host
-from gpustack.findings import Finding, finding
 from gpustack.host.decide.desired import Desired
 from gpustack.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT, OwnedFile
 from gpustack.host.render import render_trial

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import Function, Host
-from gpustack.findings import Finding, finding
 from gpustack.host.boot.tools import has_dracut
 from gpustack.host.decide.addresses import Listed
 from gpustack.host.decide.host_drivers import held_early, host_drivers, too_early

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.facts.gpus import is_gpu
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot import bls as entries
 from gpustack.host.boot import kernel_install
 from gpustack.host.boot.bls import OPEN_QUOTE, Entries

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import BootKernel, Function, Host
-from gpustack.findings import Finding, finding
 from gpustack.host.decide.addresses import listed
 from gpustack.host.decide.targets import Targets
 from gpustack.linux.cmdline import canonical

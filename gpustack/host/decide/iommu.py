@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.host.prior_setup.foreign_config import Elsewhere
 from gpustack.linux.module_parameters import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
 from gpustack.spec.model import Options

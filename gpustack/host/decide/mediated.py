@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.host.decide.targets import Targets
 
 _DEFINITION = re.compile(r"/etc/mdevctl\.d/([^/]+)/([^/]+)")

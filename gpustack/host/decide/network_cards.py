@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.text import listed
 from gpustack.facts.model import Function, Host, NetworkInterface
-from gpustack.findings import Finding, Severity, finding
 from gpustack.host.decide.virtual_functions import by_others, fault, left, made_at_boot, ordered
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.pci import classes
 from gpustack.spec.assignment import Shared
 from gpustack.spec.network_functions import NetworkCards
-from gpustack.text import listed
 
 _NEEDS_LINK = frozenset({"bnx2x", "bnxt_en"})
 """The drivers that refuse to create virtual functions while the interface is down, which it is before the network."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation, WriteFile
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.host.boot import kernel_install
 from gpustack.host.boot.tools import family, has_systemd_boot
 from gpustack.host.own_files import is_exact, is_ours
 from gpustack.host.prior_setup.foreign_config import UPDATE_INITRAMFS
-from gpustack.operations import Operation, WriteFile
 
 _XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")

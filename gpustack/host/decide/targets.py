@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, errors, finding
 from gpustack.facts import variants
 from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Function, Host
-from gpustack.findings import Finding, Severity, errors, finding
 from gpustack.host.decide import network_cards, virtual_functions
 from gpustack.pci import catalogue
 from gpustack.readiness.assessment import reasons

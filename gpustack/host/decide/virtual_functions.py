@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.facts.model import Function, Host
-from gpustack.findings import Finding, Severity, finding
 from gpustack.host.decide.addresses import kept_at_boot
 from gpustack.host.own_files import is_ours
 from gpustack.host.prior_setup.foreign_config import elsewhere

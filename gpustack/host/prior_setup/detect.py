@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot.record import KERNEL_CMDLINE
 from gpustack.host.boot.tools import has_entries, has_systemd_boot
 from gpustack.host.decide import iommu

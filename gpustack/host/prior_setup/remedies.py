@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding
 from gpustack.facts.model import Host
-from gpustack.findings import Finding
 from gpustack.host.boot.record import KERNEL_CMDLINE
 from gpustack.host.boot.tools import has_entries, has_systemd_boot
 from gpustack.host.prior_setup.traces import Part, Trace

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.facts.gpus import Gpu, forwards
 from gpustack.facts.model import BootKernel, Function, Host
-from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.boot.tools import by_hand, has_dracut, has_entries
 from gpustack.host.boot.trial import is_running as is_trial

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Severity, finding
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
-from gpustack.findings import Severity, finding
 from gpustack.host.decide.virtual_functions import left
 from gpustack.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
 from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere

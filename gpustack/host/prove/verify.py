@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpustack.base.findings import Finding, Severity
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity
 from gpustack.host.decide.desired import desire
 from gpustack.host.prove import checks
 from gpustack.host.prove.checks import HostCheck, Images

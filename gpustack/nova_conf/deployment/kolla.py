@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from gpustack.codes import Code
-from gpustack.errors import NovaConfigError
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.errors import NovaConfigError
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, template
 from gpustack.nova_conf.sections import ConfigSection, sections

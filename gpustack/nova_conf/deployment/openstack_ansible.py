@@ -13,8 +13,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, Severity, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.nova_conf import providers
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, template, typed

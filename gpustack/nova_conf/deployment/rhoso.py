@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpustack.errors import NovaConfigError
+from gpustack.base.errors import NovaConfigError
 from gpustack.nova_conf import providers
 from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
 from gpustack.nova_conf.sections import CONTROL, ConfigSection, sections

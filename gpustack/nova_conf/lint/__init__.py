@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.codes import Code
-from gpustack.errors import NovaConfigError, TemplateError
+from gpustack.base.codes import Code
+from gpustack.base.errors import NovaConfigError, TemplateError
+from gpustack.base.findings import Finding, Severity, finding, worst
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity, finding, worst
 from gpustack.nova_conf import providers
 from gpustack.nova_conf.instance_shapes import InstanceShape
 from gpustack.nova_conf.lint import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import AliasLine, DeviceLine, LintSubject
 from gpustack.nova_conf.sources import Source

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject
 from gpustack.nova_options import releases

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, Severity, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.nova_conf.deployed_filters import AVAILABLE, FILTERS, makes_available, values
 from gpustack.nova_conf.desired import PCI_FILTER
 from gpustack.nova_conf.lint.registry import check

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.text import listed
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import DeviceLine, LintSubject
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.device_spec import matched
-from gpustack.text import listed
 
 _SHOWN = 8
 

@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.deployed_filters import values
 from gpustack.nova_conf.desired import PCI_FILTER
 from gpustack.nova_conf.lint.registry import check

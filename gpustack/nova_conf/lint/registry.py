@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gpustack.findings import Finding
+from gpustack.base.findings import Finding
 from gpustack.nova_conf.lint.subject import LintSubject
 
 Run = Callable[[LintSubject], Iterator[Finding]]

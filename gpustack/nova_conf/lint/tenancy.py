@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.deployed_filters import FILTERS, values
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import LintSubject

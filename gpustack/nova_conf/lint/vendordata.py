@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import LintSubject
 from gpustack.nova_conf.vendordata import PATH, PROVIDERS, STATIC

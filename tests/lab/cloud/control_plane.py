@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.database import DatabaseServer
 from gpustack_demo.embedded.environment import Report
 from gpustack_demo.embedded.glance import SETTINGS as GLANCE

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from gpustack.files import write_atomic
+from gpustack.base.files import write_atomic
 from gpustack_demo.embedded.process import ServiceProcess, free_port
 
 from .prerequisites import RABBITMQ

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from gpustack.base.errors import DatabaseError
 from gpustack.cleanup import apply, connection_options, databases, journal
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import PlannedVerdict
-from gpustack.errors import DatabaseError
 from support.cellfile import CellFile
 from support.cleanup_runs import run, undoable, wanted
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from openstack.connection import Connection
 
+from gpustack.base.findings import errors
 from gpustack.facts.store import parse_host
-from gpustack.findings import errors
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases

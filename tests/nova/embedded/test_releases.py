@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
 from gpustack_demo.embedded.hosts import devices_of_snapshot, gpus
 from gpustack_demo.embedded.install import main
 from gpustack_demo.embedded.releases import packages, release, releases

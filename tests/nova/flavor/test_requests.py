@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.errors import CloudError
 from gpustack.cli.app import main
-from gpustack.errors import CloudError
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import FlavorCloud
 from gpustack.flavor.compare import FlavorChoices

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from gpustack.base.findings import errors
 from gpustack.facts.model import Host
-from gpustack.findings import errors
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.lint import lint
 from gpustack.nova_conf.render import render

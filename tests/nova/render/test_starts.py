@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.findings import errors
+from gpustack.base.findings import errors
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import FlavorCloud
 from gpustack.flavor.desired import wanted as flavors_of

@@ -6,9 +6,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from gpustack.base.errors import PartialError
 from gpustack.capacity import metrics
 from gpustack.capacity.assess import State
-from gpustack.errors import PartialError
 from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec
 

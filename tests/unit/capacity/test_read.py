@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.errors import CloudError
 from gpustack.capacity.model import Demand, Free
 from gpustack.capacity.read import Hypervisor, accepted, hypervisors, rooms
-from gpustack.errors import CloudError
 from support.fleet_cloud import Answer, StandIn
 
 DEMAND = Demand(

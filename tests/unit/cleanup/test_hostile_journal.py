@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.errors import CloudError, JournalError
 from gpustack.cleanup import placement
 from gpustack.cleanup.repair import Change
 from gpustack.cli.app import main
-from gpustack.errors import CloudError, JournalError
 from support.cellfile import CellFile, fill, nova_conf
 
 Lines = list[dict[str, Any]]

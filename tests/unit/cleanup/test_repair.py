@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.errors import JournalError
 from gpustack.cleanup import apply, journal, permission, plan, tables
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
@@ -17,7 +18,6 @@ from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
 from gpustack.cleanup.verdict import Repair
-from gpustack.errors import JournalError
 from support.cellfile import CellFile, ago, answering, fill, nova_conf, silent
 from support.cleanup_runs import SELECTION, run, sql, wanted
 

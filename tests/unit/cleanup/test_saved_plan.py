@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.errors import JournalError
 from gpustack.cleanup.hypervisor import Hypervisors
 from gpustack.cleanup.sources import Sources
 from gpustack.cli.app import main
-from gpustack.errors import JournalError
 from support.cellfile import CellFile, answering, fill, nova_conf
 
 

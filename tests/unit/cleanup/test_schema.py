@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from gpustack.base.errors import DatabaseError
 from gpustack.cleanup import schema
-from gpustack.errors import DatabaseError
 
 
 @pytest.mark.parametrize(

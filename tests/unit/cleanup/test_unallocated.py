@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.errors import CloudError
 from gpustack.cleanup import placement
 from gpustack.cleanup.placement import Provider
 from gpustack.cleanup.rules import _unallocated as unallocated
-from gpustack.errors import CloudError
 from support import neighbourhood
 
 GPU, NODE, CLASS = "gpu-provider", "node", "CUSTOM_PCI_10DE_11B4"

@@ -9,10 +9,11 @@ from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
-from gpustack import __version__, text
+from gpustack import __version__
+from gpustack.base import text
+from gpustack.base.errors import GpustackError, SpecError
+from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.cli import app, common
-from gpustack.errors import GpustackError, SpecError
-from gpustack.findings import Finding, Severity, report_lines
 
 HEAVY = ("pydantic", "yaml", "jinja2", "paramiko", "openstack", "novaclient", "sqlalchemy", "ansible", "rich", "cmd2")
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from gpustack.base.errors import PartialError, UsageError
 from gpustack.capacity import assess, read
 from gpustack.capacity.assess import State
 from gpustack.capacity.model import Cards, Free, Host
 from gpustack.cli.app import main
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.errors import PartialError, UsageError
 
 SPEC = """
 version: 1

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
+from gpustack.base.text import SafeStream
 from gpustack.cli.decoration import decoration, write
-from gpustack.text import SafeStream
 
 ERROR = "ERROR GPU112 gpu01 0000:65:00.0: two drivers"
 RED = "\x1b[1;31mERROR\x1b[0m"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.errors import UsageError
 from gpustack.cli import environment
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Command
-from gpustack.errors import UsageError
 
 TOP = Path(__file__).parents[3]
 PAGE = TOP / "docs" / "howto" / "command-line.md"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpustack.base.errors import GpustackError, UsageError
 from gpustack.cli import example
-from gpustack.errors import GpustackError, UsageError
 from gpustack_demo.examples import commands
 from gpustack_demo.examples.machine import Machine
 

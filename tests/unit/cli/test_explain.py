@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpustack.base.findings import definitions
 from gpustack.cleanup.classes import CLASSES
 from gpustack.cli import explain
 from gpustack.cli.explain import explanation
-from gpustack.findings import definitions
 from gpustack.pci import catalogue
 
 
@@ -34,7 +34,7 @@ def test_a_class_is_explained_by_its_page(klass, gpustack):
 
 
 def test_a_class_without_its_page(monkeypatch, tmp_path):
-    monkeypatch.setattr("gpustack.files.share_dir", lambda name: tmp_path)
+    monkeypatch.setattr("gpustack.base.files.share_dir", lambda name: tmp_path)
     assert next(explanation("B")) == "# Class B (migration-pinned): pinned by a migration that ended in error"
 
 

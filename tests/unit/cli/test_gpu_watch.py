@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.errors import CloudError, GpustackError, PartialError
+from gpustack.base.prometheus import Page
 from gpustack.capacity.model import Capacity, Demand
 from gpustack.cli.app import INTERRUPTED
 from gpustack.cli.gpu_watch import GpuWatchCommand
-from gpustack.errors import CloudError, GpustackError, PartialError
 from gpustack.fleet import read
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.model import Gap, Source
-from gpustack.prometheus import Page
 from support.fleet_answers import device
 from support.limits import StandInLimits, limited
 from support.metric_samples import Labels, labels, samples

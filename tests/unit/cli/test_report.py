@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import pytest
 
+from gpustack.base.errors import CloudError
 from gpustack.cli.report import ReportCommand
-from gpustack.errors import CloudError
 from gpustack.fleet.model import Fleet, Gap, Source
 from gpustack.fleet.read import Detail, Given
 from support.fleets import fleet_of

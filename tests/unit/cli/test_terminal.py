@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpustack
-from gpustack import errors
+from gpustack.base import errors
+from gpustack.base.codes import Code
+from gpustack.base.findings import finding
+from gpustack.base.task_results import failure
+from gpustack.base.text import SafeStream, printable, printable_data
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Lister
-from gpustack.codes import Code
-from gpustack.findings import finding
 from gpustack.playbook_runner.log import printable_log
-from gpustack.task_results import failure
-from gpustack.text import SafeStream, printable, printable_data
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202egpu"
 HARMLESS = "\\x1b]0;owned\\x07\\u009b2J\\u202egpu"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.doctor.check import Check, State, exit_code, failed, made, not_configured, ok, warning
-from gpustack.errors import CloudError, DatabaseError
 
 
 def test_the_first_failed_check_gives_the_exit_code() -> None:

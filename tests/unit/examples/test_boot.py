@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.files import share_dir
 from gpustack.facts.collector import collect
-from gpustack.files import share_dir
 from gpustack_demo.examples import boot as standin
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.errors import StandInError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 from gpustack_demo.embedded.environment import Environment
 from gpustack_demo.examples import cloud, demo
 from gpustack_demo.examples.stage import Stage

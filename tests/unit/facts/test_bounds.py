@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gpustack.errors import HostError, SnapshotError
+from gpustack.base.errors import HostError, SnapshotError
 from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.facts.store import MOST_VALUES, parse_host
 from gpustack.linux import grub, shell

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.errors import HostError
+from gpustack.base.errors import HostError
 from gpustack.facts.gather import _named, gather
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import save_snapshot

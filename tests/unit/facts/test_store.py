@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.errors import SnapshotError
+from gpustack.base.errors import SnapshotError
 from gpustack.facts import store
 from gpustack.facts.store import load_snapshot, parse_host, parse_snapshot, read_snapshot, save_snapshot
 from support.host_samples import SNAPSHOTS, function, raw_host, snapshot

@@ -73,7 +73,7 @@ def clouds(draw: st.DrawFn) -> NovaModel:
 
 def run(cloud: NovaModel, flavors: list[WantedFlavor], choices: FlavorChoices = ALL, jobs: int = 1) -> bool:
     """Whether it went through."""
-    from gpustack.errors import CloudError
+    from gpustack.base.errors import CloudError
 
     try:
         return not apply(cloud, plan(cloud, flavors, choices, jobs=1).operations, jobs=jobs)

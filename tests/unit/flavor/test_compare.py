@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.findings import definitions
+from gpustack.base.findings import definitions
 from gpustack.flavor.compare import Answers, FlavorChoices, FlavorPlan, compare
 from gpustack.flavor.flavors import ACCESS, ORIGIN, SETS, PresentFlavor, Sizes, WantedFlavor, access_mark, sets_mark
 from gpustack.spec.extra_specs import ALIAS, parse_alias

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.errors import FlavorError
+from gpustack.base.errors import FlavorError
 from gpustack.flavor.flavors import PresentFlavor, Sizes
 from gpustack.flavor.manual import find_flavor
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.errors import CloudError
 from gpustack.cli.app import main
-from gpustack.errors import CloudError
 from gpustack.flavor.cloud import FlavorCloud
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.fleet.aggregates import aggregates
 from gpustack.nova_options.aggregates import Aggregate
 from support.fleet_cloud import StandIn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.fleet import compute
 from support.fleet_cloud import Answer, StandIn, instance, servers
 

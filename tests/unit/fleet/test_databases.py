@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cleanup.sources import Sources
-from gpustack.errors import CloudError, DatabaseError
 from gpustack.fleet import databases
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Source

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.fleet import placement
 from support.fleet_answers import device
 from support.fleet_cloud import Answer, StandIn, with_devices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from keystoneauth1.exceptions import ConnectFailure
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.fleet.closed import noted
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Source

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.history import Event, history
 from gpustack.fleet.index import named

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack import journal_file
+from gpustack.base.errors import JournalError
 from gpustack.cleanup import cells, journal, show
 from gpustack.cleanup.repair import WRITTEN
 from gpustack.cleanup.verdict import Repair
-from gpustack.errors import JournalError
 from gpustack.facts.store import load_snapshot
 from gpustack.nova_conf.inspection import existing_for
 from gpustack.nova_options.config import read_files

@@ -6,9 +6,9 @@ import tomllib
 
 import pytest
 
-from gpustack.codes import Code
-from gpustack.files import data_dir
-from gpustack.findings import Finding
+from gpustack.base.codes import Code
+from gpustack.base.files import data_dir
+from gpustack.base.findings import Finding
 from gpustack.guest import drivers
 from gpustack.guest.drivers import Installation, installations, operator_pin, recommended
 from gpustack.guest.requirements import GuestRequirement, NvidiaDriver, combined, requirement_of_model

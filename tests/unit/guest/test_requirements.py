@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
 from gpustack.guest.drivers import findings_of as driver_findings
 from gpustack.guest.drivers import installations
 from gpustack.guest.requirements import GuestRequirement, findings_of, requirement_of_flavor

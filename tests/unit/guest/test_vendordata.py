@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.errors import NovaConfigError
+from gpustack.base.errors import NovaConfigError
 from gpustack.guest import check, vendordata
 from gpustack.guest.inside import console
 from support.guest_root import guest_root

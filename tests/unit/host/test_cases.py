@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.operations import WriteFile
 from gpustack.host.plan import HostPlan, plan_host
-from gpustack.operations import WriteFile
 from support.host_cases import CASES, load
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.operations import RunCommand
 from gpustack.host.own_files import GRUB
 from gpustack.host.plan import plan_host
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT
-from gpustack.operations import RunCommand
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from support.boot_simulation import Machine

@@ -11,14 +11,14 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
+from gpustack.base.operations import Reboot, RemoveFile, RunCommand, WriteFile
 from gpustack.host.own_files import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, SCRIPT
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.prove.verify import verify_host
 from gpustack.host.show import show_plan
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.modprobe import parse
-from gpustack.operations import Reboot, RemoveFile, RunCommand, WriteFile
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from support.boot_simulation import Machine

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpustack.base.operations import Reboot, RunCommand
 from gpustack.host.own_files import AGAIN, GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD, SCRIPT, VFS, is_untouched
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.prove.undone import verify_undone
 from gpustack.host.undo import plan_undo
-from gpustack.operations import Reboot, RunCommand
 from support.boot_simulation import Machine
 from support.host_cases import load
 from support.host_samples import changed, snapshot

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.findings import Severity
+from gpustack.base.findings import Severity
 from gpustack.image.check import Checked, check, unmatched
 from gpustack.image.cloud import parsed
 from gpustack.image.model import Image

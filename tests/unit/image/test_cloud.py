@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.image.cloud import ImageCloud
 from support.fleet_cloud import StandIn
 

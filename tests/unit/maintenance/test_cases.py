@@ -95,7 +95,7 @@ def test_cases(case: dict[str, Any]) -> None:
 
 
 def test_every_finding_has_a_case() -> None:
-    from gpustack.findings import definitions
+    from gpustack.base.findings import definitions
 
     reported = {finding.partition(" ")[0] for case in CASES for finding in case.get("findings", ())}
     elsewhere = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
 from gpustack.maintenance.model import Policy
 from gpustack.maintenance.plugin_api import choices, target
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from gpustack.findings import errors
+from gpustack.base.findings import errors
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.nova_options.releases import release

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from oslo_config import cfg
 
-from gpustack.errors import NovaConfigError
+from gpustack.base.errors import NovaConfigError
 from gpustack.nova_conf.inspection import existing_for
 from gpustack.nova_conf.sources import SERVICES
 from support.nova_rendered import FPGA, NIC, SPEC, codes, rendered, written

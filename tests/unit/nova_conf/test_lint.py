@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from gpustack.errors import UsageError
-from gpustack.findings import Severity, definitions
+from gpustack.base.errors import UsageError
+from gpustack.base.findings import Severity, definitions
 from gpustack.nova_conf.lint import lint
 from gpustack.nova_options import releases
 from support.nova_cases import cases

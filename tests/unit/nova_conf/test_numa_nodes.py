@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpustack.codes import Code
-from gpustack.findings import Finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding
 from gpustack.nova_conf.numa_nodes import spanning_flavors
 from gpustack.spec.model import Spec
 from support.pci_layouts import Place, bridge, gpu, machine

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from oslo_config import cfg
 
-from gpustack.findings import Severity
+from gpustack.base.findings import Severity
 from gpustack.nova_conf.lint import lint
 from gpustack.nova_conf.packing import CANDIDATES, MULTIPLIER, advised, requested
 from gpustack.nova_options import releases

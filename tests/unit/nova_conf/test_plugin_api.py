@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.errors import NovaConfigError
+from gpustack.base.errors import NovaConfigError
 from gpustack.nova_conf import plugin_api as controller
 from support.nova_hosts import host
 

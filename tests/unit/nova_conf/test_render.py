@@ -10,8 +10,8 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from oslo_config import cfg
 
-from gpustack.errors import NovaConfigError
-from gpustack.findings import errors
+from gpustack.base.errors import NovaConfigError
+from gpustack.base.findings import errors
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DROP_IN
 from gpustack.nova_conf.desired import wanted

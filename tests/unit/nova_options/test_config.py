@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oslo_config import cfg
 
-from gpustack.errors import NovaConfigError
+from gpustack.base.errors import NovaConfigError
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import files_of, read_files
 

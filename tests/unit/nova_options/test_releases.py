@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import release
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.errors import NovaConfigError
 from gpustack.cli.app import main
-from gpustack.errors import NovaConfigError
 from gpustack.nova_options.config import read_files
 
 TENFOLD = "\n".join(f"a{n} = {f'$a{n + 1}' * 10}" for n in range(7))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.errors import ApplyError, CloudError
+from gpustack.base.errors import ApplyError, CloudError
 from gpustack.outage.inventory import read, write
 from support.fleet_cloud import StandIn
 

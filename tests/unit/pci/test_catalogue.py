@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.files import data_dir
+from gpustack.base.files import data_dir
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import Card
 

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from gpustack.files import data_dir
+from gpustack.base.files import data_dir
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import Card, requirement_of
 

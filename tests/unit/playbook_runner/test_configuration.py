@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
 from gpustack.playbook_runner.configuration import configuration
 from gpustack.playbook_runner.extra_vars import as_files
 from gpustack.playbook_runner.run import Call, environment

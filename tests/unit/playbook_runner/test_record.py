@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.errors import ApplyError, HostError, PlanError, VerifyError
+from gpustack.base.errors import ApplyError, HostError, PlanError, VerifyError
 from gpustack.playbook_runner.inventory import inventory_of, inventory_of_this_machine
 from gpustack.playbook_runner.record import HostRecord, Record, RunOutcome
 from gpustack.playbook_runner.show import line, problems, verdict

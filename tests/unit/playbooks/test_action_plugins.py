@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
 from support.playbook_place import environment
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
 from gpustack.playbook_runner.inventory import interpreter
 from support.playbook_place import environment, tree
 

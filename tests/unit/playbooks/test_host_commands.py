@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.files import share_dir
 from gpustack.cli.app import main
-from gpustack.files import share_dir
 from support.playbook_place import Place, drivers, environment, tree
 
 

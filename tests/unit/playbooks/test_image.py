@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
 
 
 @pytest.mark.parametrize("place", ["/", "an image without a kernel", "absent"])

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.files import share_dir
 from gpustack.facts.collector import collect
-from gpustack.files import share_dir
 from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.live import LiveKernel

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
 from gpustack.nova_options.markers import BEGIN, END
 from gpustack.playbook_runner.inventory import interpreter
 from support.playbook_place import environment

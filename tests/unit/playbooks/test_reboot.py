@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
 from support.sshd import Sshd, user
 
 PLAY = """\

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpustack.files import share_dir
+from gpustack.base.files import share_dir
 from gpustack.playbook_runner.record import Phase
 
 PLAYBOOKS = share_dir("playbooks")

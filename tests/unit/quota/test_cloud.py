@@ -11,8 +11,8 @@ import pytest
 from keystoneauth1.exceptions import Unauthorized
 from openstack.connection import Connection
 
+from gpustack.base.errors import CloudError
 from gpustack.cloudapi import Refused
-from gpustack.errors import CloudError
 from gpustack.quota.cloud import LimitsCloud
 from gpustack.quota.model import Limit
 from support.fleet_cloud import Response

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.errors import CloudError
+from gpustack.base.errors import CloudError
 from gpustack.quota.desired import WantedLimits
 from gpustack.quota.model import Limit, Present, Project
 from gpustack.quota.survey import survey

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from gpustack.base.findings import Severity, definitions
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import parse_host
-from gpustack.findings import Severity, definitions
 from gpustack.readiness.assessment import PREPARATION, assess, reasons
 from gpustack.readiness.host import host_reasons, size
 from support.host_samples import first_gpu, function, host, raw_host, snapshot

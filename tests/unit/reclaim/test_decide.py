@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpustack.codes import Code
-from gpustack.findings import finding
+from gpustack.base.codes import Code
+from gpustack.base.findings import finding
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Disks, Server
 from gpustack.reclaim.decide import decide, judge

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gpustack.errors import SpecError
+from gpustack.base.errors import SpecError
 from gpustack.reclaim.rules import rules_of
 from gpustack.spec.load import examine
 from gpustack.spec.model import Spec

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 
+from gpustack.base.errors import JournalError
 from gpustack.cloudapi import Refused, Unanswered
-from gpustack.errors import JournalError
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Disks
 from gpustack.maintenance.api import ServiceApi

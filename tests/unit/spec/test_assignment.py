@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.errors import SpecError
+from gpustack.base.errors import SpecError
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.flavor.shares import host_shares

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.errors import UsageError
+from gpustack.base.errors import UsageError
 from gpustack.spec.hosts import hosts_of, models_for, nearby, options_for, patterns_for
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import NvSwitch, Spec

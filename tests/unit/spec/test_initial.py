@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpustack.errors import GpustackError
+from gpustack.base.errors import GpustackError
 from gpustack.facts.gpus import gpus, is_integrated
 from gpustack.facts.model import Host
 from gpustack.spec.assignment import assigned_gpus

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpustack.errors import SpecError
-from gpustack.findings import Severity
+from gpustack.base.errors import SpecError
+from gpustack.base.findings import Severity
 from gpustack.spec.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
 from gpustack.spec.load import Examination, examine, load_spec, parse_spec
 from gpustack.spec.problems import SpecProblems

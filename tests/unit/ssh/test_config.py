@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.errors import HostError
+from gpustack.base.errors import HostError
 from gpustack.facts.gather import gather
 from gpustack.ssh import connection as ssh
 from gpustack.ssh.config import SshOptions

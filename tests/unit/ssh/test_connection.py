@@ -14,8 +14,8 @@ from shlex import quote
 import pytest
 from paramiko.packet import Packetizer
 
+from gpustack.base.errors import HostError
 from gpustack.cli.app import main
-from gpustack.errors import HostError
 from gpustack.facts.collector import collect
 from gpustack.facts.gather import gather
 from gpustack.ssh import connection as ssh

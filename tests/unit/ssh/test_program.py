@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import paramiko
 import pytest
 
-from gpustack.errors import HostError
+from gpustack.base.errors import HostError
 from gpustack.facts.gather import gather
 from gpustack.ssh import program as ssh_program
 from gpustack.ssh.config import SshOptions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpustack.errors import ApplyError, CloudError
+from gpustack.base.errors import ApplyError, CloudError
 from gpustack.tenancy.apply import apply
 from gpustack.tenancy.operations import (
     AddHost,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpustack.codes import Code
+from gpustack.base.codes import Code
 from gpustack.topology.build import topology
 from gpustack.topology.check import check
 from support.host_samples import function, host

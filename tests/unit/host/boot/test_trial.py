@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpustack.base.operations import Reboot, TrialReboot, WriteFile
 from gpustack.host.boot.trial import ENTRY, MARKER, TITLE, trial
 from gpustack.host.own_files import GRUB, OWNED, TRIAL_ENTRY, TRIAL_UNIT
 from gpustack.host.plan import HostPlan, plan_host
@@ -18,7 +19,6 @@ from gpustack.host.prove.verify import verify_host
 from gpustack.host.render import render_trial
 from gpustack.host.show import show_plan
 from gpustack.host.undo import plan_undo
-from gpustack.operations import Reboot, TrialReboot, WriteFile
 from gpustack.spec.model import Spec
 from support.boot_simulation import Machine
 from support.host_cases import load

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpustack.base.operations import WriteFile
 from gpustack.host.plan import plan_host
-from gpustack.operations import WriteFile
 from support.host_cases import SPEC
 from support.prior_setups import FIRST_CARD, codes, hand_made, machine, messages
 

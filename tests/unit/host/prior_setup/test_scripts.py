@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.operations import WriteFile
 from gpustack.host.plan import plan_host
-from gpustack.operations import WriteFile
 from support.host_cases import SPEC
 from support.prior_setups import FIRST_CARD, hand_made, machine, messages
 

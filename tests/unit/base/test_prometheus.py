@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpustack.prometheus import Page, gauge
+from gpustack.base.prometheus import Page, gauge
 from support.prometheus_programs import check_metrics, promtool
 
 NAMES = ('a "quoted" name', "back\\slash", "two\nlines", "Straße 漢")

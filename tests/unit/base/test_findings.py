@@ -10,10 +10,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpustack.codes import Code
-from gpustack.findings import Definition, definitions
+from gpustack.base.codes import Code
+from gpustack.base.findings import Definition, definitions
 
-PACKAGE = Path(__file__).parents[2] / "gpustack"
+PACKAGE = Path(__file__).parents[3] / "gpustack"
 PATHS = [path for path in PACKAGE.rglob("*.py") if path.name != "codes.py"]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from gpustack.text import LAYOUT, printable
+from gpustack.base.text import LAYOUT, printable
 
 CHANGES = 3
 """Exit code with ``--exit-code`` if there is something to do. No error has this code."""

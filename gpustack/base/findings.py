@@ -14,8 +14,8 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.codes import Code
-from gpustack.files import data_dir
+from gpustack.base.codes import Code
+from gpustack.base.files import data_dir
 
 
 class Severity(enum.StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack import hostnames
+from gpustack.base import hostnames
 from gpustack.cleanup.hardware import Hardware, of_host
 from gpustack.cleanup.model import ComputeNode, Instance, Migration
 from gpustack.facts.model import Host

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.files import file_remedy, write_atomic
+from gpustack.base.files import file_remedy, write_atomic
 
 
 def test_a_missing_directory_is_created_by_the_remedy(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypedDict
 
-from gpustack.findings import Finding, Severity, errors
-from gpustack.text import LAYOUT, printable, printable_data
+from gpustack.base.findings import Finding, Severity, errors
+from gpustack.base.text import LAYOUT, printable, printable_data
 
 
 class TaskResult(TypedDict, total=False):

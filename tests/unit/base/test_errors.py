@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack import errors
+from gpustack.base import errors
 
 
 def classes() -> list[type[errors.GpustackError]]:

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from gpustack.files import write_atomic
-from gpustack.text import printable
+from gpustack.base.files import write_atomic
+from gpustack.base.text import printable
 
 
 def gauge(

@@ -1,0 +1,1 @@
+"""Terms that all packages share: text, files, errors, findings, host names, metrics."""
