@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from gpustack.base.files import share_dir
-from gpustack.playbook_runner.inventory import interpreter
+from gpustack.connect.playbooks.inventory import interpreter
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
 

@@ -20,8 +20,8 @@ from gpustack.base.errors import HostError
 from gpustack.cleanup import domains
 
 if TYPE_CHECKING:
-    from gpustack.ssh.config import SshOptions
-    from gpustack.ssh.connection import Connections
+    from gpustack.connect.ssh.config import SshOptions
+    from gpustack.connect.ssh.connection import Connections
 
 UNKNOWN = ""
 """The user of a device that a process has open while its domain is unknown."""
@@ -91,8 +91,8 @@ class Hypervisors:
     def _open(self) -> Connections:
         with self._lock:
             if self._connections is None:
-                from gpustack.ssh.config import SshOptions
-                from gpustack.ssh.connection import Connections
+                from gpustack.connect.ssh.config import SshOptions
+                from gpustack.connect.ssh.connection import Connections
 
                 self._connections = Connections(self.ssh or SshOptions())
             return self._connections

@@ -20,10 +20,10 @@ from gpustack.base.text import printable, raw
 from gpustack.cli import decoration
 
 if TYPE_CHECKING:
+    from gpustack.connect.ssh.config import SshOptions
     from gpustack.facts.gather import Gathered, GatherFailure
     from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
-    from gpustack.ssh.config import SshOptions
 
 
 HOSTS_OF_SPEC = "the hosts of SPEC"
@@ -253,7 +253,7 @@ def add_jobs(group: argparse._ArgumentGroup) -> None:
 
 def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
     """SSH options from the options of :func:`add_ssh_options`."""
-    from gpustack.ssh.config import SshOptions
+    from gpustack.connect.ssh.config import SshOptions
 
     return SshOptions(
         user=parsed_args.user,

@@ -13,7 +13,7 @@ from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
 
 if TYPE_CHECKING:
-    from gpustack.playbook_runner.record import HostRecord
+    from gpustack.connect.playbooks.record import HostRecord
 
 
 class _Change(Play):
@@ -62,7 +62,7 @@ class _Change(Play):
         return {**variables, **{name: value for name, value in nova.items() if value}}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.playbook_runner.record import RunOutcome
+        from gpustack.connect.playbooks.record import RunOutcome
 
         if parsed_args.local and parsed_args.reboot:
             raise UsageError(

@@ -16,7 +16,7 @@ from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_format, add_hosts, e
 from gpustack.cli.progress import ProgressListener
 
 if TYPE_CHECKING:
-    from gpustack.playbook_runner.record import HostRecord
+    from gpustack.connect.playbooks.record import HostRecord
 
 
 class Play(Command):
@@ -94,14 +94,14 @@ class Play(Command):
             shutil.rmtree(directory, ignore_errors=True)
 
     def _report_configuration(self) -> None:
-        from gpustack.playbook_runner.configuration import configuration
+        from gpustack.connect.playbooks.configuration import configuration
 
         for line in configuration(os.environ, Path.cwd()).lines() if self.verbosity else ():
             self.report(line)
 
     def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
         from gpustack.base.files import write_atomic
-        from gpustack.playbook_runner.inventory import inventory_of, inventory_of_this_machine
+        from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine
 
         if parsed_args.local and (parsed_args.hosts or parsed_args.inventory):
             other = "HOST" if parsed_args.hosts else "-i"
@@ -128,7 +128,7 @@ class Play(Command):
 
         :param listed: the hosts of the summary; all when None.
         """
-        from gpustack.playbook_runner.show import problems, summary
+        from gpustack.connect.playbooks.show import problems, summary
 
         self._records = tuple(records)
         if parsed_args.format != "text":
@@ -142,7 +142,7 @@ class Play(Command):
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """End with the error of the most severe outcome."""
-        from gpustack.playbook_runner.show import verdict
+        from gpustack.connect.playbooks.show import verdict
 
         if self.verbosity:
             self.report(f"log: {self._log}")
@@ -177,8 +177,8 @@ class PlaybookRunner:
         :param hosts: a subset of the hosts; all of the inventory (within the limit) when None.
         """
         from gpustack.base.files import write_atomic
-        from gpustack.playbook_runner.inventory import limit_of
-        from gpustack.playbook_runner.run import Call, play
+        from gpustack.connect.playbooks.inventory import limit_of
+        from gpustack.connect.playbooks.run import Call, play
 
         limit = self._limit
         if hosts is not None:
@@ -190,7 +190,7 @@ class PlaybookRunner:
 
 
 def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
-    from gpustack.playbook_runner.extra_vars import as_files
+    from gpustack.connect.playbooks.extra_vars import as_files
 
     arguments = as_files(parsed_args.extra_vars, directory)
     if parsed_args.user:

@@ -12,7 +12,7 @@ from gpustack.cli.common import Command
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from gpustack.playbook_runner.record import Record
+    from gpustack.connect.playbooks.record import Record
 
 ProgressListener = Callable[["Record", Sequence[str]], None]
 
@@ -24,7 +24,7 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
         yield lambda record, over: None
         return
     if not command.app.stderr.isatty():
-        from gpustack.playbook_runner.show import line
+        from gpustack.connect.playbooks.show import line
 
         def report_hosts(record: Record, over: Sequence[str]) -> None:
             for name in over:
@@ -36,7 +36,7 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from gpustack.playbook_runner.show import line
+    from gpustack.connect.playbooks.show import line
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True) as bars:

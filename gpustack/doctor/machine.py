@@ -17,8 +17,8 @@ from packaging.specifiers import SpecifierSet
 
 from gpustack import __version__
 from gpustack.base.errors import GpustackError
+from gpustack.connect.playbooks.configuration import configuration
 from gpustack.doctor.check import Check, failed, ok, warning
-from gpustack.playbook_runner.configuration import configuration
 
 DISTRIBUTION = "nova-gpustack"
 _TIMEOUT = 60.0

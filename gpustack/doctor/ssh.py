@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from gpustack.base.errors import HostError
 from gpustack.base.operations import counted
 from gpustack.base.text import listed
+from gpustack.connect.ssh.config import SshConfig, SshOptions, SshTarget
+from gpustack.connect.ssh.keys import offered
+from gpustack.connect.ssh.known_hosts import KnownHosts
 from gpustack.doctor.check import Check, failed, made, not_configured, ok, warning
-from gpustack.ssh.config import SshConfig, SshOptions, SshTarget
-from gpustack.ssh.keys import offered
-from gpustack.ssh.known_hosts import KnownHosts
 
 _ANY = "localhost"
 """A host without settings of its own."""

@@ -21,7 +21,7 @@ from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host, read_snapshot
 
 if TYPE_CHECKING:
-    from gpustack.ssh.config import SshOptions
+    from gpustack.connect.ssh.config import SshOptions
 
 _HERE = "this host"
 Reported = Callable[[str], None]
@@ -95,7 +95,7 @@ def gather(
 
 def _with_sudo(options: SshOptions) -> Gathered:
     """Read this host as root."""
-    from gpustack.ssh.program import run_here
+    from gpustack.connect.ssh.program import run_here
 
     return _checked([_HERE], {_HERE: run_here(_HERE, bundle.program().encode(), options)}, {})
 
@@ -133,8 +133,8 @@ def _from_root(root: Path | None) -> Gathered:
 
 
 def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, reported: Reported) -> Gathered:
-    from gpustack.ssh.config import SshOptions
-    from gpustack.ssh.connection import Connections
+    from gpustack.connect.ssh.config import SshOptions
+    from gpustack.connect.ssh.connection import Connections
 
     targets = list(dict.fromkeys(targets))
     raw: Documents = {}

@@ -11,7 +11,7 @@ from gpustack.guest.check import consoles
 from gpustack.guest.inside import read, report
 
 if TYPE_CHECKING:
-    from gpustack.ssh.config import SshOptions
+    from gpustack.connect.ssh.config import SshOptions
 
 _HERE = "this machine"
 
@@ -33,9 +33,9 @@ def local(root: Path | None = None) -> dict[str, Any]:
 def with_sudo(options: SshOptions) -> dict[str, Any]:
     """The facts of this machine, read as root.
 
-    :raises HostError: as :func:`gpustack.ssh.program.run_here`.
+    :raises HostError: as :func:`gpustack.connect.ssh.program.run_here`.
     """
-    from gpustack.ssh.program import run_here
+    from gpustack.connect.ssh.program import run_here
 
     return _checked(run_here(_HERE, bundle.program({}, "--facts").encode(), options), _HERE)
 
@@ -45,7 +45,7 @@ def over_ssh(target: str, options: SshOptions) -> dict[str, Any]:
 
     :raises HostError: if the guest can't be reached or read.
     """
-    from gpustack.ssh.connection import Connections
+    from gpustack.connect.ssh.connection import Connections
 
     with Connections(options) as connections:
         return _checked(connections.run(target, bundle.program({}, "--facts").encode()), target)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from gpustack.base.files import share_dir
+from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.facts.collector import collect
-from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack_demo.examples import hosts

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.files import share_dir
+from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.facts.collector import collect
-from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.machine import Machine
 

@@ -108,7 +108,7 @@ SCENARIOS = {
     "maintenance/test_cases",
     "maintenance/test_choices",
     "nova_conf/test_kubernetes",
-    "ssh/test_guest",
+    "connect/ssh/test_guest",
     "test_complete_path",
     "test_demo_picture",
     "test_distributions",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpustack.playbook_runner.inventory import interpreter
+from gpustack.connect.playbooks.inventory import interpreter
 
 
 def inventory(directory: Path, names: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.playbook_runner.inventory import interpreter
+from gpustack.connect.playbooks.inventory import interpreter
 from nova.cleanup import test_by_hand, test_leaks, test_virtual
 from support.by_hand import FREE
 from support.clouds import NAMED, world_of

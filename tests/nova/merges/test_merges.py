@@ -19,7 +19,7 @@ import pytest
 import yaml
 from oslo_config import cfg
 
-from gpustack.playbook_runner.inventory import interpreter
+from gpustack.connect.playbooks.inventory import interpreter
 from support.deployers import ensure
 from support.nova_rendered import FPGA, NIC, SPEC, rendered, written
 

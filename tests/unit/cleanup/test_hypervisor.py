@@ -13,7 +13,7 @@ import pytest
 
 from gpustack.cleanup import domains
 from gpustack.cleanup.hypervisor import Hypervisors, usage
-from gpustack.ssh.config import SshOptions
+from gpustack.connect.ssh.config import SshOptions
 from support.sshd import Sshd
 
 XML = """<domstatus state='running'><domain type='kvm'><uuid>vm-1</uuid><devices>

@@ -13,7 +13,7 @@ from shlex import quote
 import pytest
 import sqlalchemy as sa
 
-from gpustack.playbook_runner.inventory import interpreter
+from gpustack.connect.playbooks.inventory import interpreter
 from support.cellfile import CellFile, nova_conf
 from support.sshd import Sshd
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.cli.common import add_ssh_options, ssh_options
-from gpustack.ssh.config import SshOptions
+from gpustack.connect.ssh.config import SshOptions
 
 COMMANDS = [("scan", "gpu01"), ("cleanup", "plan"), ("cleanup", "apply"), ("cleanup", "explain", "gpu01/0000:81:00.0")]
 

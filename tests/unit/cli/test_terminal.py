@@ -23,7 +23,7 @@ from gpustack.base.task_results import failure
 from gpustack.base.text import SafeStream, printable, printable_data
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Lister
-from gpustack.playbook_runner.log import printable_log
+from gpustack.connect.playbooks.log import printable_log
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202egpu"
 HARMLESS = "\\x1b]0;owned\\x07\\u009b2J\\u202egpu"

@@ -7,17 +7,17 @@ from pathlib import Path
 import paramiko
 import pytest
 
+from gpustack.connect.ssh.config import SshOptions
 from gpustack.doctor import ssh
 from gpustack.doctor.check import Check, State
-from gpustack.ssh.config import SshOptions
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    monkeypatch.setattr("gpustack.ssh.config.SYSTEM_CONFIG", tmp_path / "none")
-    monkeypatch.setattr("gpustack.ssh.config.SYSTEM_KNOWN_HOSTS", ())
+    monkeypatch.setattr("gpustack.connect.ssh.config.SYSTEM_CONFIG", tmp_path / "none")
+    monkeypatch.setattr("gpustack.connect.ssh.config.SYSTEM_KNOWN_HOSTS", ())
     (tmp_path / ".ssh").mkdir()
     return tmp_path
 

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from gpustack.base.errors import HostError, SnapshotError
+from gpustack.connect.ssh import program as ssh_program
 from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.facts.store import MOST_VALUES, parse_host
 from gpustack.linux import grub, shell
-from gpustack.ssh import program as ssh_program
 from support.host_samples import function, raw_host
 
 SECONDS = 15

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import HostError
+from gpustack.connect.ssh.config import SshOptions
 from gpustack.facts.gather import _named, gather
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import save_snapshot
-from gpustack.ssh.config import SshOptions
 from support.host_samples import SNAPSHOTS, raw_host
 from support.sysroot import talk_host
 

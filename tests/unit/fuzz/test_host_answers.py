@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from gpustack import plugin_api as controller
 from gpustack.cleanup.hypervisor import usage
+from gpustack.connect.ssh import program as ssh_program
 from gpustack.facts import store
 from gpustack.linux import grub
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.nova_conf import plugin_api as nova
-from gpustack.ssh import program as ssh_program
 from gpustack.topology import diagram
 from gpustack.topology.build import topology
 from gpustack.topology.check import check

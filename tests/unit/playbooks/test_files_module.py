@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.files import share_dir
-from gpustack.playbook_runner.inventory import interpreter
+from gpustack.connect.playbooks.inventory import interpreter
 from support.playbook_place import environment, tree
 
 

@@ -38,7 +38,7 @@ def reworded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def gpustack(place: Place, reworded: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """Run a command line where the hosts of ``place`` are the inventory."""
-    monkeypatch.setattr("gpustack.playbook_runner.run.share_dir", lambda name: reworded)
+    monkeypatch.setattr("gpustack.connect.playbooks.run.share_dir", lambda name: reworded)
     for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
         monkeypatch.delenv(name)
     for name, value in environment(place.path).items():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.playbook_runner.inventory import interpreter
+from gpustack.connect.playbooks.inventory import interpreter
 from support.playbook_place import Place, environment
 
 DEEP: Any = 5

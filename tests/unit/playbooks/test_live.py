@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gpustack.base.files import share_dir
+from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.facts.collector import collect
-from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.live import LiveKernel
 from support.playbook_place import SPEC, Place, drivers, tree

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.files import share_dir
+from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.nova_options.markers import BEGIN, END
-from gpustack.playbook_runner.inventory import interpreter
 from support.playbook_place import environment
 
 THEIRS = "[database]\nconnection = mysql://nova\n"

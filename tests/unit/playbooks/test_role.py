@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gpustack.base.files import share_dir
-from gpustack.playbook_runner.record import Phase
+from gpustack.connect.playbooks.record import Phase
 
 PLAYBOOKS = share_dir("playbooks")
 ROLE = PLAYBOOKS / "roles/gpustack"

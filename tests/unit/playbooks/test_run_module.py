@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.files import share_dir
-from gpustack.playbook_runner.inventory import interpreter
+from gpustack.connect.playbooks.inventory import interpreter
 from support.playbook_place import Place, environment
 
 HOLD = """\

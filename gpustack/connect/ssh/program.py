@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import paramiko
 
 from gpustack.base.errors import HostError
-from gpustack.ssh.keys import reason
+from gpustack.connect.ssh.keys import reason
 
 if TYPE_CHECKING:
-    from gpustack.ssh.config import SshOptions
+    from gpustack.connect.ssh.config import SshOptions
 
 MAX_OUTPUT = 16 << 20
 _MOST_VALUES = 1_000_000

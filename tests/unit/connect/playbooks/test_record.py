@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import ApplyError, HostError, PlanError, VerifyError
-from gpustack.playbook_runner.inventory import inventory_of, inventory_of_this_machine
-from gpustack.playbook_runner.record import HostRecord, Record, RunOutcome
-from gpustack.playbook_runner.show import line, problems, verdict
+from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine
+from gpustack.connect.playbooks.record import HostRecord, Record, RunOutcome
+from gpustack.connect.playbooks.show import line, problems, verdict
 
 ERROR = {"severity": "error", "code": "GPU013", "place": "a", "message": "m", "remedy": "fix it"}
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import UsageError
-from gpustack.playbook_runner.configuration import configuration
-from gpustack.playbook_runner.extra_vars import as_files
-from gpustack.playbook_runner.run import Call, environment
+from gpustack.connect.playbooks.configuration import configuration
+from gpustack.connect.playbooks.extra_vars import as_files
+from gpustack.connect.playbooks.run import Call, environment
 
 
 @pytest.fixture

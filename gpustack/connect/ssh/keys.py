@@ -12,7 +12,7 @@ import paramiko
 from gpustack.base.errors import HostError
 
 if TYPE_CHECKING:
-    from gpustack.ssh.config import SshTarget
+    from gpustack.connect.ssh.config import SshTarget
 
 
 def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.errors import HostError
+from gpustack.connect.ssh import connection as ssh
+from gpustack.connect.ssh.config import SshOptions
 from gpustack.facts.gather import gather
-from gpustack.ssh import connection as ssh
-from gpustack.ssh.config import SshOptions
 from support.ssh_reading import read, refusal
 from support.sshd import user
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gpustack.base.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
 from gpustack.base.text import listed
-from gpustack.playbook_runner.record import NO_ROOT, HostRecord, RunOutcome
+from gpustack.connect.playbooks.record import NO_ROOT, HostRecord, RunOutcome
 
 _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
     (RunOutcome.FAILED, ApplyError, "failed"),

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.ssh.config import SshTarget
-from gpustack.ssh.known_hosts import KnownHosts
+from gpustack.connect.ssh.config import SshTarget
+from gpustack.connect.ssh.known_hosts import KnownHosts
 from support.ssh_reading import read, refusal
 from support.sshd import Sshd, keygen, program
 

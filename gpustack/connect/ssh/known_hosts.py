@@ -21,7 +21,7 @@ from gpustack.base.files import file_remedy
 if TYPE_CHECKING:
     import paramiko
 
-    from gpustack.ssh.config import SshTarget
+    from gpustack.connect.ssh.config import SshTarget
 
 
 _REVOKED = "@revoked"

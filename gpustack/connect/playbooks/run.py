@@ -14,9 +14,9 @@ from typing import Any
 
 from gpustack.base.errors import ApplyError, UsageError
 from gpustack.base.files import share_dir
-from gpustack.playbook_runner.configuration import configuration
-from gpustack.playbook_runner.log import printable_log
-from gpustack.playbook_runner.record import Record
+from gpustack.connect.playbooks.configuration import configuration
+from gpustack.connect.playbooks.log import printable_log
+from gpustack.connect.playbooks.record import Record
 
 _TAIL = 12
 _NO_MATCH = b"Specified inventory, host pattern and/or --limit leaves us with no hosts to target"

@@ -18,10 +18,10 @@ from typing import Self
 import paramiko
 
 from gpustack.base.errors import GpustackError, HostError
-from gpustack.ssh.config import SshConfig, SshOptions, SshTarget
-from gpustack.ssh.keys import authenticate, reason
-from gpustack.ssh.known_hosts import KnownHosts
-from gpustack.ssh.program import run_program
+from gpustack.connect.ssh.config import SshConfig, SshOptions, SshTarget
+from gpustack.connect.ssh.keys import authenticate, reason
+from gpustack.connect.ssh.known_hosts import KnownHosts
+from gpustack.connect.ssh.program import run_program
 
 Stream = socket.socket | paramiko.Channel
 

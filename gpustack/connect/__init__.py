@@ -1,0 +1,1 @@
+"""How gpustack reaches hosts: over SSH, and with Ansible's playbooks."""
