@@ -19,7 +19,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from gpustack.facts.bundle import program  # noqa: E402
+from gpustack.hosts.facts.bundle import program  # noqa: E402
 from support.sysroot import MEM, SysRoot  # noqa: E402
 
 LSPCI = ["lspci", "-vmmnnk"]

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases

@@ -16,9 +16,6 @@ from gpustack.base.errors import SpecError
 from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
-from gpustack.facts.images import checked_images
-from gpustack.facts.model import Host
-from gpustack.facts.store import parse_host
 from gpustack.host.boot.trial import TrialDocument
 from gpustack.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED, digest
 from gpustack.host.plan import HostPlan, plan_host
@@ -27,6 +24,9 @@ from gpustack.host.prove import verify as prove
 from gpustack.host.prove.verify import Verification
 from gpustack.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
 from gpustack.host.undo import LAST, plan_undo
+from gpustack.hosts.facts.images import checked_images
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 

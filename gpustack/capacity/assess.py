@@ -12,7 +12,6 @@ from gpustack.capacity.aggregates import ZONE
 from gpustack.capacity.count import capacity
 from gpustack.capacity.hosts import Sources, hosts
 from gpustack.capacity.model import Capacity, Demand, Host
-from gpustack.facts.model import Host as Facts
 from gpustack.fleet.aggregates import aggregates as aggregates_of
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
@@ -20,6 +19,7 @@ from gpustack.fleet.model import Fleet
 from gpustack.fleet.read import Detail, Given
 from gpustack.fleet.read import read as read_fleet
 from gpustack.fleet.requests import Progress, silent
+from gpustack.hosts.facts.model import Host as Facts
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.spec.model import Spec

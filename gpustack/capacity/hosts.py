@@ -12,9 +12,9 @@ from gpustack.capacity.aggregates import zone_of
 from gpustack.capacity.aliases import Aliases
 from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.capacity.read import Hypervisor, Rooms
-from gpustack.facts.model import Host as Facts
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu, Source, State
+from gpustack.hosts.facts.model import Host as Facts
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.spec.assignment import service_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.hostnames import key, short
-from gpustack.facts.model import Function, Host
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
 from gpustack.nova_options.pci_values import EntryError

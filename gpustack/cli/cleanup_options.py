@@ -171,7 +171,7 @@ def with_hardware(sources: Sources, parsed_args: argparse.Namespace) -> Sources:
     from dataclasses import replace
 
     from gpustack.cleanup.hardware import device_specs, hardware
-    from gpustack.facts.store import load_snapshot
+    from gpustack.hosts.facts.store import load_snapshot
 
     specs = device_specs(parsed_args.compute_config) if parsed_args.compute_config else None
     return replace(sources, hardware=hardware(load_snapshot(parsed_args.snapshot), specs))

@@ -21,7 +21,7 @@ from gpustack.cli import decoration
 
 if TYPE_CHECKING:
     from gpustack.connect.ssh.config import SshOptions
-    from gpustack.facts.gather import Gathered, GatherFailure
+    from gpustack.hosts.facts.gather import Gathered, GatherFailure
     from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
 
@@ -274,7 +274,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
     :param spec: names the hosts if the command line does not; without both, this machine is read.
     :raises UsageError: when options exclude each other.
     """
-    from gpustack.facts import gather as facts
+    from gpustack.hosts.facts import gather as facts
 
     hosts = expanded(parsed_args.hosts)
     for option in ("local", "root"):

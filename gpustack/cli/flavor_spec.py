@@ -77,11 +77,11 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
     def _planned(self, parsed_args: argparse.Namespace) -> FlavorCloud:
         import dataclasses
 
-        from gpustack.facts.store import load_snapshot
         from gpustack.flavor.apply import plan
         from gpustack.flavor.compare import FlavorChoices
         from gpustack.flavor.desired import wanted
         from gpustack.guest.requirements import conflicts
+        from gpustack.hosts.facts.store import load_snapshot
         from gpustack.spec.load import load_spec
         from gpustack.tenancy.flavors import guarded
 

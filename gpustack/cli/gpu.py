@@ -127,9 +127,9 @@ def scheduler_of(parsed_args: argparse.Namespace) -> Scheduler | None:
 
 def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
     """Read the snapshot, the spec, and how Nova schedules, from the files that are named."""
-    from gpustack.facts.store import load_snapshot
     from gpustack.fleet.cards import Models, models_of
     from gpustack.fleet.read import Given
+    from gpustack.hosts.facts.store import load_snapshot
     from gpustack.spec.load import load_spec
 
     spec = load_spec(parsed_args.spec) if parsed_args.spec else None

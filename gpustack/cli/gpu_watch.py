@@ -158,7 +158,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         :param fleet: the GPUs; None if the cloud did not answer, which is then not asked again.
         """
         from gpustack.capacity.metrics import capacities, families
-        from gpustack.facts.store import load_snapshot
+        from gpustack.hosts.facts.store import load_snapshot
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None

@@ -64,8 +64,8 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the documents."""
-        from gpustack.facts.store import load_snapshot
         from gpustack.guest.kubernetes.render import render
+        from gpustack.hosts.facts.store import load_snapshot
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)

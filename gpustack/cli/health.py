@@ -22,9 +22,9 @@ from gpustack.cli.common import (
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
-    from gpustack.facts.gather import Gathered
-    from gpustack.facts.model import Host
-    from gpustack.health.check import Health, Report
+    from gpustack.hosts.facts.gather import Gathered
+    from gpustack.hosts.facts.model import Host
+    from gpustack.hosts.health.check import Health, Report
 
 _COLUMNS = ("Host", "Address", "Model", "Health", "Fatal", "Nonfatal", "Corrected", "Link", "Power")
 
@@ -54,7 +54,7 @@ gpustack health --snapshot hosts.json -f json --exit-code"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        from gpustack.health.check import check
+        from gpustack.hosts.health.check import check
 
         baseline = self._baseline(parsed_args.baseline)
         self._gathered = gather(self, parsed_args)
@@ -85,7 +85,7 @@ gpustack health --snapshot hosts.json -f json --exit-code"""
         ]
 
     def _baseline(self, path: Path | None) -> dict[str, Host] | None:
-        from gpustack.facts.store import load_snapshot
+        from gpustack.hosts.facts.store import load_snapshot
 
         if path is None:
             return None

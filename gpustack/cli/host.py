@@ -10,8 +10,8 @@ from gpustack.base.errors import CHANGES, GpustackError, PlanError, UsageError
 from gpustack.cli.common import Command, add_exit_code, add_format, add_source_options, gather, tell_failures
 
 if TYPE_CHECKING:
-    from gpustack.facts.gather import Gathered
     from gpustack.host.plan import HostPlan
+    from gpustack.hosts.facts.gather import Gathered
 
 TRIAL_SECONDS = 600
 """The same value as the role's default, gpustack_trial_seconds."""

@@ -56,7 +56,7 @@ class ImageCommand(OpenStackCommand):
 
     def read(self, parsed_args: argparse.Namespace) -> ImageCloud:
         """Read and check the images."""
-        from gpustack.facts.store import load_snapshot
+        from gpustack.hosts.facts.store import load_snapshot
         from gpustack.image.check import check, unmatched
         from gpustack.image.cloud import ImageCloud
         from gpustack.image.needs import needs_of

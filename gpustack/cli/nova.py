@@ -25,8 +25,8 @@ from gpustack.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from gpustack.facts.gather import Gathered
-    from gpustack.facts.model import Host
+    from gpustack.hosts.facts.gather import Gathered
+    from gpustack.hosts.facts.model import Host
     from gpustack.nova_conf.lint import Report
     from gpustack.nova_conf.packing import Advised
     from gpustack.nova_conf.render import Deployment
@@ -313,7 +313,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Run the checks and lay out their results like nova-status."""
-        from gpustack.facts.store import load_snapshot
+        from gpustack.hosts.facts.store import load_snapshot
         from gpustack.nova_conf.instance_shapes import shapes
         from gpustack.nova_conf.lint import lint
         from gpustack.nova_conf.networks import ports

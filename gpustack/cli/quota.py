@@ -73,7 +73,7 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
     def _planned(self, parsed_args: argparse.Namespace) -> LimitsCloud:
         from dataclasses import replace
 
-        from gpustack.facts.store import load_snapshot
+        from gpustack.hosts.facts.store import load_snapshot
         from gpustack.quota.apply import plan
         from gpustack.quota.cloud import LimitsCloud
         from gpustack.quota.desired import wanted

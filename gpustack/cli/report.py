@@ -57,11 +57,11 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.fleet.closed import noted
         from gpustack.fleet.read import Detail
+        from gpustack.hosts.topology.check import check
         from gpustack.nova_conf.numa_nodes import spanning_flavors
         from gpustack.report.page import Report, write
         from gpustack.report.topologies import Topologies
         from gpustack.spec.load import load_spec
-        from gpustack.topology.check import check
 
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         flavors = None

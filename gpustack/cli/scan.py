@@ -15,9 +15,9 @@ from gpustack.base.text import printable
 from gpustack.cli.common import THIS_MACHINE, Lister, add_source_options, gather, is_for_machines, tell_failures
 
 if TYPE_CHECKING:
-    from gpustack.facts.gather import Gathered
-    from gpustack.facts.model import Host
-    from gpustack.readiness.table import Row
+    from gpustack.hosts.facts.gather import Gathered
+    from gpustack.hosts.facts.model import Host
+    from gpustack.hosts.readiness.table import Row
 
 
 _NICS = "nics"
@@ -73,8 +73,8 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[list[Any]]]:
-        from gpustack.facts.store import save_snapshot
-        from gpustack.readiness.table import COLUMNS, FIELDS, describe, rows, text
+        from gpustack.hosts.facts.store import save_snapshot
+        from gpustack.hosts.readiness.table import COLUMNS, FIELDS, describe, rows, text
 
         self._gathered = gather(self, parsed_args)
         if parsed_args.save and self._gathered.raw:
@@ -101,7 +101,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and the hosts that could not be read."""
-        from gpustack.readiness.host import host_reasons
+        from gpustack.hosts.readiness.host import host_reasons
 
         for host in self._gathered.hosts:
             if not any(row.host is host for row in self._rows):
@@ -117,8 +117,8 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
 def _nics(host: Host) -> dict[str, list[dict[str, object]]]:
     """The NICs on the NUMA node of each GPU, the nearest first, by the address of the GPU."""
-    from gpustack.topology.build import topology
-    from gpustack.topology.distance import near_nics
+    from gpustack.hosts.topology.build import topology
+    from gpustack.hosts.topology.distance import near_nics
 
     return {
         gpu: [

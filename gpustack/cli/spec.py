@@ -95,8 +95,8 @@ class SpecCheckCommand(ShowOne):
 
 def _compared(spec: Spec, snapshot: Path) -> Sequence[Finding]:
     """The findings about the spec's flavors on the hosts of a snapshot."""
-    from gpustack.facts.store import load_snapshot
     from gpustack.flavor.desired import wanted
+    from gpustack.hosts.facts.store import load_snapshot
 
     release = release_of(None, spec if spec.nova else None)
     return wanted(spec, release=release, hosts=load_snapshot(snapshot)).findings

@@ -10,8 +10,8 @@ from gpustack.cli.common import THIS_MACHINE, Command, add_format, add_source_op
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
-    from gpustack.facts.gather import Gathered
-    from gpustack.topology.model import Topology
+    from gpustack.hosts.facts.gather import Gathered
+    from gpustack.hosts.topology.model import Topology
 
 
 class TopologyCommand(Command):
@@ -39,11 +39,11 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.hosts.topology.build import topology
+        from gpustack.hosts.topology.check import check
         from gpustack.nova_conf.numa_nodes import spanning_flavors
         from gpustack.spec.hosts import patterns_for
         from gpustack.spec.load import load_spec
-        from gpustack.topology.build import topology
-        from gpustack.topology.check import check
 
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         self._gathered = gather(self, parsed_args)
@@ -61,9 +61,9 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         return 0
 
     def _print(self, form: str, shown: list[tuple[Topology, tuple[Finding, ...]]]) -> None:
-        from gpustack.topology import diagram
-        from gpustack.topology.document import document
-        from gpustack.topology.show import ASCII, UNICODE, text
+        from gpustack.hosts.topology import diagram
+        from gpustack.hosts.topology.document import document
+        from gpustack.hosts.topology.show import ASCII, UNICODE, text
 
         topologies = [topology for topology, _ in shown]
         if form in ("json", "yaml"):

@@ -8,10 +8,10 @@ from typing import Literal
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import Host
 from gpustack.flavor.fitting import fitting
 from gpustack.flavor.flavors import Sizes, WantedFlavor
 from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.spec import markers

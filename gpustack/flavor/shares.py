@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.facts.gpus import Gpu
-from gpustack.facts.model import Cpu, Host, NumaNode
+from gpustack.hosts.facts.gpus import Gpu
+from gpustack.hosts.facts.model import Cpu, Host, NumaNode
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_functions

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpustack.facts.model import Host
 from gpustack.fleet.cards import Models
 from gpustack.fleet.model import Gap, Server
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.services import Service
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.model import OutOfService
 
 

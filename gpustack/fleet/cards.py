@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpustack.facts.gpus import is_gpu
-from gpustack.facts.model import Function
+from gpustack.hosts.facts.gpus import is_gpu
+from gpustack.hosts.facts.model import Function
 from gpustack.nova_options.pci_values import reported_class, traits
 from gpustack.pci import catalogue
 from gpustack.pci.classes import is_gpu_class

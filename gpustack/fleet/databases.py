@@ -23,9 +23,9 @@ from gpustack.cleanup.rules import q_allocation_drift
 from gpustack.cleanup.values import DAMAGE, UNREADABLE, Moment, parsed
 from gpustack.cleanup.verdict import Status
 from gpustack.cleanup.verdict import Verdict as CleanupVerdict
-from gpustack.facts.model import Host
 from gpustack.fleet.answers import Row, Verdict
 from gpustack.fleet.model import Gap, Server, Source
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 if TYPE_CHECKING:

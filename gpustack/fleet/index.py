@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import TypeVar
 
 from gpustack.base.hostnames import key, may_be_of_one_machine, short
-from gpustack.facts.model import Function, Host
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import ids_of, is_listed
 from gpustack.fleet.model import Holder, Server
 from gpustack.fleet.placement import Device
 from gpustack.fleet.services import Service
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.pci import catalogue
 
 Spot = tuple[str, str]

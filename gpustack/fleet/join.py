@@ -10,8 +10,6 @@ from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.base.text import listed as names
 from gpustack.cleanup.classes import label
-from gpustack.facts.gpus import gpus
-from gpustack.facts.model import Function
 from gpustack.fleet import unscheduled
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import name_of
@@ -20,6 +18,8 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.model import Function
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.spec.out_of_service import entry_of
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from gpustack.base.errors import CloudError
 from gpustack.base.hostnames import key
 from gpustack.cleanup.placement import Provider
-from gpustack.facts.model import Host
 from gpustack.fleet import compute, identity, placement
 from gpustack.fleet import services as service_list
 from gpustack.fleet.answers import Answers
@@ -20,6 +19,7 @@ from gpustack.fleet.model import Gap, Server, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.requests import Progress, each, silent
 from gpustack.fleet.services import Service
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.model import OutOfService
 
 if TYPE_CHECKING:

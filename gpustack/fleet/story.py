@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from gpustack.base.errors import UsageError
 from gpustack.base.hostnames import key
-from gpustack.facts.gpus import Gpu as HostGpu
-from gpustack.facts.gpus import assemble
-from gpustack.facts.model import Host
-from gpustack.facts.variants import choice
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.fleet.table import describe
+from gpustack.hosts.facts.gpus import Gpu as HostGpu
+from gpustack.hosts.facts.gpus import assemble
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.variants import choice
 from gpustack.pci import catalogue
 
 _WITHOUT = ("server", "server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since")

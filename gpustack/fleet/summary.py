@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gpustack.facts.gpus import gpus as gpus_of_host
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, HostCount, State
+from gpustack.hosts.facts.gpus import gpus as gpus_of_host
 from gpustack.linux.drivers import is_passthrough_driver
 
 

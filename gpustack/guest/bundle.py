@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from gpustack.facts.bundle import bundled
 from gpustack.guest.check import Promise, data
+from gpustack.hosts.facts.bundle import bundled
 
 _ENTRY = "gpustack.guest.inside.program"
 _TITLE = "Check the GPUs of this guest."

@@ -9,7 +9,6 @@ from typing import Any
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, errors, finding
 from gpustack.base.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
-from gpustack.facts.model import Host
 from gpustack.host.boot import reboot as reboots
 from gpustack.host.boot import rebuild as boot
 from gpustack.host.boot import trial as trials
@@ -20,6 +19,7 @@ from gpustack.host.decide.targets import Targets
 from gpustack.host.own_files import GRUB, OwnedFile
 from gpustack.host.prior_setup.adopt import adopt as take_over
 from gpustack.host.prior_setup.remedies import with_remedies
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned, Shared

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
-from gpustack.facts.gpus import gpus
-from gpustack.facts.model import Function, Host
 from gpustack.host.boot import bls as entries
 from gpustack.host.boot import kernel_install, record
 from gpustack.host.boot.reboot import ids_of
@@ -39,10 +37,12 @@ from gpustack.host.own_files import (
 from gpustack.host.plan import HostPlan
 from gpustack.host.prior_setup.adopt import give_back
 from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.readiness.assessment import of_instances
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.linux.grub import paths as grub_paths
-from gpustack.readiness.assessment import of_instances
 
 LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
 """The files that are removed after the commands: an interrupted undo needs them to continue."""

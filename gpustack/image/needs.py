@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpustack.facts.model import Host
 from gpustack.flavor.desired import Entry, entries, extra_specs_of, refusing_hypervisor
+from gpustack.hosts.facts.model import Host
 from gpustack.image.model import FlavorNeeds
 from gpustack.nova_options.releases import Release
 from gpustack.pci.catalogue import requirement_of

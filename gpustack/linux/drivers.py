@@ -1,7 +1,7 @@
 """Classify kernel drivers: passthrough drivers, which hold a PCI function for passthrough, and host drivers.
 
-:mod:`gpustack.facts.collector.open_by` has the same classification, because it runs on hosts and can't import this
-module. A test compares them.
+:mod:`gpustack.hosts.facts.collector.open_by` has the same classification, because it runs on hosts and can't import
+this module. A test compares them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.base.text import listed
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.deployed import ALIAS, Existing, hosts_of, is_faulty, rendered_devices
 from gpustack.nova_conf.deployed_filters import AVAILABLE, FILTERS, kept, makes_available, values
 from gpustack.nova_conf.desired import DesiredConfig

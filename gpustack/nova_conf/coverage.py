@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.gpus import gpus
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import DeviceSpec, matched
 from gpustack.spec.assignment import Assigned
 

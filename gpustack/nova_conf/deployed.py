@@ -12,7 +12,7 @@ from typing import Any
 
 from gpustack.base.findings import Finding
 from gpustack.base.hostnames import key, short
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.sections import Carried
 from gpustack.nova_conf.sources import Source

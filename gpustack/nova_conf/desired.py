@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf import tenancy, vendordata
 from gpustack.nova_conf.coverage import proof
 from gpustack.nova_conf.networks import doubts as network_doubts

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.text import listed
-from gpustack.facts.model import Function, Host
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import NetworkFunctions, network_functions

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.flavors import named
 from gpustack.spec.model import Spec

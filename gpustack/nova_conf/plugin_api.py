@@ -15,8 +15,8 @@ from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError, SnapshotError
 from gpustack.base.findings import Finding, errors, finding
 from gpustack.base.task_results import TaskResult, reported
-from gpustack.facts.model import Host
-from gpustack.facts.store import load_snapshot, parse_host
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import load_snapshot, parse_host
 from gpustack.nova_conf import providers
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DIRECTORY

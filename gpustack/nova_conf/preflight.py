@@ -8,8 +8,8 @@ from typing import Any
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.text import listed
-from gpustack.facts.gpus import nvswitches
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.gpus import nvswitches
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.drivers import is_held, is_passthrough_driver
 from gpustack.nova_conf import selection
 from gpustack.nova_conf.packing import CANDIDATES, Requested

@@ -9,7 +9,7 @@ from typing import Literal
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf import providers
 from gpustack.nova_conf.conflicts import in_the_way
 from gpustack.nova_conf.deployed import Existing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.base.files import share_dir
 from gpustack.base.findings import Finding
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.deployed import Existing, carried
 from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.sections import Carried, ConfigSection, sections

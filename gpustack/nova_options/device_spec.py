@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpustack.facts.model import Function, Host
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options.pci_values import BOOLEANS, EntryError, specs_of
 
 ANY = "*"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
 from gpustack.base.hostnames import key
-from gpustack.facts.model import Host
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu
+from gpustack.hosts.facts.model import Host
 from gpustack.outage import inventory, services
 from gpustack.outage.plan import Seen
 from gpustack.spec.model import Spec

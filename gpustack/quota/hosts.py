@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.quota.desired import WantedLimits, class_of
 from gpustack.spec.assignment import service_of
 from gpustack.spec.markers import markers

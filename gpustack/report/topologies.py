@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.base.text import listed
-from gpustack.facts.model import Host
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import State
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.topology.build import topology
+from gpustack.hosts.topology.distance import MEANINGS, matrix
+from gpustack.hosts.topology.model import Topology
+from gpustack.hosts.topology.show import Item, direct_links, tree
 from gpustack.report.hosts import GpuView, HostGroup, HostView
-from gpustack.topology.build import topology
-from gpustack.topology.distance import MEANINGS, matrix
-from gpustack.topology.model import Topology
-from gpustack.topology.show import Item, direct_links, tree
 
 _MOST_SHAPES = 12
 """The most drawings of a large fleet."""

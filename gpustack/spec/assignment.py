@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpustack.base.hostnames import same
-from gpustack.facts import variants
-from gpustack.facts.gpus import Gpu, assemble, gpus, nvswitches
-from gpustack.facts.model import Function, Host
+from gpustack.hosts.facts import variants
+from gpustack.hosts.facts.gpus import Gpu, assemble, gpus, nvswitches
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.drivers import VFIO
 from gpustack.spec.card_model import candidates, model_of
 from gpustack.spec.hosts import models_for, options_for

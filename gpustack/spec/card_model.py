@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpustack.base.errors import SpecError
-from gpustack.facts.model import Function
+from gpustack.hosts.facts.model import Function
 from gpustack.spec.model import Match, Model
 
 

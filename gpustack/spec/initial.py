@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from gpustack.base.errors import GpustackError
 from gpustack.base.operations import counted
 from gpustack.base.text import listed, printable
-from gpustack.facts.gpus import Gpu, card_of, displays, gpus, is_integrated, nvswitches
-from gpustack.facts.model import Function, Host
+from gpustack.hosts.facts.gpus import Gpu, card_of, displays, gpus, is_integrated, nvswitches
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.pci import catalogue
 from gpustack.spec.document import is_text
 from gpustack.spec.host_ranges import fold, natural

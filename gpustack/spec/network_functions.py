@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpustack.facts.model import Function, Host
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.pci import classes
 from gpustack.spec.assignment import Shared
 from gpustack.spec.hosts import patterns_for

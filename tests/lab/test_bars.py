@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpustack.facts.collector.resources import bars
+from gpustack.hosts.facts.collector.resources import bars
 from gpustack_demo.examples.images import write_image
 
 from .conftest import Lab

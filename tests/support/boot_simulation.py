@@ -14,8 +14,6 @@ import subprocess
 from collections.abc import Iterator, Mapping
 
 from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
-from gpustack.facts.model import Host
-from gpustack.facts.store import parse_host
 from gpustack.host.boot.trial import TITLE
 from gpustack.host.decide.virtual_functions import RECORD
 from gpustack.host.own_files import (
@@ -29,6 +27,8 @@ from gpustack.host.own_files import (
     VFS_UNIT,
 )
 from gpustack.host.plan import HostPlan
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
 from support.host_samples import Raw
 
 START = 1_763_700_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpustack.facts.model import Function, Host
 from gpustack.fleet.model import Server
 from gpustack.fleet.placement import Device
+from gpustack.hosts.facts.model import Function, Host
 
 
 def device(node: str, bus: int, *, function: int = 0, capacity: int = 1, used: int = 0, **more: Any) -> Device:

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity
-from gpustack.facts.gpus import gpus
-from gpustack.facts.model import Host
 from gpustack.fleet.model import Fleet, Gap, Gpu, Holder, HostCount, Server, Source, State
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.model import Host
 
 A100 = "NVIDIA A100 SXM4 80GB"
 T4 = "NVIDIA T4"

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpustack.facts.gpus import Gpu, gpus
-from gpustack.facts.model import Host
-from gpustack.facts.store import parse_host
+from gpustack.hosts.facts.gpus import Gpu, gpus
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
 
 SNAPSHOTS = Path(__file__).parents[1] / "unit" / "data" / "snapshots"
 

@@ -15,7 +15,7 @@ import yaml
 
 from gpustack.base.files import share_dir
 from gpustack.connect.playbooks.inventory import interpreter
-from gpustack.facts.collector import collect
+from gpustack.hosts.facts.collector import collect
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack_demo.examples import hosts

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.instance_shapes import InstanceShape
 from support.nova_hosts import host, raw
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 
 SNAPSHOTS = Path(__file__).parents[1] / "unit" / "data" / "snapshots"
 

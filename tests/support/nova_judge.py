@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack_demo.embedded.environment import Environment
 
 _SCRIPT = Path(__file__).parents[1] / "nova" / "parsers" / "judge.py"

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.spec.load import parse_spec

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpustack.facts.store import save_snapshot
+from gpustack.hosts.facts.store import save_snapshot
 from support.clouds import nova_conf
 from support.cloudworld import Ran, World
 from support.fleet_answers import facts

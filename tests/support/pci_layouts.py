@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpustack.facts.model import Host
-from gpustack.facts.store import parse_host
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
 from support.host_samples import Raw, function, raw_host
 from support.sysroot import SysRoot
 

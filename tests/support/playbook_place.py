@@ -15,7 +15,7 @@ from typing import Any
 
 from gpustack.base.files import share_dir
 from gpustack.connect.playbooks.inventory import interpreter
-from gpustack.facts.collector import collect
+from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.machine import Machine
 

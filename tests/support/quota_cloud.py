@@ -16,7 +16,7 @@ from unittest import mock
 import yaml
 
 from gpustack.cli.app import main
-from gpustack.facts.store import save_snapshot
+from gpustack.hosts.facts.store import save_snapshot
 from gpustack_demo.embedded import limits, servers
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from support.cloudworld import Ran

@@ -8,7 +8,7 @@ import pytest
 
 from gpustack.base.errors import HostError
 from gpustack.connect.ssh.config import SshOptions
-from gpustack.facts.gather import gather
+from gpustack.hosts.facts.gather import gather
 
 MANY = tuple(f"127.0.0.{n}" for n in range(1, 9))
 SECONDS = 120.0

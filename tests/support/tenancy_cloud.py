@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gpustack.facts.store import save_snapshot
+from gpustack.hosts.facts.store import save_snapshot
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from support.cloudworld import Ran

@@ -6,14 +6,14 @@ import re
 import zlib
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from gpustack.facts.collector.addresses import PCI
-from gpustack.facts.collector.aliases import Aliases, aliases
-from gpustack.facts.collector.functions import FunctionFiles, identity
-from gpustack.facts.collector.kernel import running_release
-from gpustack.facts.collector.kernel_log import records
-from gpustack.facts.collector.limits import ADDRESS, TEXT_LIMIT, VALUE_LIMIT
-from gpustack.facts.collector.reader import HostRoot
-from gpustack.facts.collector.resources import bars
+from gpustack.hosts.facts.collector.addresses import PCI
+from gpustack.hosts.facts.collector.aliases import Aliases, aliases
+from gpustack.hosts.facts.collector.functions import FunctionFiles, identity
+from gpustack.hosts.facts.collector.kernel import running_release
+from gpustack.hosts.facts.collector.kernel_log import records
+from gpustack.hosts.facts.collector.limits import ADDRESS, TEXT_LIMIT, VALUE_LIMIT
+from gpustack.hosts.facts.collector.reader import HostRoot
+from gpustack.hosts.facts.collector.resources import bars
 
 from . import messages
 from .devices import gpus

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
-from gpustack.facts.model import Host
 from gpustack.flavor.desired import Entry, entries, sizes_of
 from gpustack.flavor.flavors import Sizes
 from gpustack.flavor.shares import HostShare, host_shares
 from gpustack.guest.kubernetes.resources import NVIDIA, resource_of
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.model import Spec
 
 GPUTYPE = "gpustack/gputype"

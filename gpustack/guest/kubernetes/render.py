@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Literal, get_args
 
 from gpustack.base.findings import Finding
-from gpustack.facts.model import Host
 from gpustack.guest.kubernetes import capi_helm, capo, kubeadm, node_features, operator
 from gpustack.guest.kubernetes.documents import Document, Rendering
 from gpustack.guest.kubernetes.groups import node_groups
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.model import Spec
 
 Form = Literal["capo", "capi-helm", "nodefeaturerule", "operator-values", "kubeadm"]

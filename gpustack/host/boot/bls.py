@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import RunCommand
-from gpustack.facts.model import Host
 from gpustack.host.boot import record
 from gpustack.host.boot.record import ENTRIES
 from gpustack.host.own_files import RECORD, OwnedFile
 from gpustack.host.render import render_record
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX
 from gpustack.linux.module_parameters import contradicts, fulfils

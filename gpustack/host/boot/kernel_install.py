@@ -15,12 +15,12 @@ from pathlib import PurePosixPath
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import RunCommand
-from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.host.boot import record
 from gpustack.host.boot.bls import Entries, record_of, swallowed, with_arguments
 from gpustack.host.boot.record import ENTRIES, KERNEL_CMDLINE, MADE
 from gpustack.host.boot.tools import install_kernel
 from gpustack.host.own_files import OwnedFile, digest
+from gpustack.hosts.facts.model import BootEntry, BootKernel, Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.module_parameters import fulfils
 

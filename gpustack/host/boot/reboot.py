@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import WriteFile
-from gpustack.facts.model import Host
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.boot.tools import has_systemd_boot
 from gpustack.host.decide import virtual_functions
@@ -16,6 +15,7 @@ from gpustack.host.decide.addresses import kept_at_boot
 from gpustack.host.decide.desired import Desired
 from gpustack.host.own_files import AGAIN, MARK, MODPROBE, OWNED
 from gpustack.host.prior_setup.foreign_config import elsewhere
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.linux.grub import paths as grub_paths

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
-from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.host.boot.tools import rebuild
 from gpustack.host.boot.trial import TITLE as TRIAL_TITLE
 from gpustack.host.decide.desired import PARAMETERS, Desired
 from gpustack.host.own_files import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
 from gpustack.host.prior_setup.adopt import journalled
+from gpustack.hosts.facts.model import BootEntry, BootKernel, Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.module_parameters import fulfils

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from gpustack.facts.model import Host
 from gpustack.host.own_files import RECORD, is_ours
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS, LINUX, Defaults, read_defaults
 

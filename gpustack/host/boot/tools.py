@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gpustack.base.operations import RunCommand
-from gpustack.facts.model import BootKernel, Host
+from gpustack.hosts.facts.model import BootKernel, Host
 
 _REDHAT = frozenset({"rhel", "fedora", "centos"})
 _DEBIAN = frozenset({"debian", "ubuntu"})

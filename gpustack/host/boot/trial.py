@@ -21,10 +21,10 @@ from typing import TypedDict
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import BootEnvironment, Host
 from gpustack.host.decide.desired import Desired
 from gpustack.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT, OwnedFile
 from gpustack.host.render import render_trial
+from gpustack.hosts.facts.model import BootEnvironment, Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS, read_defaults
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
-from gpustack.facts.model import Function, Host
 from gpustack.host.own_files import SCRIPTS
+from gpustack.hosts.facts.model import Function, Host
 
 RECORD = "/run/gpustack/devices"
 """The script's log of the last boot: one line per device."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import Function, Host
 from gpustack.host.boot.tools import has_dracut
 from gpustack.host.decide.addresses import Listed
 from gpustack.host.decide.host_drivers import held_early, host_drivers, too_early
 from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup.foreign_config import DRIVERCTL, Elsewhere
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import BY_ID, VFIO
 from gpustack.pci import catalogue, classes

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
-from gpustack.facts.gpus import is_gpu
-from gpustack.facts.model import Host
 from gpustack.host.boot import bls as entries
 from gpustack.host.boot import kernel_install
 from gpustack.host.boot.bls import OPEN_QUOTE, Entries
@@ -21,12 +19,14 @@ from gpustack.host.prior_setup import detect as handmade
 from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.host.prior_setup.traces import Trace
 from gpustack.host.render import render, render_virtual_functions
+from gpustack.hosts.facts.gpus import is_gpu
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.readiness.host import host_reasons
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.pci import classes
-from gpustack.readiness.host import host_reasons
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 

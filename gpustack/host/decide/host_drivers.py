@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import BootKernel, Function, Host
 from gpustack.host.decide.addresses import listed
 from gpustack.host.decide.targets import Targets
+from gpustack.hosts.facts.model import BootKernel, Function, Host
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import is_host_driver, is_passthrough_driver
 from gpustack.pci import catalogue, classes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
-from gpustack.facts.model import Function
+from gpustack.hosts.facts.model import Function
 
 _ANY = "ffffffff"  # PCI_ANY_ID: matches in each of the first four fields (drivers/pci/pci.h, pci_match_one_device)
 _NUMBER = re.compile(r"[0-9a-f]+")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import Host
 from gpustack.host.prior_setup.foreign_config import Elsewhere
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.module_parameters import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
 from gpustack.spec.model import Options
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import BindLive, Moved
-from gpustack.facts.model import Function, Host
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.decide.desired import Desired
 from gpustack.host.decide.virtual_functions import fault
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.spec.assignment import Assigned

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.facts.model import Host
 from gpustack.host.decide.targets import Targets
+from gpustack.hosts.facts.model import Host
 
 _DEFINITION = re.compile(r"/etc/mdevctl\.d/([^/]+)/([^/]+)")
 

@@ -17,8 +17,8 @@ from collections.abc import Container, Iterable, Iterator
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.base.text import listed
-from gpustack.facts.model import Function, Host, NetworkInterface
 from gpustack.host.decide.virtual_functions import by_others, fault, left, made_at_boot, ordered
+from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.pci import classes
 from gpustack.spec.assignment import Shared

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation, WriteFile
-from gpustack.facts.model import Host
 from gpustack.host.boot import kernel_install
 from gpustack.host.boot.tools import family, has_systemd_boot
 from gpustack.host.own_files import is_exact, is_ours
 from gpustack.host.prior_setup.foreign_config import UPDATE_INITRAMFS
+from gpustack.hosts.facts.model import Host
 
 _XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")

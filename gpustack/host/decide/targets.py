@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, errors, finding
-from gpustack.facts import variants
-from gpustack.facts.gpus import gpus, nvswitches
-from gpustack.facts.model import Function, Host
 from gpustack.host.decide import network_cards, virtual_functions
+from gpustack.hosts.facts import variants
+from gpustack.hosts.facts.gpus import gpus, nvswitches
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.readiness.assessment import reasons
+from gpustack.hosts.readiness.group_members import in_the_way, peers
+from gpustack.hosts.readiness.host import count
 from gpustack.pci import catalogue
-from gpustack.readiness.assessment import reasons
-from gpustack.readiness.group_members import in_the_way, peers
-from gpustack.readiness.host import count
 from gpustack.spec.assignment import Assigned, Shared, assigned_gpus, assigned_switches, shared_functions
 from gpustack.spec.hosts import models_for, nearby, options_for
 from gpustack.spec.model import NvSwitch, Spec

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
-from gpustack.facts.model import Function, Host
 from gpustack.host.decide.addresses import kept_at_boot
 from gpustack.host.own_files import is_ours
 from gpustack.host.prior_setup.foreign_config import elsewhere
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.readiness.assessment import of_instances
 from gpustack.linux.drivers import is_passthrough_driver
-from gpustack.readiness.assessment import of_instances
 from gpustack.spec.assignment import Shared
 
 NVIDIA = "nvidia"

@@ -17,10 +17,10 @@ from gpustack.base.codes import Code
 from gpustack.base.errors import HostError
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
-from gpustack.facts.collector.limits import TEXT_LIMIT
-from gpustack.facts.model import ConfigFile, Host
 from gpustack.host.own_files import ADOPTED, MARK, is_exact
 from gpustack.host.prior_setup.traces import Part, Trace
+from gpustack.hosts.facts.collector.limits import TEXT_LIMIT
+from gpustack.hosts.facts.model import ConfigFile, Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.linux.modprobe import Statement, parse

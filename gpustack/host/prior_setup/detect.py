@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
-from gpustack.facts.model import Host
 from gpustack.host.boot.record import KERNEL_CMDLINE
 from gpustack.host.boot.tools import has_entries, has_systemd_boot
 from gpustack.host.decide import iommu
@@ -22,6 +21,7 @@ from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup import scripts
 from gpustack.host.prior_setup.foreign_config import DRIVERCTL, INITRAMFS_MODULES, Elsewhere
 from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace, binds_others
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID
 from gpustack.linux.grub import TUNED

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpustack.facts.model import Host
 from gpustack.host.boot import record
 from gpustack.host.boot.tools import has_entries
 from gpustack.host.decide.ids import Ids
 from gpustack.host.own_files import GRUB, OWNED
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import Argument, CommandLine, canonical
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT, TUNED, Defaults, Sourced, read_defaults
 from gpustack.linux.modprobe import ModprobeConfig, read_modprobe

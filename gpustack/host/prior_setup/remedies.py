@@ -14,10 +14,10 @@ from pathlib import PurePosixPath
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding
-from gpustack.facts.model import Host
 from gpustack.host.boot.record import KERNEL_CMDLINE
 from gpustack.host.boot.tools import has_entries, has_systemd_boot
 from gpustack.host.prior_setup.traces import Part, Trace
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import DEFAULTS, TUNED
 
 _CODES = frozenset(

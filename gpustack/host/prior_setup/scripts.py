@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
-from gpustack.facts.model import Function, Host
 from gpustack.host.decide.binding import kept_functions
 from gpustack.host.decide.ids import Ids
 from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup.foreign_config import RC_LOCAL, Elsewhere
 from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace, binds_others
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import BY_ID
 

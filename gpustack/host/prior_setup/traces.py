@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpustack.facts.model import Function
+from gpustack.hosts.facts.model import Function
 
 PASSTHROUGH = frozenset({"vfio", "vfio_pci", "vfio_iommu_type1", "vfio_virqfd", "vfio_pci_core", "pci_stub"})
 """Modules that are used only for passthrough."""

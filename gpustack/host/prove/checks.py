@@ -10,8 +10,6 @@ from typing import Any
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
-from gpustack.facts.gpus import Gpu, forwards
-from gpustack.facts.model import BootKernel, Function, Host
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.boot.tools import by_hand, has_dracut, has_entries
 from gpustack.host.boot.trial import is_running as is_trial
@@ -21,6 +19,8 @@ from gpustack.host.decide.desired import Desired
 from gpustack.host.decide.targets import Targets
 from gpustack.host.decide.virtual_functions import explained, ordered, surplus
 from gpustack.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
+from gpustack.hosts.facts.gpus import Gpu, forwards
+from gpustack.hosts.facts.model import BootKernel, Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, VFIO, is_held, is_passthrough_driver
 from gpustack.pci import classes

@@ -7,14 +7,14 @@ from pathlib import PurePosixPath
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Severity, finding
-from gpustack.facts.gpus import gpus
-from gpustack.facts.model import Host
 from gpustack.host.decide.virtual_functions import left
 from gpustack.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
 from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.host.prove.checks import CheckStatus, HostCheck, Images
 from gpustack.host.prove.verify import Verification
 from gpustack.host.undo import still_kept, too_many
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.model import Host
 
 _IN_IMAGE = (
     MODPROBE,

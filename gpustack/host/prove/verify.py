@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpustack.base.findings import Finding, Severity
-from gpustack.facts.model import Host
 from gpustack.host.decide.desired import desire
 from gpustack.host.prove import checks
 from gpustack.host.prove.checks import HostCheck, Images
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 

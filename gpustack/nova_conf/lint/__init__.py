@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError, TemplateError
 from gpustack.base.findings import Finding, Severity, finding, worst
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf import providers
 from gpustack.nova_conf.instance_shapes import InstanceShape
 from gpustack.nova_conf.lint import (

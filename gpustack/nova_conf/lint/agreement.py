@@ -7,8 +7,8 @@ from typing import Any
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
-from gpustack.facts.gpus import gpus
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import AliasLine, DeviceLine, LintSubject
 from gpustack.nova_conf.sources import Source

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
-from gpustack.facts.gpus import gpus, is_gpu
-from gpustack.facts.model import Function, Host, NetworkInterface
+from gpustack.hosts.facts.gpus import gpus, is_gpu
+from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.nova_conf.coverage import what_is
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import REPORT, DeviceLine, LintSubject

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.text import listed
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import DeviceLine, LintSubject
 from gpustack.nova_conf.sources import Source

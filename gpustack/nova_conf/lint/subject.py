@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, TypedDict
 
 from gpustack.base.findings import Severity
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.deployed import hosts_of
 from gpustack.nova_conf.instance_shapes import InstanceShape
 from gpustack.nova_conf.networks import Ports

@@ -11,7 +11,7 @@ import pytest
 from openstack.connection import Connection
 
 from gpustack.base.findings import errors
-from gpustack.facts.store import parse_host
+from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases

@@ -13,7 +13,7 @@ import openstack.connection
 import pytest
 from openstack.config import loader
 
-from gpustack.facts.store import save_snapshot
+from gpustack.hosts.facts.store import save_snapshot
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from gpustack_demo.embedded.process import free_port

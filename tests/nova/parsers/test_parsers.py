@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gpustack.base.findings import errors
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.lint import lint
 from gpustack.nova_conf.render import render

@@ -7,7 +7,7 @@ import pytest
 from gpustack.base import hostnames
 from gpustack.cleanup.hardware import Hardware, of_host
 from gpustack.cleanup.model import ComputeNode, Instance, Migration
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.deployed import hosts_of
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.config import NovaConfiguration

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.facts.store import save_snapshot
+from gpustack.hosts.facts.store import save_snapshot
 from support.nova_hosts import raw
 
 CARD = "0000:88:00.0"

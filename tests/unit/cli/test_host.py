@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from gpustack.cli.app import main
-from gpustack.facts.gather import Gathered
 from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import plan_host
+from gpustack.hosts.facts.gather import Gathered
 from gpustack.spec.load import parse_spec
 from support.boot_simulation import Machine
 from support.host_samples import SNAPSHOTS, changed, snapshot
@@ -71,7 +71,7 @@ def test_hosts_of_the_spec_are_the_default(
         asked.append(hosts)
         return Gathered(hosts=(), raw=())
 
-    monkeypatch.setattr("gpustack.facts.gather.gather", gather)
+    monkeypatch.setattr("gpustack.hosts.facts.gather.gather", gather)
     assert run(*arguments)[0] == 0
     assert asked == [hosts]
 

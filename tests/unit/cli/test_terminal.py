@@ -32,8 +32,8 @@ PLUGINS = PACKAGE.parent / "playbooks" / "action_plugins"
 
 # Programs that run on hosts, or print their data for gpustack.
 OTHER_PROGRAMS = (
-    "facts/collector",
-    "facts/bundle.py",
+    "hosts/facts/collector",
+    "hosts/facts/bundle.py",
     "guest/bundle.py",
     "guest/inside",
     "linux/initramfs",

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gpustack.cli.app import main
-from gpustack.topology.show import ASCII
+from gpustack.hosts.topology.show import ASCII
 
 
 @pytest.mark.parametrize("name", ["k4200", "shared-nic", "nvswitch"])

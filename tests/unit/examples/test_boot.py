@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.files import share_dir
-from gpustack.facts.collector import collect
+from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples import boot as standin
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.errors import StandInError

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpustack.facts.model import Function, Host
-from gpustack.facts.store import parse_host
 from gpustack.flavor.desired import Wanted, wanted
 from gpustack.flavor.flavors import Sizes, needs_judging
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_options.releases import release
 from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpustack.facts.store import parse_host
 from gpustack.flavor.flavors import Sizes
 from gpustack.flavor.memory import memory_pages
 from gpustack.flavor.shares import HostShare, host_shares
+from gpustack.hosts.facts.store import parse_host
 from gpustack.spec.load import parse_spec
 
 SPEC = parse_spec(

@@ -14,7 +14,7 @@ from gpustack.base.errors import JournalError
 from gpustack.cleanup import cells, journal, show
 from gpustack.cleanup.repair import WRITTEN
 from gpustack.cleanup.verdict import Repair
-from gpustack.facts.store import load_snapshot
+from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_conf.inspection import existing_for
 from gpustack.nova_options.config import read_files
 from gpustack.spec.load import load_spec

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from gpustack import plugin_api as controller
 from gpustack.cleanup.hypervisor import usage
 from gpustack.connect.ssh import program as ssh_program
-from gpustack.facts import store
+from gpustack.hosts.facts import store
+from gpustack.hosts.topology import diagram
+from gpustack.hosts.topology.build import topology
+from gpustack.hosts.topology.check import check
+from gpustack.hosts.topology.document import document
+from gpustack.hosts.topology.show import ASCII, text
 from gpustack.linux import grub
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.nova_conf import plugin_api as nova
-from gpustack.topology import diagram
-from gpustack.topology.build import topology
-from gpustack.topology.check import check
-from gpustack.topology.document import document
-from gpustack.topology.show import ASCII, text
 from support.attack import BYTES, JSON, TEXTS, attack, damaged, examples
 from support.fuzz_inputs import CONF, RAW, SPEC, THERE
 

@@ -32,7 +32,7 @@ def test_it_needs_nothing_but_python_3_6_and_the_collector(path: Path) -> None:
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     named = {node.module or "" for node in imports if not node.level}
     named |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    others = {name for name in named if not name.startswith("gpustack.facts.collector.")}
+    others = {name for name in named if not name.startswith("gpustack.hosts.facts.collector.")}
     assert others <= sys.stdlib_module_names - {"__future__", "dataclasses"}
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.operations import WriteFile
-from gpustack.facts.collector import collect
 from gpustack.host.decide.desired import desire
 from gpustack.host.own_files import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, GRUB, HOOK, MODPROBE, MODULES_LOAD
 from gpustack.host.plan import plan_host
+from gpustack.hosts.facts.collector import collect
 from gpustack.linux.grub import LINUX_DEFAULT, read_defaults
 from support.host_cases import load
 

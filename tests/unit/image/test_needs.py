@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack.facts.store import parse_host
+from gpustack.hosts.facts.store import parse_host
 from gpustack.image.needs import needs_of
 from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec

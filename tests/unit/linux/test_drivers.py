@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.facts.collector.open_by import FOR_GUESTS
+from gpustack.hosts.facts.collector.open_by import FOR_GUESTS
 from gpustack.linux.drivers import is_held, is_host_driver, is_passthrough_driver
 
 PASSTHROUGH = ("vfio-pci", "vfio_pci", "pci-stub", "mlx5_vfio_pci", "nvgrace_gpu_vfio_pci")

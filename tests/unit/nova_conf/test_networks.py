@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.findings import errors
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.desired import DesiredConfig, wanted
 from gpustack.nova_conf.render import DIRECTORIES, render
 from gpustack.nova_options.device_spec import DeviceSpec, offered

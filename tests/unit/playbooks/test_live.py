@@ -14,7 +14,7 @@ import pytest
 
 from gpustack.base.files import share_dir
 from gpustack.connect.playbooks.inventory import interpreter
-from gpustack.facts.collector import collect
+from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.live import LiveKernel
 from support.playbook_place import SPEC, Place, drivers, tree

@@ -19,7 +19,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from gpustack.base.files import share_dir
-from gpustack.facts import collector
+from gpustack.hosts.facts import collector
 
 AUDIO, CARD = "0000:88:00.1", "0000:88:00.0"
 HOST_DRIVERS = {AUDIO: "snd_hda_intel", CARD: "nouveau"}

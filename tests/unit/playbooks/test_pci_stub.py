@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.facts.collector import collect
+from gpustack.hosts.facts.collector import collect
 from gpustack.linux.initramfs import read_initramfs
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.facts.collector import collect
 from gpustack.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
+from gpustack.hosts.facts.collector import collect
 from gpustack.plugin_api import plan
 from support.playbook_place import SPEC, Place, drivers, tree
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.facts.collector import collect
+from gpustack.hosts.facts.collector import collect
 from support.playbook_place import SPEC, Place, drivers, tree
 
 ARGUMENTS = {"intel_iommu=on", "iommu=pt"}

@@ -58,7 +58,7 @@ def test_every_variable_that_is_used_is_described_or_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("link", "package"), [("gpustack_collector", "facts/collector"), ("gpustack_initramfs", "linux/initramfs")]
+    ("link", "package"), [("gpustack_collector", "hosts/facts/collector"), ("gpustack_initramfs", "linux/initramfs")]
 )
 def test_the_host_runs_the_same_modules(link: str, package: str) -> None:
     local, shipped = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpustack.facts.collector import collect
+from gpustack.hosts.facts.collector import collect
 from support.playbook_place import Place, drivers, tree
 
 ARGUMENTS = {"intel_iommu=on", "iommu=pt"}

@@ -7,13 +7,13 @@ from datetime import datetime
 
 import pytest
 
-from gpustack.facts.model import Host
 from gpustack.fleet.model import Fleet
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.topology.build import topology
 from gpustack.report import topologies
 from gpustack.report.hosts import GROUP, host_groups
 from gpustack.report.page import Report, parts
 from gpustack.report.topologies import Topologies
-from gpustack.topology.build import topology
 from support.fleets import HOSTILE, fleet_of, fleet_on
 from support.page import Page, words
 from support.pci_layouts import bridge, dgx1, gpu, machine, nic

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import SpecError
-from gpustack.facts.model import Host
-from gpustack.facts.store import parse_host
 from gpustack.flavor.shares import host_shares
 from gpustack.host.decide.targets import choose
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, offered

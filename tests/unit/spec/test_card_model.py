@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.facts.model import Function
+from gpustack.hosts.facts.model import Function
 from gpustack.spec.card_model import disjoint, matches, model_of, within
 from gpustack.spec.model import Match, Model
 

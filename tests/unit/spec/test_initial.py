@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpustack.base.errors import GpustackError
-from gpustack.facts.gpus import gpus, is_integrated
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.gpus import gpus, is_integrated
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.hosts import models_for
 from gpustack.spec.initial import initial_spec

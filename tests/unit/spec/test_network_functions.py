@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.facts.model import Host
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_cards, network_functions

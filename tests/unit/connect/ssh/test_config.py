@@ -7,7 +7,7 @@ import pytest
 from gpustack.base.errors import HostError
 from gpustack.connect.ssh import connection as ssh
 from gpustack.connect.ssh.config import SshOptions
-from gpustack.facts.gather import gather
+from gpustack.hosts.facts.gather import gather
 from support.ssh_reading import read, refusal
 from support.sshd import user
 

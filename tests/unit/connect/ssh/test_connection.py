@@ -18,8 +18,8 @@ from gpustack.base.errors import HostError
 from gpustack.cli.app import main
 from gpustack.connect.ssh import connection as ssh
 from gpustack.connect.ssh.config import SshOptions
-from gpustack.facts.collector import collect
-from gpustack.facts.gather import gather
+from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.gather import gather
 from support.ports import closed_port
 from support.ssh_reading import MANY, SECONDS, read, refusal
 from support.sshd import keygen, program, user

@@ -14,7 +14,7 @@ import pytest
 from gpustack.base.errors import HostError
 from gpustack.connect.ssh import program as ssh_program
 from gpustack.connect.ssh.config import SshOptions
-from gpustack.facts.gather import gather
+from gpustack.hosts.facts.gather import gather
 from support.ssh_reading import SECONDS, read, refusal
 from support.sshd import user
 

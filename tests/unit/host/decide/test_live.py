@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gpustack.base.operations import BindLive, Reboot, WriteFile
-from gpustack.facts.model import Host
-from gpustack.facts.store import parse_host
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.show import show_plan
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from support.boot_simulation import Machine

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from gpustack.base.errors import HostError
 from gpustack.base.operations import RemoveFile, WriteFile
-from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.host.own_files import ADOPTED, OWNED
 from gpustack.host.plan import plan_host
 from gpustack.host.prove.undone import verify_undone
 from gpustack.host.prove.verify import verify_host
 from gpustack.host.undo import plan_undo
+from gpustack.hosts.facts.collector.limits import TEXT_LIMIT
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack_demo.examples.handmade import hand_made_host
 from support.host_cases import SPEC, load

@@ -1,0 +1,1 @@
+"""What a host is: its facts, its readiness, its topology, its health."""

@@ -1,0 +1,99 @@
+"""The collector as one Python program: ``python -m gpustack.hosts.facts.bundle > collect.py``.
+
+Hosts do not have gpustack installed. The program embeds the modules of :mod:`gpustack.hosts.facts.collector` and runs
+with the host's Python, from a file or from standard input::
+
+    python3 collect.py [--root DIR]
+    python3 - < collect.py
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import graphlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+_PROGRAM = '''\
+#!/usr/bin/env python3
+"""{title} Made by gpustack; Python 3.6 or later."""
+import sys
+import types
+
+SOURCES = {sources!a}
+
+def added(name, path):
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__dict__.update(path)
+    parent, _, last = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], last, module)
+    return module
+
+for name, source in SOURCES:
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        package = ".".join(parts[:end])
+        if package not in sys.modules:
+            added(package, {{"__path__": []}})
+    module = added(name, {{"__package__": ".".join(parts[:-1])}})
+    exec(compile(source, name.replace(".", "/") + ".py", "exec"), module.__dict__)
+sys.exit(sys.modules[{entry!a}].main({arguments}))
+'''
+
+
+@functools.cache
+def program() -> str:
+    """The collector's text."""
+    title = "Print what GPU passthrough depends on, from this host, as JSON."
+    return bundled("gpustack.hosts.facts.collector.program", title, "sys.argv[1:]")
+
+
+def bundled(entry: str, title: str, arguments: str) -> str:
+    """A program that calls ``main`` of a module, with all modules of gpustack that it imports.
+
+    The text is ASCII, because Python 3.6 decodes standard input by the host's locale. The packages are empty: their
+    ``__init__`` is for the controller.
+
+    :param entry: the module's name.
+    :param arguments: the arguments of ``main``, as Python's source.
+    """
+    return _PROGRAM.format(title=title, sources=_sources(entry), entry=entry, arguments=arguments)
+
+
+@functools.cache
+def _sources(entry: str) -> list[tuple[str, str]]:
+    """The modules that a module needs, and itself, by name and text, in the order of execution."""
+    texts: dict[str, str] = {}
+    needed: dict[str, set[str]] = {}
+    open_names = {entry}
+    while open_names:
+        name = open_names.pop()
+        texts[name] = _path(name).read_text(encoding="ascii")
+        needed[name] = set(_imports(name, texts[name]))
+        open_names |= needed[name] - texts.keys()
+    # Sorted, so that the text does not depend on the order of sets.
+    order = graphlib.TopologicalSorter({name: sorted(needed[name]) for name in sorted(needed)}).static_order()
+    return [(name, texts[name]) for name in order]
+
+
+def _path(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(name)
+    return Path(spec.origin)
+
+
+def _imports(name: str, text: str) -> Iterator[str]:
+    """The modules of gpustack that a module imports."""
+    package = name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.level == 1 or str(node.module).startswith("gpustack.")):
+            origin = ".".join(filter(None, (package, node.module))) if node.level else str(node.module)
+            yield from (f"{origin}.{alias.name}" for alias in node.names) if origin == package else (origin,)
+
+
+if __name__ == "__main__":
+    print(program(), end="")

@@ -1,0 +1,420 @@
+"""The facts of one host: the JSON that the collector prints and that snapshots contain.
+
+``None`` means unknown: the collector could not read the value. Unknown keys are ignored, so this version reads
+snapshots of newer collectors with the same ``version``. Snapshots come from other machines, so each value that can
+reach a file, a command or a table is validated by a pattern or a maximum length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from gpustack.hosts.facts.collector.limits import TEXT_LIMIT
+from gpustack.pci.address import Address
+
+MOST_FUNCTIONS = 8192
+"""Maximum number of PCI functions: four times as many as a host with 8 GPUs, 4 NICs and all their VFs has."""
+MOST_TEXT = 4 << 20
+"""Maximum number of characters in all configuration files together; they are parsed several times."""
+
+Hex4 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
+Hex6 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{6}$")]
+Bdf = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")]
+RootBus = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}$")]
+Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]{1,64}$")]
+KernelRelease = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,127}$")]
+HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$")]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=16384)]
+# Kernel arguments may be separated by tabs.
+Arguments = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$", max_length=16384)]
+Message = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=512)]
+Number = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
+Mode = Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")]
+FileText = Annotated[str, StringConstraints(max_length=TEXT_LIMIT)]
+HostPath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", ignored_types=(cached_property,))
+
+
+class NetworkInterface(_Facts):
+    """A network interface of a function; ``state`` is the kernel's ``operstate``.
+
+    :ivar uppers: the interfaces above it, directly or not: bonds, bridges, VLANs; None if an older collector ran.
+    :ivar routes: the routes of the host through it or one of those: ``default`` if the default route is among them;
+        None if the routes could not be read.
+    """
+
+    name: Line
+    state: Line | None = None
+    uppers: Annotated[tuple[Line, ...], Field(max_length=4096)] | None = None
+    routes: Literal["default", "networks", "none"] | None = None
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the host uses it. Without a link, it is down even in a bond; some drivers report none."""
+        return (
+            self.state not in (None, "down", "notpresent")
+            or bool(self.uppers)
+            or self.routes in ("default", "networks")
+        )
+
+
+class Uses(_Facts):
+    """What the running host makes of a function: the names that the kernel gave it."""
+
+    net: tuple[NetworkInterface, ...] = ()
+    block: tuple[Line, ...] = ()
+    usb: tuple[Line, ...] = ()
+    input: tuple[Line, ...] = ()
+    drm: tuple[Line, ...] = ()
+    infiniband: tuple[Line, ...] = ()
+    sound: tuple[Line, ...] = ()
+
+
+class Bar(_Facts):
+    """One base address register; ``size`` in bytes."""
+
+    index: Number
+    start: Number
+    size: Number
+    prefetchable: bool = False
+    bits: Number | None = None
+    io: bool = False
+
+
+class Link(_Facts):
+    """The PCI Express link of a function, as sysfs words it (``8.0 GT/s PCIe``, 16 lanes)."""
+
+    speed: Line | None = None
+    width: Number | None = None
+    max_speed: Line | None = None
+    max_width: Number | None = None
+
+
+class ErrorCounters(_Facts):
+    """The AER counters of a function since boot: totals of the kernel's ``aer_dev_*``."""
+
+    correctable: Number | None = None
+    nonfatal: Number | None = None
+    fatal: Number | None = None
+
+
+class Function(_Facts):
+    """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
+
+    :ivar mediated: the mediated devices (vGPU) on it that are active.
+    :ivar mediated_types: the types of mediated devices that its driver can create, with their names.
+    :ivar parent: the bridge above it; None on a root bus.
+    :ivar root_bus: the root bus above it, by domain and number (``0000:80``).
+    :ivar root_parent: the function that provides this root bus (Intel VMD); None if a host bridge does.
+    """
+
+    address: Bdf
+    vendor: Hex4
+    product: Hex4
+    subsystem_vendor: Hex4 | None = None
+    subsystem_product: Hex4 | None = None
+    pci_class: Hex6 = Field(alias="class")
+    revision: Line | None = None
+    driver: Line | None = None
+    driver_override: Line | None = None
+    modalias: Line | None = None
+    modules: tuple[Module, ...] = ()
+    iommu_group: Number | None = None
+    numa_node: Number | None = None
+    boot_vga: bool | None = None
+    sriov_totalvfs: Number | None = None
+    sriov_numvfs: Number | None = None
+    physical_function: Bdf | None = None
+    virtual_functions: tuple[Bdf, ...] = ()
+    mediated: tuple[Line, ...] = ()
+    mediated_types: tuple[Line, ...] = ()
+    reset_methods: tuple[Line, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    link: Link | None = None
+    aer: ErrorCounters | None = None
+    power_state: Line | None = None
+    slot: Line | None = None
+    responds: bool | None = None
+    serial: Line | None = None
+    parent: Bdf | None = None
+    root_bus: RootBus | None = None
+    root_parent: Bdf | None = None
+    uses: Uses = Uses()
+    claims: tuple[Line, ...] = ()
+    holders: tuple[Line, ...] | None = None
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, ignored_types=(cached_property,))
+
+    @cached_property
+    def bdf(self) -> Address:
+        """The address, parsed."""
+        return Address.parse(self.address)
+
+    @property
+    def ids(self) -> str:
+        """``vendor:product``, as ``lspci -n`` prints it."""
+        return f"{self.vendor}:{self.product}"
+
+    @property
+    def dev_type(self) -> str:
+        """Nova's ``dev_type`` (``nova/virt/libvirt/host.py``, ``_get_device_type``): ``type-VF``; ``type-PF`` for a
+        function with the SR-IOV capability, even without enabled VFs; else ``type-PCI``."""
+        if self.physical_function is not None:
+            return "type-VF"
+        return "type-PF" if self.sriov_totalvfs is not None else "type-PCI"
+
+
+class Cpu(_Facts):
+    """The processor; ``physical_address_bits`` bounds the guest's and the host's address space."""
+
+    vendor: Line | None = None
+    model_name: Line | None = None
+    physical_address_bits: Number | None = None
+    virtual_address_bits: Number | None = None
+    logical: Number | None = None
+    flags: tuple[Line, ...] = ()
+
+
+class HugePages(_Facts):
+    """The huge pages of one size on a NUMA node: their number, and how many are unused."""
+
+    size_kib: Number
+    total: Number | None = None
+    free: Number | None = None
+
+
+class NumaNode(_Facts):
+    """A NUMA node with its processors (``0-31,64-95``), memory in MiB, and huge pages (None: an older collector)."""
+
+    node: Number
+    cpus: Line | None = None
+    memory_mib: Number | None = None
+    huge_pages: Annotated[tuple[HugePages, ...], Field(max_length=64)] | None = None
+
+
+class Kernel(_Facts):
+    """The running kernel; ``booted_at`` in seconds since the epoch (``btime`` of ``/proc/stat``).
+
+    :ivar log: the newest messages about resets, power states and IOMMU faults; None if the log could not be read.
+    """
+
+    release: KernelRelease | None = None
+    command_line: Arguments | None = None
+    booted_at: Number | None = None
+    lockdown: Line | None = None
+    secure_boot: bool | None = None
+    loaded_modules: tuple[Module, ...] = ()
+    log: Annotated[tuple[Message, ...], Field(max_length=1024)] | None = None
+
+
+class ReservedRegion(_Facts):
+    """A range of addresses that a group can't use as it likes; ``direct`` must be mapped one to one."""
+
+    start: int
+    end: int
+    type: Line
+
+
+class IommuGroup(_Facts):
+    """The IOMMU group of a GPU: its reserved regions, and the names of all its devices."""
+
+    number: int
+    reserved: tuple[ReservedRegion, ...] = ()
+    devices: tuple[Line, ...] = ()
+
+
+class Iommu(_Facts):
+    """IOMMU kind (its ACPI tables) and state (units, groups, interrupt remapping).
+
+    :ivar tables_listed: whether the firmware's tables could be seen at all: a container hides them.
+    :ivar no_iommu_mode: whether vfio gives devices out without an IOMMU.
+    :ivar groups: those of GPUs and NVSwitches.
+    """
+
+    acpi_tables: tuple[Line, ...] = ()
+    tables_listed: bool | None = None
+    units: tuple[Line, ...] = ()
+    group_count: Number = 0
+    interrupt_remapping: bool | None = None
+    unsafe_interrupts: bool | None = None
+    no_iommu_mode: bool | None = None
+    groups: tuple[IommuGroup, ...] = ()
+
+
+class BootEntry(_Facts):
+    """One entry of the boot menu as it stands for the next boots."""
+
+    source: HostPath
+    title: Line = ""
+    kernel: Line | None = None
+    initrd: Line | None = None
+    arguments: Arguments = ""
+    recovery: bool = False
+
+
+class VfioAlias(_Facts):
+    """What a VFIO variant driver is for: a ``vfio_pci:`` alias of ``modules.alias`` and its module."""
+
+    pattern: Line
+    module: Module
+
+
+class BootKernel(_Facts):
+    """A kernel that can boot; ``modules`` maps a module's name to ``module`` or ``builtin``.
+
+    :ivar source: the image that kernel-install(8) copies it from: that of its package.
+    :ivar vfio_aliases: the aliases of the kernel's VFIO variant drivers.
+    """
+
+    release: KernelRelease
+    image: HostPath | None = None
+    source: HostPath | None = None
+    initramfs: HostPath | None = None
+    initramfs_mtime_ns: Number | None = None
+    modules: Mapping[Module, Literal["module", "builtin"]] = {}
+    vfio_aliases: tuple[VfioAlias, ...] = ()
+
+
+class BootEnvironment(_Facts):
+    """GRUB's environment block: what holds for one boot only.
+
+    :ivar read: whether the menu reads it, and boots its ``next_entry`` once.
+    :ivar device: what the file system is on: ``disk`` (partitions and multipath too), ``lvm``, ``raid``, ``crypt``,
+        ``mapped`` (another device mapper target).
+    """
+
+    path: HostPath
+    exists: bool
+    read: bool
+    saved_entry: Line | None = None
+    next_entry: Line | None = None
+    filesystem: Line | None = None
+    device: Literal["disk", "lvm", "raid", "crypt", "mapped"] | None = None
+
+
+class Boot(_Facts):
+    """How the host boots.
+
+    :ivar unified: the unified kernel images (entries of type 2 of the Boot Loader Specification) that are there.
+    :ivar tools: those of the boot loader's tools that are installed (``grubby``).
+    :ivar grubby_keeps_defaults: whether grubby knows ``--no-etc-grub-update``; None when that can't be told.
+    :ivar environment: only where GRUB's menu is there.
+    """
+
+    firmware: Line | None = None
+    loader: Line | None = None
+    bls: bool = False
+    unified: tuple[HostPath, ...] = ()
+    entries: tuple[BootEntry, ...] = ()
+    config_mtime: Number | None = None
+    tools: tuple[Line, ...] = ()
+    grubby_keeps_defaults: bool | None = None
+    environment: BootEnvironment | None = None
+    kernels: tuple[BootKernel, ...] = ()
+
+
+class ConfigFile(_Facts):
+    """A configuration file that matters to passthrough; ``mode`` like ``0644``."""
+
+    text: FileText
+    mode: Mode = "0644"
+    mtime_ns: Number | None = None
+
+
+class Unread(_Facts):
+    """A path that could not be read, and the system's reason."""
+
+    path: Annotated[str, StringConstraints(max_length=16384)]
+    error: Annotated[str, StringConstraints(max_length=4096)]
+
+
+class MachineFirmware(_Facts):
+    """Maker and model of the machine, from its firmware."""
+
+    vendor: Line | None = None
+    product: Line | None = None
+
+
+class Host(_Facts):
+    """Everything the collector read of one host."""
+
+    version: Literal[1]
+    hostname: HostName
+    collected_at: Line | None = None
+    root: Annotated[str, StringConstraints(max_length=4096)] = "/"
+    privileged: bool | None = None
+    architecture: Line | None = None
+    os_release: Mapping[str, Line] = {}
+    container: Line | None = None
+    machine: MachineFirmware = MachineFirmware()
+    cpu: Cpu = Cpu()
+    memory_mib: Number | None = None
+    numa_nodes: tuple[NumaNode, ...] = ()
+    kernel: Kernel = Kernel()
+    iommu: Iommu = Iommu()
+    boot: Boot = Boot()
+    initramfs_tool: Line | None = None
+    files: Mapping[HostPath, ConfigFile] = {}
+    pci: Annotated[tuple[Function, ...], Field(max_length=MOST_FUNCTIONS)]
+    unread: tuple[Unread, ...] = ()
+
+    @field_validator("files")
+    @classmethod
+    def _texts_in_bounds(cls, files: Mapping[str, ConfigFile]) -> Mapping[str, ConfigFile]:
+        if sum(len(file.text) for file in files.values()) > MOST_TEXT:
+            raise ValueError(f"configuration files of more than {MOST_TEXT >> 20} MiB")
+        return files
+
+    def with_pci(self, functions: Iterable[Function]) -> Host:
+        """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
+        copy = self.model_copy(update={"pci": tuple(functions)})
+        for name in ("functions", "children", "groups", "slots", "virtual"):
+            copy.__dict__.pop(name, None)
+        return copy
+
+    @cached_property
+    def functions(self) -> dict[str, Function]:
+        """The functions by address."""
+        return {f.address: f for f in self.pci}
+
+    @cached_property
+    def children(self) -> dict[str, tuple[Function, ...]]:
+        """The functions below each bridge, by its address."""
+        members: dict[str, list[Function]] = {}
+        for function in self.pci:
+            if function.parent is not None:
+                members.setdefault(function.parent, []).append(function)
+        return {parent: tuple(functions) for parent, functions in members.items()}
+
+    @cached_property
+    def groups(self) -> dict[int, tuple[Function, ...]]:
+        """The functions of each IOMMU group, sorted by address."""
+        members: dict[int, list[Function]] = {}
+        for function in sorted(self.pci, key=lambda f: f.bdf):
+            if function.iommu_group is not None:
+                members.setdefault(function.iommu_group, []).append(function)
+        return {group: tuple(functions) for group, functions in members.items()}
+
+    @cached_property
+    def slots(self) -> dict[str, tuple[Function, ...]]:
+        """The functions of each slot (``0000:88:00``), sorted by address."""
+        members: dict[str, list[Function]] = {}
+        for function in sorted(self.pci, key=lambda f: f.bdf):
+            members.setdefault(function.bdf.slot, []).append(function)
+        return {slot: tuple(functions) for slot, functions in members.items()}
+
+    @cached_property
+    def virtual(self) -> dict[str, tuple[Function, ...]]:
+        """The virtual functions of each physical function, by its address."""
+        members: dict[str, list[Function]] = {}
+        for function in self.pci:
+            if function.physical_function is not None:
+                members.setdefault(function.physical_function, []).append(function)
+        return {physical: tuple(functions) for physical, functions in members.items()}

@@ -1,0 +1,220 @@
+"""Judge the health of a host's GPUs by its facts. Pure.
+
+Counters of errors and the kernel's messages count since boot. Against a baseline of the same boot, only what is new
+counts; a baseline of another boot still has the cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.hosts.facts.gpus import Gpu, gpus
+from gpustack.hosts.facts.model import ErrorCounters, Function, Host
+from gpustack.hosts.health.kernel_log import Event, Sign, events
+from gpustack.hosts.readiness.host import is_virtual_machine
+from gpustack.hosts.topology.build import topology
+from gpustack.hosts.topology.check import narrow_links
+
+MANY_CORRECTED = 100
+"""Corrected errors up to this number are normal for a link under load."""
+_ASLEEP = "D3cold"
+_KINDS = ("fatal", "nonfatal")
+_CODES = {
+    Sign.RESET_FAILED: Code.RESET_FAILED,
+    Sign.POWER_STATE_STUCK: Code.POWER_STATE_STUCK,
+    Sign.IOMMU_FAULT: Code.IOMMU_FAULTS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """The health of one GPU.
+
+    :ivar errors: the errors since the baseline, or since boot: of the card and of the port above it together.
+    """
+
+    host: Host
+    gpu: Gpu
+    errors: ErrorCounters | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The health of a host: its GPUs, and findings that concern none of them, such as a missing one."""
+
+    gpus: tuple[Health, ...] = ()
+    others: tuple[Finding, ...] = field(default=())
+
+
+def check(host: Host, baseline: Host | None = None) -> Report:
+    """Judge a host.
+
+    :param baseline: its facts at an earlier time.
+    """
+    links = {entry.place: entry for entry in narrow_links(topology(host))}
+    earlier = baseline if baseline is not None and _same_boot(host, baseline) else None
+    new = _new_events(host, earlier)
+    judged = tuple(_judged(host, gpu, earlier, new, links.values()) for gpu in gpus(host))
+    return Report(gpus=judged, others=(*_cards(host, baseline), *_unknown(host)))
+
+
+def _judged(host: Host, gpu: Gpu, earlier: Host | None, new: Iterable[Event], links: Iterable[Finding]) -> Health:
+    errors = {f.address: _since(f, earlier) for f in _counted(host, gpu)}
+    findings = [
+        *_silent(host, gpu),
+        *_errors(host, gpu, errors),
+        *_links(host, gpu, links),
+        *([] if gpu.main.reset_methods else [finding(Code.NO_RESET_METHOD, place=_place(host, gpu))]),
+        *_messages(host, gpu, list(new)),
+    ]
+    return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings))
+
+
+def _place(host: Host, gpu: Gpu) -> str:
+    return f"{host.hostname} {gpu.main.address}"
+
+
+def _silent(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    """Functions that answer with ones in all bits; one in D3cold has no power, and is not dead."""
+    silent = [f.address for f in gpu.functions if f.responds is False and f.power_state != _ASLEEP]
+    if silent:
+        yield finding(Code.DEVICE_NOT_RESPONDING, place=_place(host, gpu), functions=", ".join(silent))
+
+
+# --- errors of the link ---------------------------------------------------------------------------------------------
+
+
+def _counted(host: Host, gpu: Gpu) -> list[Function]:
+    """The functions whose counters concern a card: its own, and the port above it, where its errors may count."""
+    port = host.functions.get(gpu.main.parent or "")
+    return [*gpu.functions, *([port] if port is not None else [])]
+
+
+def _since(function: Function, earlier: Host | None) -> ErrorCounters | None:
+    """The errors since the baseline, else since boot."""
+    now = function.aer
+    before = earlier.functions.get(function.address) if earlier else None
+    if now is None or before is None or before.aer is None or before.ids != function.ids:
+        return now
+    return ErrorCounters(
+        correctable=_difference(now.correctable, before.aer.correctable),
+        nonfatal=_difference(now.nonfatal, before.aer.nonfatal),
+        fatal=_difference(now.fatal, before.aer.fatal),
+    )
+
+
+def _difference(now: int | None, before: int | None) -> int | None:
+    """The increase; a counter that is lower than before began again (the device was removed and found again)."""
+    return now if now is None or before is None or now < before else now - before
+
+
+def _sum(counters: Iterable[ErrorCounters | None]) -> ErrorCounters | None:
+    known = [entry for entry in counters if entry is not None]
+    if not known:
+        return None
+    return ErrorCounters(
+        correctable=sum(entry.correctable or 0 for entry in known),
+        nonfatal=sum(entry.nonfatal or 0 for entry in known),
+        fatal=sum(entry.fatal or 0 for entry in known),
+    )
+
+
+def _errors(host: Host, gpu: Gpu, errors: dict[str, ErrorCounters | None]) -> Iterator[Finding]:
+    known = {address: entry for address, entry in errors.items() if entry is not None}
+    uncorrected = [
+        f"{count} {kind} at {address}"
+        for address, entry in known.items()
+        for kind in _KINDS
+        if (count := getattr(entry, kind))
+    ]
+    place, names = _place(host, gpu), {"host": host.hostname, "address": gpu.main.address}
+    if uncorrected:
+        text = ", ".join(uncorrected)
+        yield finding(Code.UNCORRECTED_ERRORS, place=place, errors=text, host=names["host"], address=names["address"])
+    corrected = [f"{n} at {address}" for address, e in known.items() if (n := e.correctable or 0) > MANY_CORRECTED]
+    if corrected:
+        yield finding(Code.CORRECTED_ERRORS, place=place, errors=", ".join(corrected))
+
+
+def _links(host: Host, gpu: Gpu, links: Iterable[Finding]) -> Iterator[Finding]:
+    """The narrow link of the card itself."""
+    places = {f"{host.hostname} {f.address}" for f in gpu.functions}
+    return (entry for entry in links if entry.place in places)
+
+
+# --- messages of the kernel -----------------------------------------------------------------------------------------
+
+
+def _same_boot(host: Host, baseline: Host) -> bool:
+    return host.kernel.booted_at is not None and host.kernel.booted_at == baseline.kernel.booted_at
+
+
+def _new_events(host: Host, earlier: Host | None) -> list[Event]:
+    """The events since the baseline. Messages have no time here, so equal ones are taken off by number."""
+    known = list(events((earlier.kernel.log or ()) if earlier else ()))
+    new = []
+    for event in events(host.kernel.log or ()):
+        if event in known:
+            known.remove(event)
+        else:
+            new.append(event)
+    return new
+
+
+def _messages(host: Host, gpu: Gpu, new: list[Event]) -> Iterator[Finding]:
+    for sign, code in _CODES.items():
+        of_gpu = [event for event in new if event.sign is sign and event.address in gpu.addresses]
+        if of_gpu:
+            yield finding(
+                code,
+                place=_place(host, gpu),
+                count=len(of_gpu),
+                message=of_gpu[-1].message,
+                host=host.hostname,
+                address=gpu.main.address,
+                severity=None,
+            )
+
+
+# --- cards ----------------------------------------------------------------------------------------------------------
+
+
+def _cards(host: Host, baseline: Host | None) -> Iterator[Finding]:
+    """GPUs that the baseline has and the host lacks, and the reverse."""
+    if baseline is None:
+        return
+    now, before = _by_address(host), _by_address(baseline)
+    for address, gpu in before.items():
+        if address not in now or now[address].main.ids != gpu.main.ids:
+            yield finding(
+                Code.GPU_MISSING,
+                place=f"{host.hostname} {address}",
+                card=gpu.name,
+                host=host.hostname,
+                address=address,
+            )
+    for address, gpu in now.items():
+        if address not in before or before[address].main.ids != gpu.main.ids:
+            yield finding(Code.GPU_NEW, place=f"{host.hostname} {address}", card=gpu.name, host=host.hostname)
+
+
+def _by_address(host: Host) -> dict[str, Gpu]:
+    return {gpu.main.address: gpu for gpu in gpus(host)}
+
+
+def _unknown(host: Host) -> Iterator[Finding]:
+    """What the facts do not contain, so that its absence proves nothing."""
+    missing = []
+    if host.kernel.log is None:
+        missing.append("the kernel log")
+    cards = gpus(host)
+    if cards and not is_virtual_machine(host) and all(gpu.main.aer is None for gpu in cards):
+        missing.append("AER counters")
+    if any(gpu.main.responds is None for gpu in cards):
+        missing.append("whether each GPU answers")
+    if missing:
+        yield finding(Code.HEALTH_UNKNOWN, place=host.hostname, missing=", ".join(missing))

@@ -1,0 +1,279 @@
+"""Whether a GPU is ready for passthrough now, and the reasons if not.
+
+Pure: computed from the facts of one host. ``gpustack/data/findings/device.toml`` documents the codes.
+
+There are three kinds of findings. *Errors* are faults of the machine that host configuration can't fix: a plan blocks
+the GPU. Codes in :data:`PREPARATION` are fixed by preparing the host (IOMMU off, host drivers): the GPU is not ready,
+but a plan is possible. All other findings are notes, and do not affect readiness.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.text import listed
+from gpustack.hosts.facts.gpus import Gpu, card_of, is_integrated
+from gpustack.hosts.facts.model import Bar, Function, Host, IommuGroup
+from gpustack.hosts.readiness.group_members import idle, in_the_way, needs, peers
+from gpustack.hosts.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
+from gpustack.linux.drivers import BY_ID, is_host_driver, is_passthrough_driver
+from gpustack.pci import catalogue, classes
+
+PREPARATION = frozenset(
+    {
+        Code.IOMMU_INACTIVE,
+        Code.NO_INTERRUPT_REMAPPING,
+        Code.BOUND_TO_HOST_DRIVER,
+        Code.BOUND_TO_NO_DRIVER,
+        Code.BOOT_FRAMEBUFFER,
+        Code.VIRTUAL_FUNCTIONS_ENABLED,
+        Code.READINESS_UNKNOWN,
+        Code.IOMMU_UNKNOWN,
+    }
+)
+"""Codes with a severity below ``error`` that also block a GPU, until the host is prepared or completely read."""
+
+_FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
+_RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
+_GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu", "shared-hbm"})
+_INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
+_DEVICES = "/sys/bus/pci/devices"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """The findings of one GPU, sorted by severity, most severe first.
+
+    :ivar reasons: findings that block passthrough now; empty if the GPU is ready.
+    :ivar notes: other findings.
+    """
+
+    reasons: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether the GPU can be passed through now: no finding blocks it."""
+        return not self.reasons
+
+
+def assess(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> Readiness:
+    """Split the findings of a GPU into reasons and notes; ``of_host`` as in :func:`reasons`."""
+    findings = sorted(reasons(host, gpu, of_host=of_host), key=lambda f: (-f.severity.rank, f.code))
+    return Readiness(
+        reasons=tuple(f for f in findings if holds_back(f)), notes=tuple(f for f in findings if not holds_back(f))
+    )
+
+
+def holds_back(reason: Finding) -> bool:
+    """Whether a finding blocks its GPU."""
+    return reason.severity is Severity.ERROR or reason.code in PREPARATION
+
+
+def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> tuple[Finding, ...]:
+    """All findings about one GPU: codes GPU010 and up, and the findings about its host that block it.
+
+    The place of the latter is the host's name; :func:`host_reasons` returns them too.
+
+    :param of_host: the result of :func:`host_reasons`, to compute it once for all GPUs of a host.
+    """
+    host_findings = host_reasons(host) if of_host is None else of_host
+    return (
+        *(f for f in host_findings if holds_back(f)),
+        *_group(host, gpu),
+        *_binding(host, gpu),
+        *_device(host, gpu),
+        *_quirks(host, gpu, switched=any(f.code == Code.NVSWITCH_FABRIC for f in host_findings)),
+    )
+
+
+def _place(host: Host, gpu: Gpu) -> str:
+    return f"{host.hostname} {gpu.main.address}"
+
+
+def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place, group = _place(host, gpu), gpu.main.iommu_group
+    needed = needs(host, gpu)
+    if of_card := [need for need in needed if need.function in gpu.functions]:
+        yield finding(Code.CARD_FUNCTION_IN_USE, place=place, needs="; ".join(map(str, of_card)))
+    if group is None:
+        if iommu_active(host) and not unreadable(host, f"{_DEVICES}/{gpu.main.address}/iommu_group"):
+            yield finding(Code.NO_IOMMU_GROUP, place=place)
+        return
+    if others := [need for need in needed if need not in of_card]:
+        yield finding(Code.GROUP_IN_USE, place=place, group=group, needs="; ".join(map(str, others)))
+    if shared := peers(gpu):
+        yield finding(Code.GROUP_SHARED_WITH_GPUS, place=place, group=group, peers=", ".join(f.address for f in shared))
+    yield from _direct(host, gpu)
+    yield from _idle(host, gpu)
+
+
+def _group_of(host: Host, gpu: Gpu) -> IommuGroup:
+    """The facts of a GPU's IOMMU group; an empty group if there are none."""
+    number = gpu.main.iommu_group
+    return next((g for g in host.iommu.groups if g.number == number), IommuGroup(number=-1))
+
+
+def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    """Reserved regions that must be mapped one to one (RMRR): the kernel refuses to pass such a group through.
+
+    Intel's IOMMU driver has always refused (``device_is_rmrr_locked``), the IOMMU core since Linux 6.6
+    (``iommu_device_require_direct``). Displays and USB controllers are exempt: their type is ``direct-relaxable``.
+    """
+    ranges = [
+        f"{region.start:#x}-{region.end:#x}" for region in _group_of(host, gpu).reserved if region.type == "direct"
+    ]
+    if ranges:
+        release = re.match(r"([0-9]+)\.([0-9]+)", host.kernel.release or "")
+        is_old = release is not None and (int(release[1]), int(release[2])) < (6, 6)
+        severity = Severity.WARNING if is_old and "DMAR" not in host.iommu.acpi_tables else None
+        place, group = _place(host, gpu), gpu.main.iommu_group
+        yield finding(
+            Code.GROUP_WITH_RESERVED_MEMORY, place=place, severity=severity, group=group, ranges=", ".join(ranges)
+        )
+
+
+def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    """Members of the group without a driver: vfio accepts them until a host driver binds one."""
+    members = [f for f in idle(host, gpu) if not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    wanted = [f for f in members if classes.is_controller(f.pci_class) and f.modules]
+    others = [f for f in members if f not in wanted]
+    for code, functions in ((Code.GROUP_WITH_HOST_CONTROLLER, wanted), (Code.GROUP_WITH_DRIVERLESS_DEVICES, others)):
+        if functions:
+            is_grave = any(classes.is_controller(f.pci_class) or f.modules for f in functions)
+            yield finding(
+                code,
+                place=_place(host, gpu),
+                severity=None if is_grave else Severity.INFO,
+                group=gpu.main.iommu_group,
+                members=", ".join(_idle_member(f) for f in functions),
+            )
+
+
+def _idle_member(function: Function) -> str:
+    modules = f"; {', '.join(function.modules)} fits it" if function.modules else ""
+    description = catalogue.describe(function.vendor, function.product, function.pci_class)
+    return f"{function.address} ({description}{modules})"
+
+
+def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place = _place(host, gpu)
+    unknown = [
+        f"{name} of {f.address}"
+        for f in (*gpu.functions, *gpu.neighbours)
+        for name in ("driver", "iommu_group")
+        if unreadable(host, f"{_DEVICES}/{f.address}/{name}")
+    ]
+    if not iommu_active(host) and unreadable(host, GROUPS):
+        unknown.append(GROUPS)
+    group = _group_of(host, gpu)
+    unknown += [f"{name}, a member of its IOMMU group" for name in group.devices if name not in host.functions]
+    if unknown:
+        yield finding(Code.READINESS_UNKNOWN, place=place, names=", ".join(unknown))
+    needed = [need.function for need in needs(host, gpu)]  # CARD_FUNCTION_IN_USE and GROUP_IN_USE report these
+    holding = (*(f for f in gpu.functions if is_host_driver(f.driver)), *in_the_way(host, gpu))
+    held = [f for f in holding if f not in needed]
+    if held:
+        yield finding(Code.BOUND_TO_HOST_DRIVER, place=place, drivers=", ".join(_held(gpu, held)))
+    free = [f for f in gpu.functions if f.driver is None and not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    if free:
+        yield finding(Code.BOUND_TO_NO_DRIVER, place=place, functions=", ".join(_called(gpu, f) for f in free))
+    variants = sorted({f.driver for f in gpu.functions if f.driver and is_passthrough_driver(f.driver)} - {*BY_ID})
+    if variants:
+        yield finding(Code.BOUND_TO_VARIANT_DRIVER, place=place, driver=", ".join(variants))
+
+
+def _held(gpu: Gpu, held: Iterable[Function]) -> Iterator[str]:
+    return (f"{f.driver}" if f is gpu.main else f"{f.driver} of {_called(gpu, f)}" for f in held)
+
+
+def _called(gpu: Gpu, function: Function) -> str:
+    """Describe a function relative to its GPU; without an address if both are in the same slot."""
+    if function is gpu.main:
+        return "the GPU"
+    if function.bdf.slot == gpu.main.bdf.slot:
+        return f"its {classes.word(function.pci_class)}"
+    return f"{function.address} ({classes.word(function.pci_class)})"
+
+
+def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place, main = _place(host, gpu), gpu.main
+    silent = [f for f in gpu.functions if f.responds is False]
+    if silent:
+        yield finding(Code.DEVICE_NOT_RESPONDING, place=place, functions=", ".join(_called(gpu, f) for f in silent))
+    if main.boot_vga:
+        yield finding(Code.BOOT_DISPLAY, place=place)
+    claims = sorted({claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)})
+    if claims:
+        yield finding(Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims))
+    if main.sriov_numvfs:
+        enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
+        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled)
+    if bound := ", ".join(of_instances(gpu.virtual)):
+        yield finding(Code.VIRTUAL_FUNCTIONS_OF_INSTANCES, place=place, functions=bound)
+    if types := list(dict.fromkeys(kind for f in (*gpu.functions, *gpu.virtual) for kind in f.mediated_types)):
+        active = sum(len(f.mediated) for f in (*gpu.functions, *gpu.virtual))
+        yield finding(
+            Code.MEDIATED_TYPES,
+            place=place,
+            driver=main.driver or "a driver",
+            types=listed(types, 4),
+            active=count(active, "mediated device"),
+        )
+    if not main.reset_methods:
+        yield finding(Code.NO_RESET_METHOD, place=place)
+    if not main.bdf.fits_nova:
+        yield finding(Code.PCI_DOMAIN_TOO_WIDE, place=place)
+    missing = [b for f in gpu.functions for b in f.bars if _is_unassigned(b)]
+    if missing:
+        sizes = ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing)
+        yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
+
+
+def of_instances(functions: Iterable[Function]) -> Iterator[str]:
+    """The virtual functions that instances use, or may use, each with its users or its driver.
+
+    A passthrough driver is enough: libvirt binds it for an instance. NVIDIA's driver has all virtual functions of its
+    cards; those with a vGPU type are usable. The facts show no users of mediated devices.
+    """
+    for function in functions:
+        if function.holders:
+            yield f"{function.address} ({', '.join(function.holders)})"
+        elif is_passthrough_driver(function.driver):
+            yield f"{function.address} ({function.driver})"
+        elif function.mediated and (function.holders is None or not _is_vgpu(function)):
+            yield f"{function.address} ({function.driver}, its users are unknown)"
+
+
+def _is_vgpu(function: Function) -> bool:
+    """Whether a virtual function has a vGPU type, instead of mediated devices."""
+    return all(name.startswith("vGPU type") for name in function.mediated)
+
+
+def _is_unassigned(bar: Bar) -> bool:
+    """Whether a memory BAR has no assigned address: it starts at 0, where RAM is."""
+    return not bar.io and bar.size > 0 and bar.start == 0
+
+
+def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
+    for quirk in _known_quirks(host, gpu.main):
+        if quirk.key == "nvswitch" and switched:
+            continue  # NVSWITCH_FABRIC reports it
+        if quirk.key in _RESET_QUIRKS:
+            code, severity = Code.RESET_DEFECT, None
+        else:
+            code, severity = Code.CARD_NOTE, Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
+        yield finding(code, place=_place(host, gpu), severity=severity, title=quirk.title, advice=quirk.remedy)
+
+
+def _known_quirks(host: Host, main: Function) -> tuple[catalogue.Quirk, ...]:
+    """The quirks of a card; integrated graphics that are not in the catalogue have the quirk of their vendor."""
+    if (card := card_of(main)) is not None:
+        return catalogue.quirks_of(card)
+    is_graphics = classes.is_display(main.pci_class) and is_integrated(host, main)
+    key = _INTEGRATED_QUIRKS.get(main.vendor) if is_graphics else None
+    return () if key is None else (catalogue.quirks()[key],)

@@ -1,0 +1,173 @@
+"""Build the tree of a host from its facts.
+
+The parents in the facts come from the paths in sysfs, so from the kernel's own tree. sysfs does not name the type of a
+port, so it follows from the position: a bridge on a root bus is a root port, the bridge below it with further bridges
+is the upstream port of a switch, and these further bridges are its downstream ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpustack.hosts.facts.gpus import Gpu, is_nvswitch, main_functions
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.topology.links import link
+from gpustack.hosts.topology.model import PORTS, Kind, Node, NumaBox, RootBus, Topology
+from gpustack.hosts.topology.names import name
+from gpustack.pci import classes
+
+_PCI_BRIDGE = "0604"
+MOST_LEVELS = 64
+"""Maximum number of bridges above a function. A switch takes two; a domain has 256 buses."""
+
+
+def topology(host: Host) -> Topology:
+    """The topology of a host."""
+    return _Builder(host).build()
+
+
+def bus_of(function: Function) -> str:
+    """The root bus of a function that is on one. Snapshots of earlier versions do not contain it."""
+    return function.root_bus or function.address.rpartition(":")[0]
+
+
+class _Builder:
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.gpus = {main.address: Gpu(main=main) for main in main_functions(host)}
+        # A virtual function is counted at its physical function.
+        physical = {f.address for f in host.pci if f.physical_function is None}
+        self.functions = [f for f in sorted(host.pci, key=lambda f: f.bdf) if f.physical_function not in physical]
+        self.virtual: dict[str, list[Function]] = {}
+        for function in sorted(host.pci, key=lambda f: f.bdf):
+            if function.physical_function in physical and function.physical_function is not None:
+                self.virtual.setdefault(function.physical_function, []).append(function)
+        self.parents = _parents(self.functions)
+        self.children: dict[str, list[Function]] = {}
+        for function in self.functions:
+            if (parent := self.parents[function.address]) is not None:
+                self.children.setdefault(parent, []).append(function)
+        self.ports_have_links = any(f.link for f in host.pci if f.pci_class.startswith(_PCI_BRIDGE))
+        nics = [f.address for f in self.functions if f.pci_class.startswith(classes.NETWORK_BASE)]
+        self.labels = {address: f"GPU{number}" for number, address in enumerate(sorted_by_address(self.gpus, host))}
+        self.labels |= {address: f"NIC{number}" for number, address in enumerate(nics)}
+
+    def build(self) -> Topology:
+        numbers = {node.node: node for node in self.host.numa_nodes}
+        # A node of memory only (CXL, a GPU's own memory) is shown if a device belongs to it.
+        boxes: dict[int | None, dict[tuple[str, str | None, str | None], list[Node]]] = {
+            number: {} for number, node in sorted(numbers.items()) if node.cpus
+        }
+        # Machines with one node often do not report it.
+        only = next(iter(boxes)) if len(boxes) == 1 else None
+        for function in self.functions:
+            if self.parents[function.address] is not None:
+                continue
+            missing = function.parent
+            top = self._numa(function)
+            node = self.node(function, None, Kind.OTHER if missing else None, (top, top))
+            bus = (bus_of(function), function.root_parent, missing)
+            number = only if top is None else top
+            boxes.setdefault(number, {}).setdefault(bus, []).append(node)
+        return Topology(
+            host=self.host,
+            boxes=tuple(
+                NumaBox(
+                    number=number,
+                    cpus=numbers[number].cpus if number in numbers else None,
+                    memory_mib=numbers[number].memory_mib if number in numbers else None,
+                    buses=tuple(
+                        RootBus(bus=bus, controller=controller, missing=missing, children=tuple(children))
+                        for (bus, controller, missing), children in buses.items()
+                    ),
+                )
+                for number, buses in sorted(boxes.items(), key=lambda item: (item[0] is None, item[0] or 0))
+            ),
+        )
+
+    def node(
+        self, function: Function, port: Function | None, above: Kind | None, numa_nodes: tuple[int | None, int | None]
+    ) -> Node:
+        """The node of a function.
+
+        :param port: the port with a link to the function.
+        :param above: the kind of the function above it; None on a root bus.
+        :param numa_nodes: the NUMA nodes of the tree's top and of the function above.
+        """
+        top, numa_node = numa_nodes
+        kind = self._kind(function, above)
+        gpu = self.gpus.get(function.address)
+        numa_node = function.numa_node if function.numa_node is not None else numa_node
+        below = function if kind in PORTS else None
+        return Node(
+            function=function,
+            kind=kind,
+            name=name(function, kind, gpu),
+            label=self.labels.get(function.address),
+            link=None
+            if kind in PORTS
+            else link(function, port, on_card=gpu is not None and self._is_on_card(function, above)),
+            numa_node=numa_node,
+            strays=numa_node != top,
+            virtual_functions=tuple(self.virtual.get(function.address, ())),
+            children=tuple(
+                self.node(child, below, kind, (top, numa_node)) for child in self.children.get(function.address, ())
+            ),
+        )
+
+    def _kind(self, function: Function, above: Kind | None) -> Kind:
+        if function.address in self.gpus:
+            return Kind.GPU
+        if is_nvswitch(function):
+            return Kind.NVSWITCH
+        if function.pci_class.startswith(classes.NETWORK_BASE):
+            return Kind.NIC
+        children = self.children.get(function.address, ())
+        if not (children or function.pci_class.startswith(_PCI_BRIDGE)):
+            return Kind.OTHER
+        if not self._is_express(function):
+            return Kind.BRIDGE
+        if above is None:
+            return Kind.ROOT_PORT
+        if above is Kind.UPSTREAM:
+            return Kind.DOWNSTREAM
+        has_ports = any(c.pci_class.startswith(_PCI_BRIDGE) and self._is_express(c) for c in children)
+        return Kind.UPSTREAM if above in PORTS and has_ports else Kind.BRIDGE
+
+    def _is_express(self, function: Function) -> bool:
+        """Whether a bridge is a port of PCI Express. Kernels before 4.13 export no links: then all bridges are."""
+        children = self.children.get(function.address, ())
+        return not self.ports_have_links or any(f.link is not None for f in (function, *children))
+
+    def _is_on_card(self, function: Function, above: Kind | None) -> bool:
+        """Whether the link above a GPU is inside its card: the card has a switch of its own (AMD, Intel)."""
+        port = self.host.functions.get(self.parents[function.address] or "")
+        return above is Kind.DOWNSTREAM and port is not None and port.vendor == function.vendor
+
+    def _numa(self, function: Function, levels: int = MOST_LEVELS) -> int | None:
+        """The first NUMA node in the tree of a function."""
+        if function.numa_node is not None or not levels:
+            return function.numa_node
+        below = (self._numa(child, levels - 1) for child in self.children.get(function.address, ()))
+        return next((number for number in below if number is not None), None)
+
+
+def sorted_by_address(addresses: Mapping[str, object], host: Host) -> list[str]:
+    """Addresses of a host's functions in numerical order."""
+    return sorted(addresses, key=lambda address: host.functions[address].bdf)
+
+
+def _parents(functions: list[Function]) -> dict[str, str | None]:
+    """The parent of each function; None on a root bus, or if the facts lack the parent.
+
+    Facts come from other machines: a loop or an endless chain of parents is cut.
+    """
+    present = {function.address for function in functions}
+    parents = {f.address: f.parent if f.parent in present else None for f in functions}
+    for function in functions:
+        above: str | None = function.address
+        for _level in range(MOST_LEVELS):
+            above = parents[above] if above is not None else None
+        if above is not None:
+            parents[function.address] = None
+    return parents

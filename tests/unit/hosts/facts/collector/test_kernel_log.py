@@ -1,0 +1,58 @@
+"""The kernel's messages, from a file in another root and from the real device."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.collector.kernel_log import MESSAGE_LIMIT, MOST_OF_A_KIND, kernel_log
+from gpustack.hosts.facts.collector.reader import HostRoot
+from gpustack.hosts.facts.model import Host
+from support.sysroot import SysRoot
+
+RESET = "vfio-pci 0000:65:00.0: not ready 65535ms after FLR; giving up"
+FAULT = (
+    "DMAR: [DMA Read NO_PASID] Request device [65:00.0] fault addr 0x{} [fault reason 0x06] PTE Read access is not set"
+)
+
+
+def log(root: SysRoot, *messages: str) -> list[str] | None:
+    text = "".join(f"4,{number},1234,-;{message}\n" for number, message in enumerate(messages))
+    root.write("/dev/kmsg", text)
+    return kernel_log(HostRoot(str(root.path)))
+
+
+def test_only_signs_of_failing_devices_are_read(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host()
+    assert log(root, "usb 1-1: new device", RESET, " SUBSYSTEM=pci", "eth0: link up") == [RESET]
+    assert Host.model_validate(collect(str(root.path))).kernel.log == (RESET,)
+
+
+def test_a_flood_of_faults_does_not_hide_a_failed_reset(tmp_path: Path) -> None:
+    found = log(SysRoot(tmp_path).host(), RESET, *(FAULT.format(number) for number in range(10_000)))
+    assert found is not None
+    assert (len(found), RESET in found, FAULT.format(9999) in found) == (MOST_OF_A_KIND + 1, True, True)
+
+
+def test_messages_are_bounded_and_printable(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host()
+    log(root, f"{RESET}\x1b[2J{'x' * 9999}")
+    (message,) = Host.model_validate(collect(str(root.path))).kernel.log or ()
+    assert (len(message), "\x1b" in message) == (MESSAGE_LIMIT, False)
+
+
+def test_without_a_log_it_is_unknown(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host()
+    document = collect(str(root.path))
+    assert (document["kernel"]["log"], document["unread"]) == (None, [])
+    root.at("/dev").mkdir(exist_ok=True)
+    os.mkfifo(root.at("/dev/kmsg"))
+    assert kernel_log(HostRoot(str(root.path))) is None
+
+
+@pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="this machine does not show its kernel log")
+def test_the_device_of_this_machine_ends() -> None:
+    assert isinstance(kernel_log(HostRoot("/")), list | None)

@@ -1,0 +1,156 @@
+"""Snapshot files: written for their owner only, and read with distrust."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpustack.base.errors import SnapshotError
+from gpustack.hosts.facts import store
+from gpustack.hosts.facts.store import load_snapshot, parse_host, parse_snapshot, read_snapshot, save_snapshot
+from support.host_samples import SNAPSHOTS, function, raw_host, snapshot
+
+
+def text_of(*hosts, **more):
+    return json.dumps({"gpustack_snapshot": 1, "hosts": list(hosts), **more}).encode()
+
+
+def complaint(text):
+    with pytest.raises(SnapshotError) as caught:
+        parse_snapshot(text, "s.json")
+    assert caught.value.where == "s.json"
+    return caught.value.what
+
+
+@pytest.mark.parametrize("path", sorted(SNAPSHOTS.glob("*.json")), ids=lambda path: path.stem)
+def test_what_is_saved_is_read_again(path, tmp_path):
+    first = read_snapshot(path)
+    copy = tmp_path / "copy.json"
+    save_snapshot(copy, first.raw)
+    assert read_snapshot(copy) == first
+
+
+def test_only_the_owner_may_read_it_even_over_a_wider_file(tmp_path):
+    path = tmp_path / "s.json"
+    path.write_text("old")
+    path.chmod(0o666)
+    save_snapshot(path, [snapshot("k4200")])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [host.hostname for host in load_snapshot(path)] == ["gpu01"]
+
+
+def test_the_bare_output_of_the_collector_is_a_snapshot():
+    assert [h.hostname for h in parse_snapshot(json.dumps(snapshot("laptop")).encode(), "s.json").hosts] == ["laptop"]
+
+
+def test_keys_of_newer_collectors_are_ignored_but_kept_in_the_plain_data():
+    parsed = parse_snapshot(text_of(raw_host(function("0000:88:00.0", aura="blue"), weather="fine")), "s.json")
+    assert parsed.raw[0]["weather"] == "fine"
+
+
+def test_a_directory_that_is_not_there(tmp_path):
+    with pytest.raises(SnapshotError, match="can't write the snapshot: No such file or directory"):
+        save_snapshot(tmp_path / "nowhere" / "s.json", [])
+    with pytest.raises(SnapshotError, match="can't read the snapshot: No such file or directory"):
+        load_snapshot(tmp_path / "nowhere" / "s.json")
+
+
+WHOLE = text_of(raw_host(function("0000:88:00.0"), function("0000:88:00.1", iommu_group=2)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", "the file ends too early"),
+        (WHOLE[:-1], "the file ends too early"),
+        (WHOLE[: len(WHOLE) // 2], "the file ends too early"),
+        (b"hosts: []", "the file is not valid JSON"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"gpustack_snapshot": ' + b"9" * 5000 + b"}", "nested too deeply"),
+        (b"[]", "$: expected an object, found a list"),
+        (b'"gpu01"', '$: expected an object, found "gpu01"'),
+        (b"{}", "it is no snapshot"),
+        (text_of(gpustack_snapshot=2), "$.gpustack_snapshot: version 2, and this gpustack reads version 1"),
+        (text_of(hosts={}), "$.hosts: expected a list, found an object"),
+        (text_of(7), "$.hosts[0]: expected an object, found 7"),
+        (text_of({**raw_host(), "version": 3}), "$.hosts[0].version: version 3"),
+        (json.dumps({**raw_host(), "version": "1\n"}).encode(), '$.version: version "1\\n"'),
+        (text_of(raw_host(hostname="a;reboot")), "$.hosts[0].hostname: string should match pattern"),
+        (text_of(raw_host(hostname="a\nb")), "$.hosts[0].hostname: string should match pattern"),
+        (
+            text_of(raw_host(function("0000:88:00.0"), function("0000:88:00.0"))),
+            "host gpu01: $.hosts[0].pci[1].address: 0000:88:00.0 is listed twice",
+        ),
+        (
+            text_of(raw_host(function("0000:88:00.0", modules=["x; rm -rf /"]))),
+            "host gpu01: $.hosts[0].pci[0].modules[0]: string should match pattern",
+        ),
+        (
+            text_of(raw_host(function("0000:88:00.0", iommu_group="seven"))),
+            'pci[0].iommu_group: input should be a valid integer, unable to parse string as an integer, found "seven"',
+        ),
+        (text_of(raw_host(function("0000:88:00.0", slot="\x1b[2J"))), "pci[0].slot: string should match pattern"),
+        (
+            text_of(raw_host(files={"/etc/rc.local": {"text": "", "mode": "rwxr-xr-x"}})),
+            "files./etc/rc.local.mode: string should match pattern",
+        ),
+        (text_of(raw_host(), raw_host()), "host gpu01 is in it twice"),
+        (text_of({"version": 1, "hostname": "gpu01"}), "host gpu01: $.hosts[0].pci: field required"),
+    ],
+)
+def test_bad_snapshots(text, expected):
+    assert expected in complaint(text)
+
+
+def test_many_problems_are_counted():
+    hostile = raw_host(*(function(f"0000:88:00.{n}", driver="\n") for n in range(8)))
+    lines = complaint(text_of(hostile)).splitlines()
+    assert len(lines) == 6
+    assert lines[-1] == "and 3 more"
+
+
+def test_too_large(tmp_path, monkeypatch):
+    path = tmp_path / "s.json"
+    path.write_bytes(WHOLE)
+    monkeypatch.setattr(store, "MAX_BYTES", len(WHOLE) - 1)
+    with pytest.raises(SnapshotError, match="larger than"):
+        load_snapshot(path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def problem(raw):
+    """What is wrong with a host, or None when it is one."""
+    try:
+        parse_host(raw, "test")
+    except SnapshotError as error:
+        return error.what
+    return None
+
+
+@given(st.sampled_from(sorted(raw_host(function("0000:88:00.0")))), JSON)
+def test_any_value_in_a_host_is_facts_or_a_clear_error(key, value):
+    message = problem({**raw_host(function("0000:88:00.0")), key: value})
+    assert message is None or "$" in message
+
+
+@given(st.sampled_from(sorted(snapshot("k4200")["pci"][-1])), JSON)
+def test_any_value_in_a_function_is_facts_or_a_clear_error(key, value):
+    message = problem(raw_host({**snapshot("k4200")["pci"][-1], key: value}))
+    assert message is None or "$.pci[0]" in message
+
+
+@given(st.integers(min_value=0, max_value=len(WHOLE) - 1))
+def test_a_snapshot_cut_anywhere_is_an_error(length):
+    with pytest.raises(SnapshotError):
+        parse_snapshot(WHOLE[:length], "s.json")

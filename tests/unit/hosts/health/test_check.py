@@ -1,0 +1,115 @@
+"""The health of the GPUs of recorded hosts with faults. The counters and messages are stand-ins for real failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.health.check import MANY_CORRECTED, Report, check
+from support.nova_hosts import raw
+
+CARD, AUDIO, PORT, OTHER = "0000:88:00.0", "0000:88:00.1", "0000:80:03.0", "0000:84:00.0"
+RESET = f"vfio-pci {CARD}: not ready 65535ms after FLR; giving up"
+FAULT = "DMAR: [DMA Read NO_PASID] Request device [88:00.1] fault addr 0x1000 [fault reason 0x06]"
+
+
+def counters(correctable: int = 0, nonfatal: int = 0, fatal: int = 0) -> dict[str, Any]:
+    return {"aer": {"correctable": correctable, "nonfatal": nonfatal, "fatal": fatal}}
+
+
+def host(changes: dict[str, dict[str, Any]] | None = None, *, log: list[str] | None = None, boot: int = 7) -> Host:
+    """The recorded host with AER and a kernel log, and with changed functions."""
+    facts = raw("k4200-prepared")
+    facts["kernel"] |= {"log": log or [], "booted_at": boot}
+    for function in facts["pci"]:
+        function.update({"responds": True, **counters(), **(changes or {}).get(function["address"], {})})
+    return Host.model_validate(facts)
+
+
+def without(facts: Host, slot: str) -> Host:
+    return facts.with_pci(f for f in facts.pci if not f.address.startswith(slot))
+
+
+def codes(report: Report) -> dict[str, list[str]]:
+    """The codes by address of the GPU; those that concern none below the host."""
+    found = {health.gpu.main.address: [f.code.value for f in health.findings] for health in report.gpus}
+    others: dict[str, list[str]] = {}
+    for entry in report.others:
+        others.setdefault(entry.place.removeprefix("gpu01 "), []).append(entry.code.value)
+    return {address: entries for address, entries in {**found, **others}.items() if entries}
+
+
+def test_a_sound_host_has_no_findings() -> None:
+    report = check(host(), host())
+    assert (codes(report), len(report.gpus)) == ({}, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "log", "expected"),
+    [
+        ({CARD: {"responds": False, "power_state": "D0"}}, [], ["GPU027"]),
+        ({AUDIO: {"responds": False}}, [], ["GPU027"]),
+        ({CARD: {"responds": False, "power_state": "D3cold"}}, [], []),  # asleep
+        ({CARD: counters(fatal=1)}, [], ["GPU767"]),
+        ({CARD: counters(nonfatal=1)}, [], ["GPU767"]),
+        ({PORT: counters(fatal=1)}, [], ["GPU767"]),  # a card's errors may count at the port above it
+        ({CARD: counters(correctable=MANY_CORRECTED)}, [], []),
+        ({CARD: counters(correctable=MANY_CORRECTED + 1)}, [], ["GPU768"]),
+        ({CARD: {"reset_methods": []}}, [], ["GPU018"]),
+        ({}, [RESET], ["GPU769"]),
+        ({}, [f"vfio-pci {CARD}: Unable to change power state from D3cold to D0, device inaccessible"], ["GPU770"]),
+        ({}, [FAULT, FAULT], ["GPU771"]),
+        ({}, ["vfio-pci 0000:99:00.0: not ready 65535ms after FLR; giving up"], []),
+    ],
+)
+def test_signs_of_one_card(changes: dict[str, dict[str, Any]], log: list[str], expected: list[str]) -> None:
+    assert codes(check(host(changes, log=log))) == ({CARD: expected} if expected else {})
+
+
+def test_a_lost_lane_is_a_sign_and_a_low_speed_is_none() -> None:
+    full = {"speed": "8.0 GT/s PCIe", "width": 16, "max_speed": "8.0 GT/s PCIe", "max_width": 16}
+    idle = {CARD: {"link": {**full, "speed": "2.5 GT/s PCIe"}}, PORT: {"link": full}}
+    assert codes(check(host(idle))) == {}
+    narrow = {CARD: {"link": {**full, "width": 8}}, PORT: {"link": full}}
+    assert codes(check(host(narrow))) == {CARD: ["GPU720"]}
+
+
+def test_only_what_is_new_since_the_baseline_counts() -> None:
+    old = host({CARD: counters(fatal=2), PORT: counters(correctable=500)}, log=[RESET, FAULT])
+    assert codes(check(old, old)) == {}
+    new = host({CARD: counters(fatal=3), PORT: counters(correctable=501)}, log=[RESET, FAULT, RESET])
+    report = check(new, old)
+    assert codes(report) == {CARD: ["GPU767", "GPU769"]}
+    (health,) = (health for health in report.gpus if health.gpu.main.address == CARD)
+    assert health.errors is not None
+    assert (health.errors.fatal, health.errors.correctable) == (1, 1)
+    assert "1 fatal at 0000:88:00.0" in health.findings[0].message
+
+
+def test_a_reboot_starts_the_counters_again() -> None:
+    before = host({CARD: counters(fatal=2)}, log=[RESET], boot=7)
+    after = host({CARD: counters(fatal=2)}, log=[RESET], boot=8)
+    assert codes(check(after, before)) == {CARD: ["GPU767", "GPU769"]}
+
+
+def test_a_counter_that_began_again_is_no_negative_number() -> None:
+    before, after = host({CARD: counters(fatal=5)}), host({CARD: counters(fatal=1)})
+    assert codes(check(after, before)) == {CARD: ["GPU767"]}
+
+
+def test_missing_and_new_cards() -> None:
+    assert codes(check(without(host(), "0000:88:00"), host())) == {CARD: ["GPU765"]}
+    assert codes(check(host(), without(host(), "0000:88:00"))) == {CARD: ["GPU766"]}
+    replaced = host({OTHER: {"product": "13f2"}})
+    assert codes(check(replaced, host())) == {OTHER: ["GPU765", "GPU766"]}
+
+
+def test_unknown_facts_are_reported() -> None:
+    facts = host()
+    blind = facts.model_copy(update={"kernel": facts.kernel.model_copy(update={"log": None})})
+    blind = blind.with_pci(f.model_copy(update={"aer": None, "responds": None}) for f in facts.pci)
+    (entry,) = check(blind).others
+    assert entry.code.value == "GPU772"
+    assert "the kernel log, AER counters, whether each GPU answers" in entry.message

@@ -1,0 +1,318 @@
+"""Readiness: each code has a host that brings it out, and one that is spared."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpustack.base.findings import Severity, definitions
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.store import parse_host
+from gpustack.hosts.readiness.assessment import PREPARATION, assess, reasons
+from gpustack.hosts.readiness.host import host_reasons, size
+from support.host_samples import first_gpu, function, host, raw_host, snapshot
+
+GPU = function("0000:88:00.0")
+ACTIVE = {"acpi_tables": ["DMAR"], "units": ["dmar0"], "group_count": 9, "interrupt_remapping": True}
+OFF = {"acpi_tables": ["DMAR"], "units": [], "group_count": 0}
+
+
+NONE = {"acpi_tables": [], "tables_listed": False, "units": [], "group_count": 0}
+INTEL = {"vendor": "GenuineIntel"}
+
+
+def reserved(*types):
+    return {"number": 1, "devices": [], "reserved": [{"start": 0, "end": 0xFFF, "type": kind} for kind in types]}
+
+
+def ungrouped(**more):
+    return function("0000:88:00.0", iommu_group=None, **more)
+
+
+def unread(*paths):
+    return [{"path": path, "error": "Permission denied"} for path in paths]
+
+
+def notable(findings):
+    """Codes that are about this host, not merely notes of the catalogue about the card."""
+    return {f.code for f in findings} - {"GPU022"}
+
+
+HOSTS = {
+    "a prepared host": (raw_host(GPU), set()),
+    "no IOMMU in the firmware": (
+        raw_host(ungrouped(), iommu={"acpi_tables": [], "units": [], "group_count": 0}),
+        {"GPU001"},
+    ),
+    "no IOMMU on a machine of another kind": (
+        raw_host(ungrouped(), iommu=NONE, architecture="ppc64le"),
+        {"GPU001"},
+    ),
+    "tables that a container hides": (raw_host(ungrouped(), iommu=NONE, container="docker"), {"GPU005", "GPU032"}),
+    "tables that were not captured": (raw_host(ungrouped(), iommu=NONE, root="/mnt/capture"), {"GPU032"}),
+    "a virtual machine": (
+        raw_host(ungrouped(), iommu={**NONE, "tables_listed": True}, cpu={**INTEL, "flags": ["vmx", "hypervisor"]}),
+        {"GPU033"},
+    ),
+    "virtualization off": (raw_host(GPU, cpu={**INTEL, "flags": []}), {"GPU031"}),
+    "virtualization on": (raw_host(GPU, cpu={**INTEL, "flags": ["vmx"]}), set()),
+    "a group that vfio made up": (
+        raw_host(ungrouped(), iommu={**OFF, "no_iommu_mode": True}),
+        {"GPU002", "GPU030"},
+    ),
+    "a member of the group that is no PCI function": (
+        raw_host(GPU, iommu={**ACTIVE, "groups": [{"number": 1, "devices": ["0000:88:00.0", "AMDI0020:00"]}]}),
+        {"GPU024"},
+    ),
+    "a reserved region": (raw_host(GPU, iommu={**ACTIVE, "groups": [reserved("direct")]}), {"GPU028"}),
+    "reserved regions that do no harm": (
+        raw_host(GPU, iommu={**ACTIVE, "groups": [reserved("direct-relaxable", "msi", "reserved")]}),
+        set(),
+    ),
+    "a card that fell off the bus": (raw_host(function("0000:88:00.0", responds=False)), {"GPU027"}),
+    "audio that fell off the bus": (
+        raw_host(GPU, function("0000:88:00.1", ids="10de:0e0a", pci_class="040300", responds=False)),
+        {"GPU027"},
+    ),
+    "a card that answers": (raw_host(function("0000:88:00.0", responds=True)), set()),
+    "an IOMMU that is off": (raw_host(ungrouped(), iommu=OFF), {"GPU002"}),
+    "an IOMMU that is off, tables unread": (
+        raw_host(
+            ungrouped(), iommu={**OFF, "acpi_tables": []}, unread=unread("/sys/firmware/acpi/tables"), privileged=False
+        ),
+        {"GPU002", "GPU006"},
+    ),
+    "no interrupt remapping": (raw_host(GPU, iommu={**ACTIVE, "interrupt_remapping": False}), {"GPU003"}),
+    "no interrupt remapping, accepted": (
+        raw_host(GPU, iommu={**ACTIVE, "interrupt_remapping": False, "unsafe_interrupts": True}),
+        {"GPU004"},
+    ),
+    "interrupt remapping unknown": (raw_host(GPU, iommu={**ACTIVE, "interrupt_remapping": None}), set()),
+    "Arm, where interrupts are no matter of remapping": (
+        raw_host(GPU, iommu={**ACTIVE, "interrupt_remapping": False}, architecture="aarch64"),
+        set(),
+    ),
+    "a container": (raw_host(GPU, container="docker"), {"GPU005"}),
+    "unread files": (raw_host(GPU, unread=unread("/boot/grub/grub.cfg")), {"GPU006"}),
+    "Secure Boot": (raw_host(GPU, kernel={"secure_boot": True, "lockdown": "none"}), {"GPU007"}),
+    "lockdown": (raw_host(GPU, kernel={"secure_boot": None, "lockdown": "integrity"}), {"GPU007"}),
+    "NVSwitches": (
+        raw_host(GPU, function("0000:c4:00.0", ids="10de:1af1", pci_class="068000", iommu_group=2)),
+        {"GPU008"},
+    ),
+    "more windows than addresses": (
+        raw_host(
+            function("0000:88:00.0", bars=[{"index": 1, "start": 1 << 38, "size": 1 << 39}]),
+            cpu={"physical_address_bits": 39},
+            memory_mib=1,
+        ),
+        {"GPU009"},
+    ),
+    "just enough addresses": (
+        raw_host(
+            function("0000:88:00.0", bars=[{"index": 1, "start": 1 << 38, "size": 1 << 38}]),
+            cpu={"physical_address_bits": 39},
+            memory_mib=1 << 18,
+        ),
+        set(),
+    ),
+    "a host driver": (raw_host(function("0000:88:00.0", driver="nouveau")), {"GPU010"}),
+    "a host driver on the audio function": (
+        raw_host(GPU, function("0000:88:00.1", ids="10de:0e0a", pci_class="040300", driver="snd_hda_intel")),
+        {"GPU010"},
+    ),
+    "a keyboard behind the card, the group not known yet": (
+        raw_host(
+            ungrouped(),
+            function(
+                "0000:88:00.2",
+                ids="10de:1ad8",
+                pci_class="0c0330",
+                driver="xhci_hcd",
+                iommu_group=None,
+                uses={"input": ["event3"]},
+            ),
+            iommu=OFF,
+        ),
+        {"GPU002", "GPU034"},
+    ),
+    "no driver": (raw_host(function("0000:88:00.0", driver=None)), {"GPU011"}),
+    "pci-stub": (raw_host(function("0000:88:00.0", driver="pci-stub")), set()),
+    "no group": (raw_host(ungrouped()), {"GPU012"}),
+    "a group unread": (
+        raw_host(ungrouped(), unread=unread("/sys/bus/pci/devices/0000:88:00.0/iommu_group")),
+        {"GPU006", "GPU024"},
+    ),
+    "all groups unread": (
+        raw_host(ungrouped(), iommu=OFF, unread=unread("/sys/kernel/iommu_groups")),
+        {"GPU006", "GPU024"},
+    ),
+    "a NIC in the group": (
+        raw_host(GPU, function("0000:89:00.0", ids="8086:1572", pci_class="020000", driver="i40e")),
+        {"GPU013"},
+    ),
+    "a NIC in the group, its driver not loaded": (
+        raw_host(GPU, function("0000:89:00.0", ids="8086:1572", pci_class="020000", driver=None, modules=["i40e"])),
+        {"GPU026"},
+    ),
+    "a console without a driver in the group": (
+        raw_host(GPU, function("0000:89:00.0", ids="1a03:2000", pci_class="030000", driver=None, modules=["ast"])),
+        {"GPU025"},
+    ),
+    "two GPUs in a group, one on a host driver": (
+        raw_host(GPU, function("0000:89:00.0", driver="nouveau")),
+        {"GPU010", "GPU014"},
+    ),
+    "two GPUs in a group": (raw_host(GPU, function("0000:89:00.0")), {"GPU014"}),
+    "the boot display": (raw_host(function("0000:88:00.0", boot_vga=True)), {"GPU015"}),
+    "a boot framebuffer": (raw_host(function("0000:88:00.0", claims=["BOOTFB"])), {"GPU016"}),
+    "simpledrm": (raw_host(function("0000:88:00.0", claims=["simpledrm"])), {"GPU016"}),
+    "its own driver's claim": (raw_host(function("0000:88:00.0", claims=["vfio-pci", "nouveau"])), set()),
+    "virtual functions": (raw_host(function("0000:88:00.0", sriov_totalvfs=16, sriov_numvfs=4)), {"GPU017"}),
+    **{
+        f"a virtual function on {driver}, {more}": (
+            raw_host(
+                function("0000:88:00.0", sriov_numvfs=1),
+                function("0000:88:00.4", physical_function="0000:88:00.0", driver=driver, iommu_group=90, **more),
+            ),
+            expected,
+        )
+        for driver, more, expected in (
+            ("vfio-pci", {}, {"GPU017", "GPU035"}),
+            ("nvidia", {"mediated": ["vGPU type 711"]}, {"GPU017", "GPU035"}),
+            ("nvidia", {"mediated": ["vGPU type 711"], "holders": []}, {"GPU017"}),
+            ("nvidia", {"mediated": ["vGPU type 711"], "holders": ["instance 5ae5d3a1"]}, {"GPU017", "GPU035"}),
+            ("nvidia", {"mediated": ["5ae5d3a1-4c61-4f0e-9c4b-6a2f3b1d7c90"], "holders": []}, {"GPU017", "GPU035"}),
+            ("nvidia", {}, {"GPU017"}),
+            ("i915", {}, {"GPU017"}),
+            (None, {}, {"GPU017"}),
+        )
+    },
+    "vGPUs of the host driver": (
+        raw_host(function("0000:88:00.0", driver="nvidia", mediated_types=["nvidia-63 (GRID P40-1Q)"])),
+        {"GPU010", "GPU877"},
+    ),
+    "the capability alone": (raw_host(function("0000:88:00.0", sriov_totalvfs=16, sriov_numvfs=0)), set()),
+    "no reset": (raw_host(function("0000:88:00.0", reset_methods=[])), {"GPU018"}),
+    "an old kernel's reset": (raw_host(function("0000:88:00.0", reset_methods=["unspecified"])), set()),
+    "trouble with resets": (raw_host(function("0000:88:00.0", ids="1002:74a1", pci_class="120000")), {"GPU019"}),
+    "a wide domain": (raw_host(function("10000:88:00.0")), {"GPU020"}),
+    "a BAR without an address": (
+        raw_host(function("0000:88:00.0", bars=[{"index": 1, "start": 0, "size": 16 << 30}])),
+        {"GPU021"},
+    ),
+    "an I/O BAR at 0": (
+        raw_host(function("0000:88:00.0", bars=[{"index": 5, "start": 0, "size": 128, "io": True}])),
+        set(),
+    ),
+    "a variant driver": (raw_host(function("0000:88:00.0", driver="nvgrace_gpu_vfio_pci")), {"GPU023"}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_codes(name):
+    raw, expected = HOSTS[name]
+    facts = parse_host(raw, name)
+    gpu = first_gpu(facts)
+    assert notable(host_reasons(facts)) | notable(reasons(facts, gpu)) == expected
+    holding = expected & (PREPARATION | {code for code in expected if definitions()[code].severity is Severity.ERROR})
+    assert assess(facts, gpu).ready == (not holding)
+
+
+def test_every_code_has_a_host():
+    """GPU022, the catalogue's notes, stands alone below."""
+    covered = {code for _, expected in HOSTS.values() for code in expected}
+    assert covered | {"GPU022"} == {code for code in definitions() if code < "GPU100"} | {"GPU877"}
+
+
+def test_notes_of_the_catalogue():
+    facts = parse_host(snapshot("k4200-prepared"), "k4200-prepared")
+    assessed = assess(facts, first_gpu(facts))
+    assert assessed.ready
+    assert [(f.code, f.severity, f.message) for f in assessed.notes] == [
+        ("GPU022", "info", "The last guest driver branch is R470")
+    ]
+
+
+def test_a_grave_note_is_a_warning():
+    facts = host(function("0000:88:00.0", ids="10de:2342"))
+    grave = [f for f in reasons(facts, first_gpu(facts)) if f.severity is Severity.WARNING]
+    assert [f.message for f in grave] == ["Needs the vfio variant driver nvgrace_gpu_vfio_pci"]
+
+
+def test_the_reasons_name_drivers_but_not_what_the_host_keeps():
+    facts = parse_host(snapshot("shared-nic"), "shared-nic")
+    assessed = assess(facts, first_gpu(facts))
+    nic = "0000:1b:00.0 (network controller, driver i40e, interface ens3f0 (up))"
+    assert [(f.code, f.message) for f in assessed.reasons] == [
+        ("GPU013", f"IOMMU group 21 contains devices that the host uses: {nic}"),
+        ("GPU010", "not bound to vfio-pci (current driver: nouveau)"),
+    ]
+
+
+def test_the_argument_that_switched_it_off_is_named():
+    facts = host(ungrouped(), iommu=OFF, kernel={"command_line": "ro root=/dev/sda1 amd_iommu=off quiet"})
+    assert "(amd_iommu=off on its command line)" in host_reasons(facts)[0].message
+
+
+@pytest.mark.parametrize(
+    ("more", "advice", "absent"),
+    [
+        ({"cpu": {**INTEL, "flags": ["vmx"]}}, "VT-d", "AMD-Vi"),
+        ({"cpu": {"vendor": "AuthenticAMD", "flags": ["svm"]}}, "AMD-Vi", "VT-d"),
+        ({"architecture": "aarch64"}, "IORT", "VT-d"),
+        ({"architecture": "ppc64le", "iommu": NONE}, "IOMMU groups", "VT-d"),
+    ],
+)
+def test_advice_on_a_missing_iommu_fits_the_machine(more, advice, absent):
+    (finding,) = host_reasons(host(ungrouped(), **{"iommu": {**NONE, "tables_listed": True}, **more}))
+    assert finding.code == "GPU001"
+    assert advice in f"{finding.message} {finding.remedy}"
+    assert absent not in f"{finding.message} {finding.remedy}"
+
+
+def test_interrupts_of_a_virtual_machine_are_its_hypervisors():
+    cpu = {**INTEL, "flags": ["vmx", "hypervisor"]}
+    (finding,) = host_reasons(host(GPU, iommu={**ACTIVE, "interrupt_remapping": False}, cpu=cpu))
+    assert "intremap=on" in finding.remedy
+    assert "firmware" not in finding.remedy
+
+
+@pytest.mark.parametrize(("release", "severity"), [("5.14.0-70.el9", "warning"), ("6.8.0-31-generic", "error")])
+def test_unity_mappings_of_amd_are_refused_by_newer_kernels(release, severity):
+    iommu = {**ACTIVE, "acpi_tables": ["IVRS"], "groups": [reserved("direct")]}
+    facts = host(GPU, iommu=iommu, kernel={"release": release})
+    assert [f.severity for f in reasons(facts, first_gpu(facts)) if f.code == "GPU028"] == [severity]
+
+
+def test_no_finding_about_the_firmware_of_a_mounted_disk():
+    off = {**OFF, "acpi_tables": []}
+    assert host_reasons(host(iommu=off, boot={"firmware": None})) == ()
+    assert [f.code for f in host_reasons(host(iommu=off, boot={"firmware": "bios"}))] == ["GPU001"]
+
+
+def test_what_holds_the_host_back_is_reported_for_the_host():
+    facts = parse_host(snapshot("k4200"), "k4200")
+    reported = {(f.code, f.place) for gpu in gpus(facts) for f in reasons(facts, gpu) if f.code == "GPU002"}
+    assert reported == {("GPU002", "gpu01")}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 B"), (128, "128 B"), (16 << 20, "16 MiB"), (3 << 39, "1.5 TiB"), (10**400, "1.1e+12 TiB")],
+)
+def test_sizes(number, text):
+    assert size(number) == text
+
+
+def test_definitions_are_whole():
+    """Texts that people read: sentences without a trailing period where they are joined, sources that can be found."""
+    readiness = {code: d for code, d in definitions().items() if code < "GPU100"}
+    for code, definition in readiness.items():
+        assert definition.source, code
+        assert definition.explanation.strip().endswith("."), code
+        assert not definition.message.endswith("."), code
+        assert not re.search(r"[0-9a-f]{4}:[0-9a-f]{2}:", definition.message), (
+            f"{code}: an address keeps it from being told once"
+        )
