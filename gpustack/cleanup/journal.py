@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import JournalError
+from gpustack.changes.journal_file import JournalFile, read_lines
 from gpustack.cleanup.repair import Change
 from gpustack.cleanup.verdict import HeldDevice
-from gpustack.journal_file import JournalFile, read_lines
 
 FORMAT = "gpustack_cleanup_journal"
 VERSION = 1

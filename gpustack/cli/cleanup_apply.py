@@ -117,10 +117,10 @@ gpustack cleanup apply --sql"""
         hypervisors: Hypervisors,
         cloud: Connection | None,
     ) -> None:
+        from gpustack.changes.journal_file import default_path
         from gpustack.cleanup.apply import carry_out
         from gpustack.cleanup.journal import Journal
         from gpustack.cleanup.show import explanation
-        from gpustack.journal_file import default_path
 
         for planned in wanted:
             self.report(explanation(planned))

@@ -144,10 +144,10 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
         parser.add_argument("images", nargs="+", metavar="IMAGE", help="a name, a pattern or an id")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.changes.journal_file import default_path
         from gpustack.image.change import changes
         from gpustack.image.journal import ImageJournal
         from gpustack.image.run import carry_out
-        from gpustack.journal_file import default_path
 
         cloud = self.read(parsed_args)
         if self._missing:

@@ -217,7 +217,7 @@ gpustack reclaim apply gpustack.yaml; gpustack reclaim apply gpustack.yaml --sna
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.journal_file import default_path
+        from gpustack.changes.journal_file import default_path
         from gpustack.reclaim.journal import ReclaimJournal
         from gpustack.reclaim.model import Step
 

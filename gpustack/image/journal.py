@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack.base.errors import JournalError
+from gpustack.changes.journal_file import JournalFile, read_lines
 from gpustack.image.change import SetProperties
-from gpustack.journal_file import JournalFile, read_lines
 
 _FORMAT = "gpustack_image_journal"
 _VERSION = 1

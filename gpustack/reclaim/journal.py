@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack.base.errors import JournalError
-from gpustack.journal_file import JournalFile, read_lines
+from gpustack.changes.journal_file import JournalFile, read_lines
 from gpustack.reclaim.model import Decision
 
 _FORMAT = "gpustack_reclaim_journal"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack import journal_file
 from gpustack.base.errors import JournalError
+from gpustack.changes import journal_file
 from gpustack.cleanup import cells, journal, show
 from gpustack.cleanup.repair import WRITTEN
 from gpustack.cleanup.verdict import Repair

@@ -1,0 +1,1 @@
+"""Changes to a cloud or a database: plan, carry out, record."""
