@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from gpustack.capacity.model import Demand, Free
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.fleet.placement import VERSION
 from gpustack.fleet.requests import Progress, each, get, pages, silent, well_formed
 

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from gpustack.cleanup.placement_documents import Consumer, Id
+from gpustack.cloud.placement_documents import Consumer, Id
 
 Name = Annotated[str, StringConstraints(max_length=255)]
 Value = Annotated[str, StringConstraints(max_length=1 << 24)] | int | float | bool | datetime | None

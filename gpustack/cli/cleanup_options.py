@@ -144,7 +144,7 @@ def add_cloud(parser: argparse.ArgumentParser) -> None:
 def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
     if not parsed_args.os_cloud:
         return None
-    from gpustack.cloudapi import connect
+    from gpustack.cloud.session import connect
 
     return connect(parsed_args.os_cloud, timeout=CLOUD_TIMEOUT)
 

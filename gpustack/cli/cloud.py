@@ -39,7 +39,7 @@ class OpenStackCommand(Command):
 
         :param timeout: seconds to wait for an answer, unless clouds.yaml has ``api_timeout``.
         """
-        from gpustack.cloudapi import connect
+        from gpustack.cloud.session import connect
 
         if self.in_openstack:
             manager: Any = getattr(self.app, "client_manager", None)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from gpustack import cloudapi
+from gpustack.cloud import session as cloudapi
 from gpustack.doctor.check import Check, made, not_configured, ok, warning
 
 if TYPE_CHECKING:

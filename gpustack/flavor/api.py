@@ -10,8 +10,8 @@ from gpustack.flavor.flavors import PresentFlavor, Sizes
 class FlavorApi(Protocol):
     """The requests on flavors, one for each method; listings may take several.
 
-    :meth:`create` and the methods after it change something. Every method raises :class:`gpustack.cloudapi.Refused` or
-    :class:`gpustack.cloudapi.Unanswered`.
+    :meth:`create` and the methods after it change something. Every method raises
+    :class:`gpustack.cloud.session.Refused` or :class:`gpustack.cloud.session.Unanswered`.
     """
 
     def flavors(self) -> tuple[PresentFlavor, ...]:

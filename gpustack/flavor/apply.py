@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.base.errors import CloudError, FlavorError
-from gpustack.cloudapi import Refused, Unanswered
+from gpustack.cloud.session import Refused, Unanswered
 from gpustack.flavor.api import FlavorApi
 from gpustack.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
 from gpustack.flavor.flavors import ACCESS, ACCESS_CHANGES, WantedFlavor

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import Refused, compute_of, numbers, raise_refusal, translated_errors
+from gpustack.cloud.session import Refused, compute_of, numbers, raise_refusal, translated_errors
 from gpustack.flavor.flavors import PresentFlavor, Sizes, needs_judging
 
 if TYPE_CHECKING:

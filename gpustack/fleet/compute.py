@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import Refused, compute_of, numbers
+from gpustack.cloud.session import Refused, compute_of, numbers
 from gpustack.fleet.model import Disks, Gap, Server, Source
 from gpustack.fleet.requests import get, pages, well_formed
 from gpustack.spec.extra_specs import ALIAS, parse_alias, required_traits

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.fleet.requests import each, get, well_formed
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.fleet.requests import Progress, each, get, silent, well_formed
 
 if TYPE_CHECKING:

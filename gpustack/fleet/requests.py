@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import raise_refusal, translated_errors
+from gpustack.cloud.session import raise_refusal, translated_errors
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -33,7 +33,7 @@ def get(cloud: Connection, service: str, path: str, doing: str, *, version: str 
     :param service: the name of the SDK's proxy: ``compute``, ``placement`` or ``identity``.
     :param doing: the action, for the message: "can't …".
     :param version: the microversion.
-    :raises gpustack.cloudapi.Refused: if the API refuses.
+    :raises gpustack.cloud.session.Refused: if the API refuses.
     :raises CloudError: if there is no answer, or an unreadable one.
     """
     with translated_errors(doing):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpustack.cloudapi import compute_of, numbers
+from gpustack.cloud.session import compute_of, numbers
 from gpustack.fleet.compute import CELLS
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.requests import get, well_formed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import raise_refusal, translated_errors
+from gpustack.cloud.session import raise_refusal, translated_errors
 from gpustack.image.change import SetProperties
 from gpustack.image.model import Image
 

@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.image.change import SetProperties
 from gpustack.image.journal import ImageJournal
 from gpustack.image.model import Image

@@ -12,7 +12,8 @@ from gpustack.maintenance.model import Action, ComputeService, Ports, Server, Se
 class ServiceApi(Protocol):
     """The requests of this package, one request or listing for each method.
 
-    Methods raise :class:`gpustack.cloudapi.Refused` or :class:`gpustack.cloudapi.Unanswered`, unless stated otherwise.
+    Methods raise :class:`gpustack.cloud.session.Refused` or :class:`gpustack.cloud.session.Unanswered`, unless stated
+    otherwise.
     """
 
     def user(self) -> str:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import Unanswered, compute_of, numbers, refusal, translated_errors
+from gpustack.cloud.session import Unanswered, compute_of, numbers, refusal, translated_errors
 from gpustack.maintenance.capacity import Amounts, Room
 from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration, is_unfinished
 from gpustack.maintenance.placement import needs_of, room_of
@@ -190,7 +190,7 @@ class ServiceCloud:
 
     @contextlib.contextmanager
     def _asking(self, doing: str) -> Iterator[None]:
-        """Translate novaclient's exceptions into those of :mod:`gpustack.cloudapi`."""
+        """Translate novaclient's exceptions into those of :mod:`gpustack.cloud.session`."""
         import novaclient.exceptions
 
         with translated_errors(doing):

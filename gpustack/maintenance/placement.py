@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import raise_refusal, translated_errors
+from gpustack.cloud.session import raise_refusal, translated_errors
 from gpustack.maintenance.capacity import Amounts, Room
 
 if TYPE_CHECKING:

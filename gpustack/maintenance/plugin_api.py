@@ -48,7 +48,7 @@ def carry_out(
     :param disabled: whether this run disabled the service, for ``empty``.
     :raises gpustack.base.errors.CloudError: if the API refuses or cannot be reached.
     """
-    from gpustack.cloudapi import connect
+    from gpustack.cloud.session import connect
     from gpustack.maintenance.cloud import ServiceCloud
 
     with connect(cloud) as connection:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import raise_refusal, translated_errors
+from gpustack.cloud.session import raise_refusal, translated_errors
 from gpustack.maintenance.model import Ports
 
 if TYPE_CHECKING:

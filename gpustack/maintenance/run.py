@@ -14,7 +14,7 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import finding
 from gpustack.base.operations import Operation
 from gpustack.base.text import printable
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.maintenance.api import ServiceApi
 from gpustack.maintenance.capacity import Room, lacking
 from gpustack.maintenance.drain import plan_empty

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import ApplyError
-from gpustack.cloudapi import Refused, raise_refusal, translated_errors
+from gpustack.cloud.session import Refused, raise_refusal, translated_errors
 from gpustack.fleet.requests import get, well_formed
 
 if TYPE_CHECKING:

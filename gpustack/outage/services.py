@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gpustack.base.errors import UsageError
-from gpustack.cloudapi import raise_refusal, translated_errors
+from gpustack.cloud.session import raise_refusal, translated_errors
 from gpustack.fleet.requests import get, well_formed
 
 if TYPE_CHECKING:

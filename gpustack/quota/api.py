@@ -9,7 +9,7 @@ from gpustack.quota.model import Limit, Present, Project
 
 
 class LimitsApi(Protocol):
-    """Every method raises :class:`gpustack.cloudapi.Refused` or :class:`gpustack.cloudapi.Unanswered`."""
+    """Every method raises :class:`gpustack.cloud.session.Refused` or :class:`gpustack.cloud.session.Unanswered`."""
 
     def present(self) -> Present:
         """Return the limits of Nova's resource classes, without the use."""

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from gpustack.base import hostnames
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import raise_refusal, translated_errors
+from gpustack.cloud.session import raise_refusal, translated_errors
 from gpustack.quota.model import CLASS, Limit, Present, Project
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import translated_errors
+from gpustack.cloud.session import translated_errors
 from gpustack.fleet import compute, identity, placement
 from gpustack.fleet.aggregates import aggregates
 from gpustack.fleet.answers import Answers

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.maintenance.api import ServiceApi
 from gpustack.maintenance.model import Server
 from gpustack.reclaim.decide import judge

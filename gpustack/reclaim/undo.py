@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.maintenance.api import ServiceApi
 from gpustack.reclaim.journal import Shelved
 from gpustack.reclaim.run import OFFLOADED, PAUSE, Outcome, Result, last_shelving

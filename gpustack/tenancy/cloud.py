@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import Refused, raise_refusal, translated_errors
+from gpustack.cloud.session import Refused, raise_refusal, translated_errors
 from gpustack.flavor.cloud import FlavorCloud
 from gpustack.fleet.aggregates import VERSION as NOVA
 from gpustack.fleet.aggregates import aggregates

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.maintenance.capacity import Amounts, Room
 from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from gpustack.cloudapi import Refused, Unanswered
+from gpustack.cloud.session import Refused, Unanswered
 from gpustack.flavor.flavors import PresentFlavor, Sizes
 
 NEVER = 10**9

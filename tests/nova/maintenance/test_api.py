@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from gpustack.cloudapi import Unanswered
+from gpustack.cloud.session import Unanswered
 from gpustack.maintenance.cloud import ServiceCloud
 from gpustack.maintenance.model import InstanceChoices, Policy
 from gpustack.maintenance.plan import ServicePlan

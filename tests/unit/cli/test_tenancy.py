@@ -25,7 +25,7 @@ def run(tmp_path: Path, text: str, command: str, *options: str) -> int:
     spec = tmp_path / "gpustack.yaml"
     spec.write_text(text)
     with (
-        mock.patch("gpustack.cloudapi.connect"),
+        mock.patch("gpustack.cloud.session.connect"),
         mock.patch("gpustack.tenancy.cloud.present", return_value=PRESENT),
         mock.patch("gpustack.tenancy.cloud.projects", return_value={}),
     ):

@@ -74,7 +74,7 @@ def test_an_answer_that_is_not_from_nova(monkeypatch: pytest.MonkeyPatch, answer
         cloud.flavors()
 
 
-SHOW = "import gpustack.cloudapi as api; print(api.connect('prod').config.config['auth'])"
+SHOW = "import gpustack.cloud.session as api; print(api.connect('prod').config.config['auth'])"
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import JournalError
-from gpustack.cloudapi import Refused, Unanswered
+from gpustack.cloud.session import Refused, Unanswered
 from gpustack.image.change import SetProperties
 from gpustack.image.journal import ImageJournal, read
 from gpustack.image.model import Image

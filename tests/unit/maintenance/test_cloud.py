@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.cloudapi import Unanswered
+from gpustack.cloud.session import Unanswered
 from gpustack.maintenance import cloud
 from gpustack.maintenance.cloud import ServiceCloud
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from gpustack.base.errors import QuotaError
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.quota.apply import apply, plan
 from gpustack.quota.desired import WantedLimits
 from gpustack.quota.model import Limit, Present, Project

@@ -12,7 +12,7 @@ from keystoneauth1.exceptions import Unauthorized
 from openstack.connection import Connection
 
 from gpustack.base.errors import CloudError
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.quota.cloud import LimitsCloud
 from gpustack.quota.model import Limit
 from support.fleet_cloud import Response

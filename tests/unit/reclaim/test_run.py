@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from gpustack.base.errors import JournalError
-from gpustack.cloudapi import Refused, Unanswered
+from gpustack.cloud.session import Refused, Unanswered
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Disks
 from gpustack.maintenance.api import ServiceApi

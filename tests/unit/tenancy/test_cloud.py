@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from openstack.connection import Connection
 
-from gpustack.cloudapi import Refused
+from gpustack.cloud.session import Refused
 from gpustack.tenancy.cloud import TenancyCloud, bearers
 from support.fleet_cloud import Response, StandIn
 
