@@ -20,7 +20,7 @@ from openstack.connection import Connection
 
 from gpustack.cleanup import plan
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
+from gpustack.novadb.sources import Sources
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.database import DatabaseServer
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus

@@ -151,7 +151,7 @@ def commands_page() -> str:
 
 def schemas_page() -> str:
     """The schemas of Nova's databases that clean-up is tested with, from the tests' own data."""
-    files = Path(__file__).parents[2] / "tests" / "unit" / "cleanup" / "schemas"
+    files = Path(__file__).parents[2] / "tests" / "unit" / "novadb" / "schemas"
     made = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(files.glob("*.yaml"))}
     titles = {"sqlite": "SQLite", "mariadb": "MariaDB", "postgresql": "PostgreSQL"}
     lines = [

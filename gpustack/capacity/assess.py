@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.capacity.compute_nodes import ComputeNode
-    from gpustack.cleanup.cells import Cell
-    from gpustack.cleanup.sources import Sources as Cells
+    from gpustack.novadb.cells import Cell
+    from gpustack.novadb.sources import Sources as Cells
 
     Databases = Callable[[], Cells]
 

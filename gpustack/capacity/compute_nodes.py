@@ -14,9 +14,9 @@ import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
 from gpustack.capacity.model import Node
-from gpustack.cleanup.cells import Cell
-from gpustack.cleanup.databases import snapshot
-from gpustack.cleanup.values import DAMAGE
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.databases import snapshot
+from gpustack.novadb.values import DAMAGE
 
 _COLUMNS = ("uuid", "hypervisor_hostname", "pci_stats", "numa_topology", "cpu_allocation_ratio", "ram_allocation_ratio")
 _TABLE = sa.table("compute_nodes", *(sa.column(name) for name in (*_COLUMNS, "deleted")))

@@ -15,13 +15,13 @@ from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal, JournalEntry
 from gpustack.cleanup.outcome import Outcome, Result, gone, key, refused, skipped
 from gpustack.cleanup.plan import Selection, leftovers_of
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import PlannedAllocation, PlannedVerdict, Status, Verdict
+from gpustack.novadb.sources import Sources
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.cells import Cell
+    from gpustack.novadb.cells import Cell
 
 
 def unset(

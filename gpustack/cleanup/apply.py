@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from gpustack.cleanup import permission, tables
+from gpustack.cleanup import permission
 from gpustack.cleanup.allocation_removal import unset
-from gpustack.cleanup.cells import Cell
-from gpustack.cleanup.databases import BusyError, Database, connected, engine, snapshot, unreachable
 from gpustack.cleanup.guards import conditions
 from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.outcome import Outcome, Result, about, gone, key, refused, skipped
 from gpustack.cleanup.plan import Selection, verdicts_of
-from gpustack.cleanup.read import ROW
 from gpustack.cleanup.repair import Change, changes
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import PlannedVerdict, Repair, Status, Verdict
+from gpustack.novadb import tables
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.databases import BusyError, Database, connected, engine, snapshot, unreachable
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.read import ROW
+from gpustack.novadb.sources import Sources
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

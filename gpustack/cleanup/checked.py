@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpustack.cleanup.verdict import Status
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.view import NodeView
 
 
 @dataclass(kw_only=True)

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gpustack.base.operations import counted
-from gpustack.cleanup.clock import Clock, HostState
-from gpustack.cleanup.model import ERROR, STATUSES, Instance, PciRow
 from gpustack.cleanup.verdict import words
-from gpustack.cleanup.view import NodeView, Owner, Whereabouts
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import ERROR, STATUSES, Instance, PciRow
+from gpustack.novadb.view import NodeView, Owner, Whereabouts
 
 # VERIFY_RESIZE looks like a leak: both rows are allocated and the instance is at its destination.
 _BUSY_VM_STATES = ("resized", "building")

@@ -14,17 +14,18 @@ import sqlalchemy as sa
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.hostnames import same
-from gpustack.cleanup import databases, placement, plan, read, schema, tables
-from gpustack.cleanup.cells import Cell
+from gpustack.cleanup import placement, plan
 from gpustack.cleanup.classes import label
 from gpustack.cleanup.hypervisor import Ask, Usage
-from gpustack.cleanup.owners import batches
 from gpustack.cleanup.permission import misnamed
 from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.questions import names
-from gpustack.cleanup.requests import parse_requests
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import Verdict
+from gpustack.novadb import databases, read, schema, tables
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.owners import batches
+from gpustack.novadb.requests import parse_requests
+from gpustack.novadb.sources import Sources
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

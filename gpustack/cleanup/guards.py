@@ -11,11 +11,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import tables
-from gpustack.cleanup.clock import Clock, HostState
-from gpustack.cleanup.model import TERMINAL, PciRow
 from gpustack.cleanup.verdict import NotBefore, NotIn, Seen, Verdict
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb import tables
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import TERMINAL, PciRow
+from gpustack.novadb.view import NodeView, Owner
 
 COMPARED = ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted")
 """The columns of a row of ``pci_devices`` that are compared."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
-from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import doubts, evidence_lines, fresh, in_flight, owner_of
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Repair, Status, Verdict
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView, Owner
 
 
 class Place(TypedDict):

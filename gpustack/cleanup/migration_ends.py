@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from gpustack.base.hostnames import extends
 from gpustack.cleanup.guards import COMPARED
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import HeldDevice, Seen, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView
 
 
 def held_devices(verdict: Verdict, view: NodeView) -> tuple[HeldDevice, ...]:

@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.cleanup.clock import HostState
 from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
+from gpustack.novadb.clock import HostState
 
 
 class Result(enum.StrEnum):

@@ -24,10 +24,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.base.hostnames import may_be_of_one_machine
-from gpustack.cleanup.clock import HostState
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask, Usage
 from gpustack.cleanup.repair import Change
 from gpustack.cleanup.verdict import Question, Status, Verdict
+from gpustack.novadb.clock import HostState
 
 
 def answers(verdict: Verdict, ask: Ask, gone: Iterable[str] = ()) -> dict[str, Usage]:

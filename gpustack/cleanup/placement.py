@@ -16,8 +16,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import CloudError
-from gpustack.cleanup.values import DAMAGE
 from gpustack.cloud.placement_documents import Consumer
+from gpustack.novadb.values import DAMAGE
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.files import write_atomic
-from gpustack.cleanup import databases, hardware, nodes, permission, placement, read, rules, schema
-from gpustack.cleanup.cells import Cell
+from gpustack.cleanup import permission, placement, rules
 from gpustack.cleanup.checked import Checked
 from gpustack.cleanup.classes import CLASSES
-from gpustack.cleanup.clock import Clock
-from gpustack.cleanup.owners import OtherCells
 from gpustack.cleanup.rules import o_hardware_drift, q_allocation_drift, s_phantom_allocation, t_domain_drift
-from gpustack.cleanup.sources import Sources
-from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
+from gpustack.novadb import databases, hardware, nodes, read, schema
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.owners import OtherCells
+from gpustack.novadb.sources import Sources
+from gpustack.novadb.values import DAMAGE
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

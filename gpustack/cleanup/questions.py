@@ -10,15 +10,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpustack.base.hostnames import same
-from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight, interrupted, lacking, misread, pinning
 from gpustack.cleanup.guards import resting_on
 from gpustack.cleanup.hypervisor import UNKNOWN
 from gpustack.cleanup.migration_ends import held_devices
-from gpustack.cleanup.model import ERROR, PciRow
 from gpustack.cleanup.repair import changes
 from gpustack.cleanup.verdict import Question, Repair, Status, Verdict, words
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import ERROR, PciRow
+from gpustack.novadb.view import NodeView, Owner
 
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)
 _ANY_TIME = datetime(1970, 1, 1)  # noqa: DTZ001 - only which rows are written matters

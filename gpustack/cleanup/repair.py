@@ -13,9 +13,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import tables
-from gpustack.cleanup.model import ERROR, PciRow
 from gpustack.cleanup.verdict import Repair, Verdict
+from gpustack.novadb import tables
+from gpustack.novadb.model import ERROR, PciRow
 
 _FREED = {"status": "available", "instance_uuid": None, "request_id": None}
 WRITTEN = {

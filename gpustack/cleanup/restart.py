@@ -17,13 +17,13 @@ from gpustack.base.errors import DatabaseError, GpustackError
 from gpustack.base.findings import Finding, finding
 from gpustack.base.task_results import TaskResult, reported
 from gpustack.cleanup import permission, plan, questions
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.hypervisor import Usage, usage
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import Repair, Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.sources import Sources
+from gpustack.novadb.view import NodeView
 
 
 @dataclass(frozen=True, kw_only=True)

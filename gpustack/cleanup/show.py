@@ -10,13 +10,13 @@ from gpustack.base.errors import JournalError
 from gpustack.base.files import file_remedy, read_text
 from gpustack.cleanup.apply import relatives, statements
 from gpustack.cleanup.classes import label
-from gpustack.cleanup.databases import snapshot
 from gpustack.cleanup.outcome import key, stub
 from gpustack.cleanup.plan import FORMAT, VERSION
 from gpustack.cleanup.repair import changes
-from gpustack.cleanup.sources import Sources
-from gpustack.cleanup.values import parsed
 from gpustack.cleanup.verdict import Allocation, PlannedVerdict, Verdict
+from gpustack.novadb.databases import snapshot
+from gpustack.novadb.sources import Sources
+from gpustack.novadb.values import parsed
 
 _MAX_BYTES = 64 * 1024 * 1024
 

@@ -16,20 +16,21 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gpustack.base.errors import JournalError
-from gpustack.cleanup import migration_ends, tables
+from gpustack.cleanup import migration_ends
 from gpustack.cleanup.allocation_removal import put_back
 from gpustack.cleanup.apply import whole_row, writing
-from gpustack.cleanup.cells import Cell
-from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight
 from gpustack.cleanup.guards import around, conditions
 from gpustack.cleanup.journal import JournalEntry
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.plan import Selection, reading
-from gpustack.cleanup.read import ROW
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import HeldDevice, Seen
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb import tables
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.read import ROW
+from gpustack.novadb.sources import Sources
+from gpustack.novadb.view import NodeView, Owner
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

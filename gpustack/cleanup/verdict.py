@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
-from gpustack.cleanup.clock import HostState
-from gpustack.cleanup.model import PciRow
+from gpustack.novadb.clock import HostState
+from gpustack.novadb.model import PciRow
 
 
 class Status(enum.StrEnum):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gpustack.cleanup.hypervisor import Hypervisors
     from gpustack.cleanup.outcome import Outcome
     from gpustack.cleanup.plan import CleanupPlan, Selection
-    from gpustack.cleanup.sources import Sources
     from gpustack.cleanup.verdict import PlannedVerdict, Verdict
+    from gpustack.novadb.sources import Sources
 
 
 class CleanupApplyCommand(Command):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.plan import CleanupPlan, Selection
-    from gpustack.cleanup.sources import Sources
+    from gpustack.novadb.sources import Sources
 
 _WHY = "gpustack asks hosts over SSH which devices their domains use"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.cleanup.plan import CleanupPlan, Selection
-    from gpustack.cleanup.sources import Sources
+    from gpustack.novadb.sources import Sources
 
 URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
@@ -170,15 +170,15 @@ def with_hardware(sources: Sources, parsed_args: argparse.Namespace) -> Sources:
         return sources
     from dataclasses import replace
 
-    from gpustack.cleanup.hardware import device_specs, hardware
     from gpustack.hosts.facts.store import load_snapshot
+    from gpustack.novadb.hardware import device_specs, hardware
 
     specs = device_specs(parsed_args.compute_config) if parsed_args.compute_config else None
     return replace(sources, hardware=hardware(load_snapshot(parsed_args.snapshot), specs))
 
 
 def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> Sources:
-    from gpustack.cleanup.sources import Sources
+    from gpustack.novadb.sources import Sources
 
     url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
     if url:
@@ -234,7 +234,7 @@ def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | 
 
     :raises UsageError: when no cell has a compute node of a host.
     """
-    from gpustack.cleanup.sources import unknown_hosts
+    from gpustack.novadb.sources import unknown_hosts
 
     silent = set(hosts or ()) - {verdict.host for verdict in plan.verdicts}
     if silent and not plan.unread and (missing := unknown_hosts(sources, silent)):

@@ -20,12 +20,12 @@ from gpustack.cli.progress import counting
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.sources import Sources
     from gpustack.fleet.history import Event
     from gpustack.fleet.model import Fleet
     from gpustack.fleet.read import Detail, Given
     from gpustack.fleet.select import Criteria
     from gpustack.nova_options.scheduler import Scheduler
+    from gpustack.novadb.sources import Sources
 
 CLOUD_TIMEOUT = 60.0
 """Seconds that an API may take to answer, unless clouds.yaml has ``api_timeout``."""
@@ -113,7 +113,7 @@ def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | Non
     """The databases that --config-file leads to; None without it."""
     if not parsed_args.config_file:
         return None
-    from gpustack.cleanup.sources import Sources
+    from gpustack.novadb.sources import Sources
 
     return lambda: Sources.from_nova_conf(parsed_args.config_file)
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
-from gpustack.cleanup import databases, schema
-from gpustack.cleanup.databases import Database
-from gpustack.cleanup.sources import Sources
 from gpustack.doctor.check import Check, made, not_configured, ok
+from gpustack.novadb import databases, schema
+from gpustack.novadb.databases import Database
+from gpustack.novadb.sources import Sources
 
 _HOW = "run gpustack where nova.conf of nova-api is, or name it with --config-file"
 USUAL = Path("/etc/nova")

@@ -14,25 +14,26 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from gpustack.base.errors import CloudError, DatabaseError
-from gpustack.cleanup import hardware, plan, rules, tables
 from gpustack.cleanup import placement as allocations
+from gpustack.cleanup import plan, rules
 from gpustack.cleanup.classes import label
-from gpustack.cleanup.owners import batches
-from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.rules import q_allocation_drift
-from gpustack.cleanup.values import DAMAGE, UNREADABLE, Moment, parsed
 from gpustack.cleanup.verdict import Status
 from gpustack.cleanup.verdict import Verdict as CleanupVerdict
 from gpustack.fleet.answers import Row, Verdict
 from gpustack.fleet.model import Gap, Server, Source
 from gpustack.hosts.facts.model import Host
+from gpustack.novadb import hardware, tables
+from gpustack.novadb.owners import batches
+from gpustack.novadb.read import CellReader
+from gpustack.novadb.values import DAMAGE, UNREADABLE, Moment, parsed
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.cells import Cell
-    from gpustack.cleanup.sources import Sources
+    from gpustack.novadb.cells import Cell
+    from gpustack.novadb.sources import Sources
 
 _WRONG = frozenset({Status.STALE, Status.HEALS, Status.REPORT, Status.STUCK})
 _DOUBT = Status.UNDECIDED

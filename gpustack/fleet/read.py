@@ -25,7 +25,7 @@ from gpustack.spec.model import OutOfService
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.sources import Sources
+    from gpustack.novadb.sources import Sources
 
 
 _WITHOUT_SERVICES = "free GPUs may be on hosts whose nova-compute is down"

@@ -18,8 +18,8 @@ from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome, Result
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import Repair, Status, Verdict
+from gpustack.novadb.sources import Sources
 from support.cellfile import answering
 from support.cloudworld import World
 from support.walks import Step, Walk

@@ -13,8 +13,8 @@ from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import PlannedVerdict
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, answering
 
 SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))

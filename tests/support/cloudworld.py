@@ -24,8 +24,8 @@ from openstack.connection import Connection
 from openstack.exceptions import HttpException
 
 from gpustack.cleanup import domains, restart
-from gpustack.cleanup.model import ERROR, IN_FLIGHT
 from gpustack.cli.app import main
+from gpustack.novadb.model import ERROR, IN_FLIGHT
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import EmbeddedDevice, EmbeddedHost, EmbeddedNova, gpus
 from support.sshd import Sshd, keygen

@@ -11,11 +11,11 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpustack.cleanup.clock import Clock
-from gpustack.cleanup.hardware import Hardware, Present
-from gpustack.cleanup.model import ComputeNode, Instance, Migration, PciRow, Request, Service
-from gpustack.cleanup.values import UNREADABLE
-from gpustack.cleanup.view import NodeView, Owner, Whereabouts
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.hardware import Hardware, Present
+from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Request, Service
+from gpustack.novadb.values import UNREADABLE
+from gpustack.novadb.view import NodeView, Owner, Whereabouts
 from gpustack.spec.model import OutOfService
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)  # noqa: DTZ001 - naive UTC, as Nova writes it

@@ -15,12 +15,12 @@ from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Result
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
+from gpustack.novadb.sources import Sources
 from support.cellfile import CELL1, ago, answering
 
-SCHEMAS = Path(__file__).parents[1] / "unit" / "cleanup" / "schemas"
+SCHEMAS = Path(__file__).parents[1] / "unit" / "novadb" / "schemas"
 WITHOUT_REQUEST_IDS = (
     *("ocata", "pike", "queens", "rocky", "stein", "train", "ussuri", "victoria", "wallaby", "xena", "yoga"),
 )

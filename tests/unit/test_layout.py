@@ -82,7 +82,7 @@ UNIT = TOP / "tests" / "unit"
 SCENARIOS = {
     "cleanup/test_classes",
     "cleanup/test_cloud",
-    "cleanup/test_heads",
+    "novadb/test_heads",
     "cleanup/test_held",
     "cleanup/test_hostile_journal",
     "cleanup/test_hostile_mappings",

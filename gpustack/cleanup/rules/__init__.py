@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.questions import prepared
 from gpustack.cleanup.rules import (
@@ -41,9 +40,10 @@ from gpustack.cleanup.rules import (
 from gpustack.cleanup.rules._rule import CellRule, NodeRule
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
-from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.values import DAMAGE
+from gpustack.novadb.view import NodeView
 
 RULES: tuple[NodeRule, ...] = (
     u_unknown_value,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.base.hostnames import extends
-from gpustack.cleanup.model import PciRow
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView, Owner
 
 
 def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
-from gpustack.cleanup.clock import Clock
-from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.verdict import Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.read import CellReader
+from gpustack.novadb.view import NodeView
 
 Witness = TypeVar("Witness", contravariant=True)
 

@@ -21,11 +21,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpustack.base.hostnames import extends
-from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight
-from gpustack.cleanup.model import ERROR, Instance, Migration
 from gpustack.cleanup.verdict import Lingering, Repair, Status, Verdict
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import ERROR, Instance, Migration
+from gpustack.novadb.view import NodeView, Owner
 
 _LONG_TASKS = frozenset(
     {

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import in_flight
-from gpustack.cleanup.values import UNREADABLE
 from gpustack.cleanup.verdict import Status, Verdict
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.values import UNREADABLE
+from gpustack.novadb.view import NodeView, Owner
 
 _ADVICE = (
     "compare the clocks of the hosts, the controllers and the database (chronyc tracking); if they agree, the value "

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import node_words, overdue, owner_words, protection, stale_since, young
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Status, Verdict, words
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView, Owner
 
 if TYPE_CHECKING:
     from gpustack.cleanup.placement import Provider

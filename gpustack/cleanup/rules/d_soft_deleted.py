@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import lacks, owner_of
 from gpustack.cleanup.judgement import Case
 from gpustack.cleanup.rules._moved import renamed, unknown
 from gpustack.cleanup.verdict import Repair, Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
 
 CLASS = "D"
 TITLE = "soft-deleted, but still a device of its instance"

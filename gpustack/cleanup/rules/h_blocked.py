@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import in_flight, owner_of
 from gpustack.cleanup.judgement import Case
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Repair, Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView
 from gpustack.spec.out_of_service import entry_of
 
 CLASS = "H"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import lacks
 from gpustack.cleanup.judgement import Case
 from gpustack.cleanup.rules._moved import maybe_here
 from gpustack.cleanup.verdict import Repair, Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
 
 CLASS = "J"
 TITLE = "status and owner contradict one another"

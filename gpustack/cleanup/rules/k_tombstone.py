@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.judgement import Case
 from gpustack.cleanup.verdict import Repair, Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
 
 CLASS = "K"
 TITLE = "removed, but not deleted"

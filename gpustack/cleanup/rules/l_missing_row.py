@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.base.operations import counted
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import belongings, in_flight, lacking, node_words, owner_words
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Status, Verdict, words
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView, Owner
 
 CLASS = "L"
 TITLE = "in use, perhaps, and offered as free"

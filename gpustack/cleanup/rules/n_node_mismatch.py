@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.judgement import Case
 from gpustack.cleanup.rules._moved import left_behind, renamed
 from gpustack.cleanup.verdict import Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
 
 CLASS = "N"
 TITLE = "on this host, under another name of its node"

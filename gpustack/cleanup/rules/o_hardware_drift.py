@@ -4,7 +4,7 @@ nova-compute compares its rows with the hypervisor only when it starts (``nova/p
 ``update_devices_from_hypervisor_resources``). Even then it neither changes nor removes the row of a taken device.
 Causes: a device failed or was moved to another slot, became an SR-IOV function (bug 1892361), or device_spec was
 edited. With PCI in Placement, an allocated device cannot be removed at all (bug 2115905). The host's side comes from
-:mod:`gpustack.cleanup.hardware`.
+:mod:`gpustack.novadb.hardware`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import node_words
-from gpustack.cleanup.hardware import Hardware, Present
 from gpustack.cleanup.judgement import Case, place
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.hardware import Hardware, Present
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView
 
 CLASS = "O"
 TITLE = "not what the host has"

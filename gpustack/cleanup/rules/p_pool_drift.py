@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight, node_words
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.values import DAMAGE, parsed
-from gpustack.cleanup.values import count as amount
 from gpustack.cleanup.verdict import Repair, Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.values import DAMAGE, parsed
+from gpustack.novadb.values import count as amount
+from gpustack.novadb.view import NodeView
 
 CLASS = "P"
 TITLE = "the scheduler's pools differ from the free rows"

@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import tables
-from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning, young
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.model import TERMINAL, PciRow
 from gpustack.cleanup.placement import Known, Provider, get, stranger
 from gpustack.cleanup.questions import prepared
-from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.rules import _unallocated as unallocated
 from gpustack.cleanup.rules import s_phantom_allocation as phantom
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.verdict import Allocation, Repair, Status, Verdict, words
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb import tables
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import TERMINAL, PciRow
+from gpustack.novadb.read import CellReader
+from gpustack.novadb.view import NodeView, Owner
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

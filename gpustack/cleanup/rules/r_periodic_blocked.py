@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import overdue, pinning, stale_since
 from gpustack.cleanup.judgement import Case
 from gpustack.cleanup.rules._moved import left_behind
 from gpustack.cleanup.verdict import Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
 
 CLASS = "R"
 TITLE = "the periodic of nova-compute does not free it"

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import belongings
-from gpustack.cleanup.model import PciRow
-from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.verdict import Verdict, words
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.read import CellReader
+from gpustack.novadb.view import NodeView, Owner
 
 if TYPE_CHECKING:
     from gpustack.cleanup.placement import Known, Provider

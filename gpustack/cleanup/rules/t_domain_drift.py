@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import doubts, in_flight, node_words, owner_words, young
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.permission import misnamed
 from gpustack.cleanup.questions import names
-from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.verdict import Status, Verdict, words
-from gpustack.cleanup.view import NodeView, Owner
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.read import CellReader
+from gpustack.novadb.view import NodeView, Owner
 
 CLASS = "T"
 TITLE = "the domains of the host and Nova's rows differ"

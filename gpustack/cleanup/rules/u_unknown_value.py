@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import misread
 from gpustack.cleanup.judgement import Case
-from gpustack.cleanup.model import STATUSES
 from gpustack.cleanup.verdict import Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.model import STATUSES
+from gpustack.novadb.view import NodeView
 
 CLASS = "U"
 TITLE = "written in a way that Nova does not know"

@@ -14,7 +14,7 @@ from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Result
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
+from gpustack.novadb.sources import Sources
 from gpustack_demo.embedded import servers
 from support.by_hand import FREE
 from support.clouds import WORLDS

@@ -20,8 +20,8 @@ from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome, Result
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
+from gpustack.novadb.sources import Sources
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from support.by_hand import leave

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import undo
+from gpustack.novadb.sources import Sources
 from gpustack_demo.embedded.environment import ensure
 from gpustack_demo.embedded.releases import EmbeddedRelease, available
 from gpustack_demo.embedded.templates import copy_template, ensure_templates

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.show import script
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair, Status
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, nova_conf
 from support.cleanup_runs import SELECTION, run, undoable, wanted
 from support.killer import REPAIRS

@@ -17,7 +17,7 @@ from gpustack.cleanup import apply, plan
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
+from gpustack.novadb.sources import Sources
 from gpustack_demo.embedded import servers
 from support.cellfile import answering
 from support.clouds import WORLDS

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base import hostnames
-from gpustack.cleanup.hardware import Hardware, of_host
-from gpustack.cleanup.model import ComputeNode, Instance, Migration
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_conf.deployed import hosts_of
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.config import NovaConfiguration
+from gpustack.novadb.hardware import Hardware, of_host
+from gpustack.novadb.model import ComputeNode, Instance, Migration
 
 SHORT, CAPITALS, FULL, OTHER_DOMAIN, LONGER = "gpu1", "GPU1", "gpu1.example.org", "gpu1.example.com", "gpu11"
 

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from gpustack.capacity.compute_nodes import Pool, read
 from gpustack.capacity.model import Node
-from gpustack.cleanup.cells import Cell
-from gpustack.cleanup.databases import database
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.databases import database
 
 
 def wrapped(**fields: Any) -> dict[str, Any]:

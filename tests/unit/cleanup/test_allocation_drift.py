@@ -10,7 +10,7 @@ import pytest
 from gpustack.cleanup import plan
 from gpustack.cleanup.placement import Provider
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
+from gpustack.novadb.sources import Sources
 from support import neighbourhood
 from support.allocation import judged
 from support.cellfile import CellFile, nova_conf

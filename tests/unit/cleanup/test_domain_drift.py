@@ -13,7 +13,7 @@ from gpustack.cleanup import plan
 from gpustack.cleanup.hypervisor import Usage, ask_all
 from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.rules import t_domain_drift as drift
-from gpustack.cleanup.sources import Sources
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, ago, nova_conf
 
 GPU, OTHER, SOUND = "0000:81:00.0", "0000:82:00.0", "0000:81:00.1"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup.clock import HostState
 from gpustack.cleanup.guards import COMPARED, around, conditions, resting_on
-from gpustack.cleanup.model import TERMINAL, PciRow
 from gpustack.cleanup.verdict import NotBefore, NotIn, Seen, Status, Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.clock import HostState
+from gpustack.novadb.model import TERMINAL, PciRow
+from gpustack.novadb.view import NodeView
 from support.neighbourhood import HOUR, ago, clock, view
 
 NODE = {"id": 1, "deleted": 0, "host": "gpu1", "hypervisor_hostname": "gpu1"}

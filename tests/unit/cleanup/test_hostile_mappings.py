@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError, NovaConfigError
-from gpustack.cleanup import cells, databases
-from gpustack.cleanup.connection_options import without_secrets
-from gpustack.cleanup.databases import Database
+from gpustack.novadb import cells, databases
+from gpustack.novadb.connection_options import without_secrets
+from gpustack.novadb.databases import Database
 from support.rogue_server import file_request, rogue_server
 
 MINE = "the operator's own file"

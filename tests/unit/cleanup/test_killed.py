@@ -18,9 +18,9 @@ import sqlalchemy as sa
 from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, answering, fill, nova_conf
 from support.killer import REPAIRS, Killer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpustack.cleanup import metrics, plan
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile
 from support.prometheus_programs import check_metrics
 

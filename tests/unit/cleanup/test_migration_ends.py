@@ -10,7 +10,7 @@ import yaml
 
 from gpustack.cleanup import migration_ends, rules
 from gpustack.cleanup.verdict import Verdict
-from gpustack.cleanup.view import NodeView
+from gpustack.novadb.view import NodeView
 from support import neighbourhood
 
 HERE = "0000:81:00.0"

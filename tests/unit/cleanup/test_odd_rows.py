@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpustack.cleanup import plan
-from gpustack.cleanup.hardware import Hardware, Present
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
+from gpustack.novadb.hardware import Hardware, Present
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, ago, nova_conf
 
 GPU = "0000:81:00.0"

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import JournalError
-from gpustack.cleanup import apply, journal, permission, plan, tables
+from gpustack.cleanup import apply, journal, permission, plan
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
 from gpustack.cleanup.verdict import Repair
+from gpustack.novadb import tables
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, ago, answering, fill, nova_conf, silent
 from support.cleanup_runs import SELECTION, run, sql, wanted
 

@@ -12,8 +12,8 @@ import pytest
 
 from gpustack.cleanup.classes import CLASSES
 from gpustack.cleanup.hypervisor import Hypervisors
-from gpustack.cleanup.sources import Sources
 from gpustack.cli.app import main
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, ago, answering, nova_conf
 from support.sysroot import SysRoot
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gpustack.cleanup import permission, rules
-from gpustack.cleanup.clock import HostState
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.verdict import Question, Repair, Status, Verdict
+from gpustack.novadb.clock import HostState
 from support import neighbourhood
 from support.allocation import judged as allocated
 from support.cleanup_cases import CASES

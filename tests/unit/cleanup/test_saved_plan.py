@@ -12,8 +12,8 @@ import pytest
 
 from gpustack.base.errors import JournalError
 from gpustack.cleanup.hypervisor import Hypervisors
-from gpustack.cleanup.sources import Sources
 from gpustack.cli.app import main
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, answering, fill, nova_conf
 
 

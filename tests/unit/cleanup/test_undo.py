@@ -12,9 +12,9 @@ import pytest
 
 from gpustack.cleanup import apply, journal, placement
 from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
 from gpustack.cleanup.verdict import Repair
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, ago, answering, fill, nova_conf
 from support.cleanup_runs import run, sql, wanted
 

@@ -9,12 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import CloudError, DatabaseError
-from gpustack.cleanup.sources import Sources
 from gpustack.fleet import databases
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Source
 from gpustack.fleet.placement import Device
 from gpustack.fleet.read import Detail, Given, read
+from gpustack.novadb.sources import Sources
 from support.cellfile import CellFile, nova_conf
 from support.fleet_answers import device, facts
 from support.fleet_cloud import StandIn, with_devices

@@ -13,9 +13,10 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.cleanup import cells, databases, metrics, placement, plan, show, tables
+from gpustack.cleanup import metrics, placement, plan, show
 from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.sources import Sources
+from gpustack.novadb import cells, databases, tables
+from gpustack.novadb.sources import Sources
 from support.attack import JSON, SCALARS, TEXTS, attack, damaged, examples
 from support.cellfile import API_HEAD, CELL_TABLES, CellFile, fill
 

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError, NovaConfigError
-from gpustack.cleanup import cells, connection_options, databases
 from gpustack.cli.app import main
+from gpustack.novadb import cells, connection_options, databases
 
 
 def test_a_missing_sqlite_file_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
-from gpustack.cleanup import databases, schema, tables
-from gpustack.cleanup.cells import Cell
-from gpustack.cleanup.databases import Database
-from gpustack.cleanup.model import Instance
-from gpustack.cleanup.values import UNREADABLE
+from gpustack.novadb import databases, schema, tables
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.databases import Database
+from gpustack.novadb.model import Instance
+from gpustack.novadb.values import UNREADABLE
 
 # Few round trips, and below every database's limit of parameters (SQLite before 3.32: 999).
 BATCH = 500

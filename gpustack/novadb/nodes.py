@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 import sqlalchemy as sa
 
 from gpustack.base.hostnames import short
-from gpustack.cleanup import tables
-from gpustack.cleanup.owners import batches
+from gpustack.novadb import tables
+from gpustack.novadb.owners import batches
 
 
 def nodes_with_rows(

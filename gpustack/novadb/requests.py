@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import tables
-from gpustack.cleanup.model import Request
-from gpustack.cleanup.owners import batches
-from gpustack.cleanup.values import count, parsed
+from gpustack.novadb import tables
+from gpustack.novadb.model import Request
+from gpustack.novadb.owners import batches
+from gpustack.novadb.values import count, parsed
 
 
 class Asked(NamedTuple):

@@ -18,10 +18,10 @@ from urllib.parse import urlparse
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError, NovaConfigError
-from gpustack.cleanup import schema
-from gpustack.cleanup.databases import Database, database, snapshot
 from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.releases import Option
+from gpustack.novadb import schema
+from gpustack.novadb.databases import Database, database, snapshot
 
 CELL0 = "00000000-0000-0000-0000-000000000000"
 _of_api = partial(Option, services=("api",), since=15)

@@ -9,9 +9,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from gpustack.base.errors import UsageError
-from gpustack.cleanup import cells, databases, hardware, tables
-from gpustack.cleanup.cells import Cell
-from gpustack.cleanup.databases import Database
+from gpustack.novadb import cells, databases, hardware, tables
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.databases import Database
 
 
 @dataclass(frozen=True, kw_only=True)

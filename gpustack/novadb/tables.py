@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from gpustack.cleanup.values import Moment
+from gpustack.novadb.values import Moment
 
 metadata = sa.MetaData()
 

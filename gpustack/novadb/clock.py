@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from gpustack.cleanup.model import Service
+from gpustack.novadb.model import Service
 
 if TYPE_CHECKING:
     from gpustack.spec.model import OutOfService

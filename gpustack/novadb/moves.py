@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import tables
-from gpustack.cleanup.model import TERMINAL, Migration, Place
-from gpustack.cleanup.owners import batches
+from gpustack.novadb import tables
+from gpustack.novadb.model import TERMINAL, Migration, Place
+from gpustack.novadb.owners import batches
 
 
 def unfinished(connection: sa.Connection) -> dict[str, tuple[Migration, ...]]:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from gpustack.base.errors import DatabaseError
-from gpustack.cleanup import connection_options
+from gpustack.novadb import connection_options
 
 # From the database kind in Nova's connection to the driver that gpustack depends on.
 _DRIVERS = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.cleanup.model import Request
-from gpustack.cleanup.requests import Asked, read_requests
+from gpustack.novadb.model import Request
+from gpustack.novadb.requests import Asked, read_requests
 from support.cellfile import CellFile
 
 ONE = '[{"count": 1, "alias_name": "k4200", "request_id": "r1"}]'

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
-from gpustack.cleanup import schema
+from gpustack.novadb import schema
 
 
 @pytest.mark.parametrize(

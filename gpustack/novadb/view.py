@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpustack.base.hostnames import find
-from gpustack.cleanup.clock import Clock, HostState
-from gpustack.cleanup.model import TAKEN, ComputeNode, Instance, Migration, PciRow, Request, Service
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import TAKEN, ComputeNode, Instance, Migration, PciRow, Request, Service
 
 if TYPE_CHECKING:
-    from gpustack.cleanup.hardware import Hardware
+    from gpustack.novadb.hardware import Hardware
 
 
 _REPORT_INTERVAL = timedelta(seconds=10)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import schema
-from gpustack.cleanup.schema import _known
+from gpustack.novadb import schema
+from gpustack.novadb.schema import _known
 from support.schema_heads import check, create, schemas
 
 RELEASES = tuple(schemas("sqlite")["cell"]["heads"])

@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from gpustack.base.hostnames import find, index
-from gpustack.cleanup import moves, tables
-from gpustack.cleanup.model import ComputeNode, Instance, Migration, PciRow, Service
-from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
-from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
-from gpustack.cleanup.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
-from gpustack.cleanup.schema import DatabaseSchema
-from gpustack.cleanup.values import DAMAGE, UNREADABLE
-from gpustack.cleanup.view import NodeView, Owner, Whereabouts
+from gpustack.novadb import moves, tables
+from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Service
+from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
+from gpustack.novadb.owners import OtherCells, batches, instance, instance_columns, read_instances
+from gpustack.novadb.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
+from gpustack.novadb.schema import DatabaseSchema
+from gpustack.novadb.values import DAMAGE, UNREADABLE
+from gpustack.novadb.view import NodeView, Owner, Whereabouts
 
 _NODES_AT_ONCE = 100
 

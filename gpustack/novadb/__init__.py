@@ -1,0 +1,1 @@
+"""Nova's databases, only read."""
