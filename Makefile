@@ -9,7 +9,7 @@ UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd l
 UNPACKED := prometheus cloud-init python3-configobj python3-six
 TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgresql
 SLOW := tests/unit/playbooks tests/unit/examples/test_boot.py \
-	tests/unit/novadb/test_heads.py $(addprefix tests/unit/cleanup/test_,killed.py cloud.py playbook.py)
+	tests/unit/novadb/test_heads.py $(addprefix tests/unit/repair/test_,killed.py cloud.py playbook.py)
 PARTS := tests/nova/embedded/test_database.py tests/unit/connect/ssh/test_connection.py::test_the_same_facts_as_on_the_host_itself \
 	tests/unit/linux/test_initramfs.py tests/unit/host/test_real_tools.py \
 	tests/unit/playbooks/test_verify.py::test_a_prepared_host_passes_and_is_not_touched \

@@ -22,15 +22,15 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import apply, plan
-from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.outcome import Result
-from gpustack.cleanup.plan import Selection
 from gpustack.novadb import tables
 from gpustack.novadb.model import ComputeNode, PciRow
 from gpustack.novadb.owners import INSTANCE
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.journal import Journal
+from gpustack.repair.outcome import Result
+from gpustack.repair.plan import Selection
 from gpustack_demo.embedded.database import DatabaseServer
 
 DEVICES, GUESTS, LEAKS = 100, 20, 100

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from openstack.connection import Connection
 
-from gpustack.cleanup import plan
-from gpustack.cleanup.plan import Selection
 from gpustack.novadb.sources import Sources
+from gpustack.repair import plan
+from gpustack.repair.plan import Selection
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.database import DatabaseServer
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import openstack
 
-from gpustack.cleanup import placement
+from gpustack.cloud import placement
 
 GPUS = 4
 

@@ -17,10 +17,10 @@ from sphinx.application import Sphinx
 
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
-from gpustack.cleanup.classes import CLASSES
 from gpustack.guest.card import driver_text
 from gpustack.nova_conf import reference as nova_reference
 from gpustack.pci import catalogue
+from gpustack.repair.classes import CLASSES
 from gpustack.spec import reference
 
 
@@ -185,7 +185,7 @@ def _database(world: str) -> str:
 
 def tested_page() -> str:
     """What each class of clean-up is tested with, from the tests' own data."""
-    file = Path(__file__).parents[2] / "tests" / "unit" / "cleanup" / "classes.yaml"
+    file = Path(__file__).parents[2] / "tests" / "unit" / "repair" / "classes.yaml"
     tested = yaml.safe_load(file.read_text(encoding="utf-8"))
     words = {"placement": "PCI in Placement", "mariadb": "MariaDB", "postgresql": "PostgreSQL"}
     lines = [
@@ -193,12 +193,12 @@ def tested_page() -> str:
         "",
         "For each class: the tests that make its leak with a real Nova, and those that make what only looks like it",
         "and must be left alone. A test of the project sees that all are there. They lie in `tests/nova/cleanup`, and",
-        "`make test-all` runs them; `cases/…` are facts without a Nova, in `tests/unit/cleanup`.",
+        "`make test-all` runs them; `cases/…` are facts without a Nova, in `tests/unit/repair`.",
         "",
         "Each repair of each class is also",
         "",
         "- killed at every statement that writes and at every write of the journal, ended by a second run, and undone:",
-        "  `tests/unit/cleanup/test_killed.py`; classes Q and S: `tests/nova/cleanup/test_placement.py`;",
+        "  `tests/unit/repair/test_killed.py`; classes Q and S: `tests/nova/cleanup/test_placement.py`;",
         "- applied and undone on MariaDB and on PostgreSQL: `tests/nova/cleanup/test_servers.py`; those of A, B, C, E",
         "  and F in every release's own schema as well: `test_heads_on_servers.py`.",
         "",

@@ -27,9 +27,9 @@ from gpustack.cli.cleanup_options import (
 from gpustack.cli.common import Command, Lister, add_exit_code, positive
 
 if TYPE_CHECKING:
-    from gpustack.cleanup.hypervisor import Usage
-    from gpustack.cleanup.plan import CleanupPlan
-    from gpustack.cleanup.verdict import Verdict
+    from gpustack.repair.hypervisor import Usage
+    from gpustack.repair.plan import CleanupPlan
+    from gpustack.repair.verdict import Verdict
 
 QUIET = ("protected", "heals")
 
@@ -38,7 +38,7 @@ class ClassCell(FormattableColumn[str]):
     """A class: letter and name for people, the letter for scripts."""
 
     def human_readable(self) -> str:
-        from gpustack.cleanup.classes import label
+        from gpustack.repair.classes import label
 
         return label(self._value)
 
@@ -86,7 +86,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         if parsed_args.out:
             self._plan.save(parsed_args.out)
         if parsed_args.metrics:
-            from gpustack.cleanup import metrics
+            from gpustack.repair import metrics
 
             metrics.write(parsed_args.metrics, self._plan)
         listed = [
@@ -119,7 +119,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Print the reason and the next step of each verdict."""
-        from gpustack.cleanup.show import explanation
+        from gpustack.repair.show import explanation
 
         for verdict in self._plan.verdicts:
             if parsed_args.all or verdict.status not in QUIET:
@@ -149,7 +149,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
 
 def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
     """The number of devices that are held by work in progress, and the end of the grace time."""
-    from gpustack.cleanup.verdict import Status
+    from gpustack.repair.verdict import Status
 
     verdicts = list(verdicts)
     protected = [verdict for verdict in verdicts if verdict.status is Status.PROTECTED]
@@ -190,7 +190,7 @@ class CleanupWatchCommand(Command):
         import time
 
         from gpustack.base.errors import DatabaseError
-        from gpustack.cleanup import metrics
+        from gpustack.repair import metrics
 
         rounds = itertools.count() if parsed_args.count is None else range(parsed_args.count)
         for number in rounds:

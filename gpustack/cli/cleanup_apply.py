@@ -26,11 +26,11 @@ from gpustack.cli.common import Command, add_format, confirm, positive, ssh_opti
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.hypervisor import Hypervisors
-    from gpustack.cleanup.outcome import Outcome
-    from gpustack.cleanup.plan import CleanupPlan, Selection
-    from gpustack.cleanup.verdict import PlannedVerdict, Verdict
     from gpustack.novadb.sources import Sources
+    from gpustack.repair.hypervisor import Hypervisors
+    from gpustack.repair.outcome import Outcome
+    from gpustack.repair.plan import CleanupPlan, Selection
+    from gpustack.repair.verdict import PlannedVerdict, Verdict
 
 
 class CleanupApplyCommand(Command):
@@ -81,8 +81,8 @@ gpustack cleanup apply --sql"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, apply it, and print a summary."""
-        from gpustack.cleanup.hypervisor import Hypervisors
-        from gpustack.cleanup.show import load_plan
+        from gpustack.repair.hypervisor import Hypervisors
+        from gpustack.repair.show import load_plan
 
         saved = load_plan(parsed_args.plan) if parsed_args.plan else None
         sources = sources_of(self, parsed_args)
@@ -118,9 +118,9 @@ gpustack cleanup apply --sql"""
         cloud: Connection | None,
     ) -> None:
         from gpustack.changes.journal_file import default_path
-        from gpustack.cleanup.apply import carry_out
-        from gpustack.cleanup.journal import Journal
-        from gpustack.cleanup.show import explanation
+        from gpustack.repair.apply import carry_out
+        from gpustack.repair.journal import Journal
+        from gpustack.repair.show import explanation
 
         for planned in wanted:
             self.report(explanation(planned))
@@ -149,8 +149,8 @@ gpustack cleanup apply --sql"""
         self, wanted: Sequence[PlannedVerdict], hypervisors: Hypervisors, selection: Selection
     ) -> list[Verdict]:
         """The planned repairs that the current plan still contains, with the answers of their hosts."""
-        from gpustack.cleanup.outcome import key
-        from gpustack.cleanup.permission import answers, settle
+        from gpustack.repair.outcome import key
+        from gpustack.repair.permission import answers, settle
 
         now = {key(verdict.to_dict()): verdict for verdict in self._plan.repairs}
         return [
@@ -160,10 +160,10 @@ gpustack cleanup apply --sql"""
         ]
 
     def _print_script(self, sources: Sources, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict]) -> None:
-        from gpustack.cleanup.outcome import key
-        from gpustack.cleanup.permission import unstopped
-        from gpustack.cleanup.show import explanation, script
-        from gpustack.cleanup.verdict import Status
+        from gpustack.repair.outcome import key
+        from gpustack.repair.permission import unstopped
+        from gpustack.repair.show import explanation, script
+        from gpustack.repair.verdict import Status
 
         present = {key(verdict.to_dict()) for verdict in self._plan.repairs}
         changed = [planned for planned in wanted if key(planned) not in present]
@@ -180,8 +180,8 @@ gpustack cleanup apply --sql"""
             )
 
     def _print_settled(self, settled: Sequence[Verdict], format_: str) -> None:
-        from gpustack.cleanup.show import explanation
-        from gpustack.cleanup.verdict import Status
+        from gpustack.repair.show import explanation
+        from gpustack.repair.verdict import Status
 
         for verdict in settled:
             self.report(explanation(verdict))
@@ -193,8 +193,8 @@ gpustack cleanup apply --sql"""
             )
 
     def _print_outcomes(self, outcomes: Iterable[Outcome]) -> ApplyError | None:
-        from gpustack.cleanup.classes import label
-        from gpustack.cleanup.outcome import Result
+        from gpustack.repair.classes import label
+        from gpustack.repair.outcome import Result
 
         results = []
         for outcome in outcomes:
@@ -234,7 +234,7 @@ def _current_plan(sources: Sources, selection: Selection, cloud: Connection | No
 
     :raises CloudError: if Placement could not be read.
     """
-    from gpustack.cleanup import plan
+    from gpustack.repair import plan
 
     current = plan.make(sources, selection, cloud)
     if current.unasked is not None:
@@ -263,8 +263,8 @@ class CleanupUndoCommand(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Revert the repairs in reverse order."""
-        from gpustack.cleanup import journal
-        from gpustack.cleanup.undo import Undone, undo
+        from gpustack.repair import journal
+        from gpustack.repair.undo import Undone, undo
 
         entries = tuple(journal.read(parsed_args.journal))
         results = []

@@ -20,7 +20,7 @@ from gpustack.cli.cleanup_options import (
 from gpustack.cli.common import Command, ssh_options
 
 if TYPE_CHECKING:
-    from gpustack.cleanup.explain import Subject
+    from gpustack.repair.explain import Subject
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _ADDRESS = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
@@ -31,7 +31,7 @@ def subject_of(subject: str, address: str | None) -> Subject:
 
     :raises UsageError: when it is neither a GPU nor an instance.
     """
-    from gpustack.cleanup.explain import Subject
+    from gpustack.repair.explain import Subject
 
     if address is None:
         if not _UUID.match(subject.lower()):
@@ -67,8 +67,8 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.cleanup.explain import explain
-        from gpustack.cleanup.hypervisor import Hypervisors
+        from gpustack.repair.explain import explain
+        from gpustack.repair.hypervisor import Hypervisors
 
         subject = subject_of(parsed_args.subject, parsed_args.address)
         sources = sources_of(self, parsed_args)

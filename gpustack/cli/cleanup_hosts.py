@@ -10,9 +10,9 @@ from gpustack.cli.common import Command, Lister, add_jobs, add_ssh_options, read
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.hypervisor import Usage
-    from gpustack.cleanup.plan import CleanupPlan, Selection
     from gpustack.novadb.sources import Sources
+    from gpustack.repair.hypervisor import Usage
+    from gpustack.repair.plan import CleanupPlan, Selection
 
 _WHY = "gpustack asks hosts over SSH which devices their domains use"
 
@@ -43,8 +43,8 @@ def asked_plan(
     cloud: Connection | None = None,
 ) -> tuple[CleanupPlan, dict[str, Usage] | None]:
     """The plan, and the answers of the hosts; None without ``--ask-hosts``."""
-    from gpustack.cleanup import plan
-    from gpustack.cleanup.hypervisor import Hypervisors, ask_all
+    from gpustack.repair import plan
+    from gpustack.repair.hypervisor import Hypervisors, ask_all
 
     if not parsed_args.ask_hosts:
         return plan.make(sources, selection, cloud), None

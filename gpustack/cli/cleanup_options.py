@@ -16,8 +16,8 @@ from gpustack.cli.common import Command, Lister
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.plan import CleanupPlan, Selection
     from gpustack.novadb.sources import Sources
+    from gpustack.repair.plan import CleanupPlan, Selection
 
 URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
@@ -41,7 +41,7 @@ def device(text: str) -> tuple[str, str]:
 
 def class_letter(text: str) -> str:
     """The letter of a class given by letter or name; other text is returned unchanged, and argparse rejects it."""
-    from gpustack.cleanup.classes import lookup
+    from gpustack.repair.classes import lookup
 
     named = lookup(text)
     return named.letter if named else text
@@ -67,7 +67,7 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    from gpustack.cleanup.classes import CLASSES
+    from gpustack.repair.classes import CLASSES
 
     group = parser.add_argument_group("selection")
     group.add_argument("--host", action="append", metavar="HOST", help="check only rows of this host; can be repeated")
@@ -197,7 +197,7 @@ def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> So
 
 
 def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
-    from gpustack.cleanup.plan import Selection
+    from gpustack.repair.plan import Selection
     from gpustack.spec.load import load_spec
 
     for klass, option, value in (
@@ -207,7 +207,7 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
         ("T", "--ask-hosts", getattr(parsed_args, "ask_hosts", None)),
     ):
         if klass in (getattr(parsed_args, "classes", None) or ()) and not value:
-            from gpustack.cleanup.classes import label
+            from gpustack.repair.classes import label
 
             raise UsageError(
                 f"class {label(klass)} is not judged without {option}",

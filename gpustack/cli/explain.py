@@ -14,8 +14,8 @@ from gpustack.cli.common import Command
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Definition
-    from gpustack.cleanup.classes import CleanupClass
     from gpustack.pci.catalogue import Card
+    from gpustack.repair.classes import CleanupClass
 
 _LISTED = 20
 
@@ -47,8 +47,8 @@ def explanation(subject: str) -> Iterator[str]:
 
     :raises UsageError: when the subject is unknown.
     """
-    from gpustack.cleanup import classes
     from gpustack.pci import catalogue
+    from gpustack.repair import classes
 
     if re.fullmatch(r"GPU\d+", subject, re.IGNORECASE):
         yield from _finding(_definition(subject.upper()))
@@ -80,7 +80,7 @@ def _ranges(codes: Iterable[str]) -> list[str]:
 def _similar(subject: str) -> str:
     import difflib
 
-    from gpustack.cleanup.classes import CLASSES
+    from gpustack.repair.classes import CLASSES
 
     names = [one.name for one in CLASSES.values()]
     if close := difflib.get_close_matches(subject.lower(), names, n=3):

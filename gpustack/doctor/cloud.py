@@ -71,7 +71,7 @@ def _services(connection: Connection) -> Iterator[Check]:
 
 
 def _placement(connection: Connection) -> Iterator[Check]:
-    from gpustack.cleanup.placement import get
+    from gpustack.cloud.placement import get
 
     providers = get(connection, "/resource_providers")["resource_providers"]
     yield ok("Placement", f"{len(providers)} resource providers readable")

@@ -1,6 +1,6 @@
 """Read the rows of all cells and their owners through clean-up's reader, and what clean-up finds wrong with them.
 
-Each cell is read in one read-only snapshot (:func:`gpustack.cleanup.plan.reading`). Which rows are stale is decided by
+Each cell is read in one read-only snapshot (:func:`gpustack.repair.plan.reading`). Which rows are stale is decided by
 clean-up's rules only.
 """
 
@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from gpustack.base.errors import CloudError, DatabaseError
-from gpustack.cleanup import placement as allocations
-from gpustack.cleanup import plan, rules
-from gpustack.cleanup.classes import label
-from gpustack.cleanup.rules import q_allocation_drift
-from gpustack.cleanup.verdict import Status
-from gpustack.cleanup.verdict import Verdict as CleanupVerdict
+from gpustack.cloud import placement as allocations
 from gpustack.fleet.answers import Row, Verdict
 from gpustack.fleet.model import Gap, Server, Source
 from gpustack.hosts.facts.model import Host
@@ -27,6 +22,11 @@ from gpustack.novadb import hardware, tables
 from gpustack.novadb.owners import batches
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.values import DAMAGE, UNREADABLE, Moment, parsed
+from gpustack.repair import plan, rules
+from gpustack.repair.classes import label
+from gpustack.repair.rules import q_allocation_drift
+from gpustack.repair.verdict import Status
+from gpustack.repair.verdict import Verdict as CleanupVerdict
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.base.text import listed as names
-from gpustack.cleanup.classes import label
 from gpustack.fleet import unscheduled
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import name_of
@@ -21,6 +20,7 @@ from gpustack.fleet.summary import host_counts
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function
 from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.repair.classes import label
 from gpustack.spec.out_of_service import entry_of
 
 _STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
 from gpustack.base.hostnames import key
-from gpustack.cleanup.placement import Provider
+from gpustack.cloud.placement import Provider
 from gpustack.fleet import compute, identity, placement
 from gpustack.fleet import services as service_list
 from gpustack.fleet.answers import Answers

@@ -1,7 +1,7 @@
 """Read damaged values: rows are edited by hand, restored or corrupted, and no such value may end a plan.
 
 An unreadable time becomes :data:`UNREADABLE`. It can be compared like any time, and
-:mod:`gpustack.cleanup.rules._times` prevents a verdict that depends on it.
+:mod:`gpustack.repair.rules._times` prevents a verdict that depends on it.
 """
 
 from __future__ import annotations

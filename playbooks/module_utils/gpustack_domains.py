@@ -1,1 +1,1 @@
-../../gpustack/cleanup/domains.py
+../../gpustack/repair/domains.py

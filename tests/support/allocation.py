@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup.placement import Known, Provider
-from gpustack.cleanup.rules import q_allocation_drift
-from gpustack.cleanup.verdict import Verdict
+from gpustack.cloud.placement import Known, Provider
+from gpustack.repair.rules import q_allocation_drift
+from gpustack.repair.verdict import Verdict
 from support import neighbourhood
 
 OWNERS: dict[str, Any] = {"stranger": {"absent": True}}

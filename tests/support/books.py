@@ -13,13 +13,13 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gpustack.base.errors import CloudError
-from gpustack.cleanup import apply, plan
-from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.outcome import Outcome, Result
-from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.verdict import Repair, Status, Verdict
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.journal import Journal
+from gpustack.repair.outcome import Outcome, Result
+from gpustack.repair.plan import Selection
+from gpustack.repair.verdict import Repair, Status, Verdict
 from support.cellfile import answering
 from support.cloudworld import World
 from support.walks import Step, Walk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from openstack.compute.v2.server import Server
 
-from gpustack.cleanup import placement
+from gpustack.cloud import placement
 from support.cloudworld import World
 
 FREE = "(SELECT MIN(id) FROM (SELECT p.id FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from gpustack.cleanup.hypervisor import Usage
 from gpustack.novadb import tables
 from gpustack.novadb.cells import CELL0
 from gpustack.novadb.sources import Sources
+from gpustack.repair.hypervisor import Usage
 
 HEAD, API_HEAD = "2903cd72dc14", "cdeec0c85668"
 CELL1 = "11111111-1111-1111-1111-111111111111"

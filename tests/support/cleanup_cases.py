@@ -1,4 +1,4 @@
-"""Verdicts of clean-up as data: each file in ``tests/unit/cleanup/cases`` has rows and the expected verdicts."""
+"""Verdicts of clean-up as data: each file in ``tests/unit/repair/cases`` has rows and the expected verdicts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import yaml
 
 CASES = [
     pytest.param(case, id=f"{path.stem}: {case['case']}")
-    for path in sorted((Path(__file__).parents[1] / "unit/cleanup/cases").glob("*.yaml"))
+    for path in sorted((Path(__file__).parents[1] / "unit/repair/cases").glob("*.yaml"))
     for case in yaml.safe_load(path.read_text(encoding="utf-8"))
 ]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import apply, plan
-from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.outcome import Outcome
-from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.verdict import PlannedVerdict
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.journal import Journal
+from gpustack.repair.outcome import Outcome
+from gpustack.repair.plan import Selection
+from gpustack.repair.verdict import PlannedVerdict
 from support.cellfile import CellFile, answering
 
 SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))

@@ -23,9 +23,10 @@ from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 from openstack.exceptions import HttpException
 
-from gpustack.cleanup import domains, restart
 from gpustack.cli.app import main
 from gpustack.novadb.model import ERROR, IN_FLIGHT
+from gpustack.repair import domains
+from gpustack.repair import plugin_api as restart
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import EmbeddedDevice, EmbeddedHost, EmbeddedNova, gpus
 from support.sshd import Sshd, keygen

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable
 
-from gpustack.cleanup.verdict import Repair
+from gpustack.repair.verdict import Repair
 
 REPAIRS = (
     ("A", Repair.FREE),

@@ -11,13 +11,13 @@ from typing import Any
 import sqlalchemy as sa
 import yaml
 
-from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.outcome import Result
-from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.undo import undo
-from gpustack.cleanup.verdict import Repair
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal, plan
+from gpustack.repair.journal import Journal
+from gpustack.repair.outcome import Result
+from gpustack.repair.plan import Selection
+from gpustack.repair.undo import undo
+from gpustack.repair.verdict import Repair
 from support.cellfile import CELL1, ago, answering
 
 SCHEMAS = Path(__file__).parents[1] / "unit" / "novadb" / "schemas"

@@ -23,14 +23,14 @@ from gpustack.base.files import data_dir
 from gpustack.base.prometheus import Page
 from gpustack.capacity.metrics import families as flavors
 from gpustack.capacity.model import Capacity, Demand
-from gpustack.cleanup import metrics, plan
-from gpustack.cleanup.plan import Selection
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.join import join
 from gpustack.fleet.metrics import Round, families
 from gpustack.fleet.model import Source
 from gpustack.fleet.placement import Consumer
 from gpustack.novadb.sources import Sources
+from gpustack.repair import metrics, plan
+from gpustack.repair.plan import Selection
 from gpustack_demo.embedded.process import free_port
 from support.cellfile import CellFile
 from support.fleet_answers import device, server

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.cleanup import apply, plan
-from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.outcome import Result
-from gpustack.cleanup.plan import Selection
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.journal import Journal
+from gpustack.repair.outcome import Result
+from gpustack.repair.plan import Selection
 from gpustack_demo.embedded import servers
 from support.by_hand import FREE
 from support.clouds import WORLDS

@@ -15,13 +15,14 @@ import sqlalchemy as sa
 import yaml
 from openstack.compute.v2.server import Server
 
-from gpustack.cleanup import apply, journal, placement, plan
-from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.outcome import Outcome, Result
-from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.undo import Undone, undo
+from gpustack.cloud import placement
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.journal import Journal
+from gpustack.repair.outcome import Outcome, Result
+from gpustack.repair.plan import Selection
+from gpustack.repair.undo import Undone, undo
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from support.by_hand import leave

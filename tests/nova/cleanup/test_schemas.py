@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.undo import undo
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal, plan
+from gpustack.repair.journal import Journal
+from gpustack.repair.plan import Selection
+from gpustack.repair.undo import undo
 from gpustack_demo.embedded.environment import ensure
 from gpustack_demo.embedded.releases import EmbeddedRelease, available
 from gpustack_demo.embedded.templates import copy_template, ensure_templates

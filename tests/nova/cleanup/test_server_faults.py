@@ -15,11 +15,11 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
-from gpustack.cleanup import apply, journal
-from gpustack.cleanup.undo import undo
-from gpustack.cleanup.verdict import PlannedVerdict
 from gpustack.novadb import connection_options, databases
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal
+from gpustack.repair.undo import undo
+from gpustack.repair.verdict import PlannedVerdict
 from support.cellfile import CellFile
 from support.cleanup_runs import run, undoable, wanted
 

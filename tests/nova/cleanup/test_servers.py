@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from unit.repair import test_undo
 
-from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.show import script
-from gpustack.cleanup.undo import undo
-from gpustack.cleanup.verdict import Repair, Status
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal, plan
+from gpustack.repair.show import script
+from gpustack.repair.undo import undo
+from gpustack.repair.verdict import Repair, Status
 from support.cellfile import CellFile, nova_conf
 from support.cleanup_runs import SELECTION, run, undoable, wanted
 from support.killer import REPAIRS
-from unit.cleanup import test_undo
 
 
 def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:

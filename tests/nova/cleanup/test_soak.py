@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.cleanup import apply, plan
-from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.plan import Selection
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.journal import Journal
+from gpustack.repair.plan import Selection
 from gpustack_demo.embedded import servers
 from support.cellfile import answering
 from support.clouds import WORLDS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.findings import definitions
-from gpustack.cleanup.classes import CLASSES
 from gpustack.cli import explain
 from gpustack.cli.explain import explanation
 from gpustack.pci import catalogue
+from gpustack.repair.classes import CLASSES
 
 
 def test_a_finding(gpustack):

@@ -37,7 +37,7 @@ OTHER_PROGRAMS = (
     "guest/bundle.py",
     "guest/inside",
     "linux/initramfs",
-    "cleanup/domains.py",
+    "repair/domains.py",
 )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.cleanup.hypervisor import Hypervisors
 from gpustack.connect.ssh.config import SshOptions
+from gpustack.repair.hypervisor import Hypervisors
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
 from gpustack_demo.examples.ssh_server import ExampleSshServer

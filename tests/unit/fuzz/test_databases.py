@@ -13,10 +13,11 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.cleanup import metrics, placement, plan, show
-from gpustack.cleanup.plan import Selection
+from gpustack.cloud import placement
 from gpustack.novadb import cells, databases, tables
 from gpustack.novadb.sources import Sources
+from gpustack.repair import metrics, plan, show
+from gpustack.repair.plan import Selection
 from support.attack import JSON, SCALARS, TEXTS, attack, damaged, examples
 from support.cellfile import API_HEAD, CELL_TABLES, CellFile, fill
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from gpustack.base.errors import JournalError
 from gpustack.changes import journal_file
-from gpustack.cleanup import journal, show
-from gpustack.cleanup.repair import WRITTEN
-from gpustack.cleanup.verdict import Repair
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_conf.inspection import existing_for
 from gpustack.nova_options.config import read_files
 from gpustack.novadb import cells
+from gpustack.repair import journal, show
+from gpustack.repair.repair import WRITTEN
+from gpustack.repair.verdict import Repair
 from gpustack.spec.load import load_spec
 from support.attack import BYTES, JSON, attack, damaged, examples
 from support.fuzz_inputs import CONF, RAW, SPEC

@@ -8,11 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
-from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.plan import Selection
-from gpustack.cleanup.undo import Undone, undo
 from gpustack.cli.app import main
 from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal, plan
+from gpustack.repair.plan import Selection
+from gpustack.repair.undo import Undone, undo
 from support.cellfile import CELL1, CellFile, nova_conf
 from support.cleanup_runs import run, wanted
 

@@ -1,0 +1,247 @@
+"""Show everything that Nova's tables, Placement and the hypervisors hold about one GPU or one instance, in any state.
+
+Values are shown as stored, even if inconsistent. It is the first step of a diagnosis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.base.hostnames import same
+from gpustack.cloud import placement
+from gpustack.novadb import databases, read, schema, tables
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.owners import batches
+from gpustack.novadb.requests import parse_requests
+from gpustack.novadb.sources import Sources
+from gpustack.repair import plan
+from gpustack.repair.classes import label
+from gpustack.repair.hypervisor import Ask, Usage
+from gpustack.repair.permission import misnamed
+from gpustack.repair.plan import Selection
+from gpustack.repair.questions import names
+from gpustack.repair.verdict import Verdict
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_MOVES = 10
+"""The number of an instance's migrations that are shown, latest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class Subject:
+    """One GPU or one instance, and the objects that turn out to belong to it.
+
+    :ivar host: the host of the GPU; empty for an instance.
+    :ivar address: the address of the GPU; empty for an instance.
+    :ivar instances: uuids of instances.
+    :ivar hosts: the hosts to ask.
+    """
+
+    host: str = ""
+    address: str = ""
+    instances: set[str] = field(default_factory=set)
+    hosts: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
+    """Uuids of compute nodes; their resource providers have the same uuids."""
+    moves: set[str] = field(default_factory=set)
+    """Uuids of migrations, which are consumers in Placement too."""
+
+
+def explain(
+    sources: Sources, selection: Selection, subject: Subject, ask: Ask, cloud: Connection | None = None
+) -> Iterator[Section]:
+    """Yield the sections, databases first: they show which hosts to ask.
+
+    :raises DatabaseError: if no cell can be read.
+    """
+    subject.hosts |= {subject.host} - {""}
+    for cell in sources.with_hosts:
+        try:
+            yield Section(title=f"cell {cell.name}", lines=tuple(_cell(cell, subject)))
+        except DatabaseError as error:
+            yield Section(title=f"cell {cell.name}", lines=(f"could not be read: {error.what}",))
+    answers = {host: ask(host) for host in sorted(subject.hosts)}
+    for host, usage in answers.items():
+        yield Section(title=f"hypervisor of {host}", lines=tuple(_hypervisor(usage, subject, host)))
+    if cloud is None:
+        yield Section(title="Placement", lines=("not asked (--os-cloud names its cloud)",))
+    else:
+        try:
+            yield Section(title="Placement", lines=tuple(_placement(cloud, subject)) or ("nothing",))
+        except CloudError as error:
+            yield Section(title="Placement", lines=(f"could not be asked: {error.what}",))
+    known = {host: usage for host, usage in answers.items() if usage.users or not usage.gap}
+    looked = replace(selection, hosts=frozenset(subject.hosts), instance=None, classes=frozenset())
+    cleanup_plan = plan.make(sources, looked, cloud, known)
+    lines = [line for verdict in cleanup_plan.verdicts if _about(verdict, subject) for line in _verdict(verdict)]
+    yield Section(title="verdicts", lines=tuple(lines) or ("none: nothing is wrong, as far as it can be seen",))
+
+
+# --- databases --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _snapshot(cell: Cell) -> Iterator[sa.Connection]:
+    with databases.snapshot(cell.database) as connection:
+        schema.read(connection, "cell", cell.database.where)
+        yield connection
+
+
+def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
+    with _snapshot(cell) as connection:
+        rows = list(_rows(connection, subject))
+        subject.instances |= {str(row["instance_uuid"]).lower() for row in rows if row["instance_uuid"]}
+        instances = list(_of(connection, tables.instances, "uuid", subject.instances))
+        moves = list(_of(connection, tables.migrations, "instance_uuid", subject.instances))
+        for move in moves:
+            subject.hosts |= {host for host in (move["source_compute"], move["dest_compute"]) if host}
+            subject.moves |= {move["uuid"]} if move.get("uuid") else set()
+        subject.hosts |= {instance["host"] for instance in instances if instance["host"]}
+        subject.hosts |= {row["host"] for row in rows if row["host"]}
+        for node in _of(connection, tables.compute_nodes, "host", subject.hosts):
+            subject.nodes |= {node["uuid"]} if node["uuid"] and not node["deleted"] else set()
+            yield f"compute node {node['id']}, {node['host']} ({node['hypervisor_hostname']}){_gone(node)}"
+        for service in _of(connection, tables.services, "host", subject.hosts):
+            if service["binary"] == "nova-compute":
+                marks = [name.replace("_", " ") for name in ("disabled", "forced_down") if service.get(name)]
+                report = f"last seen {service.get('last_seen_up')}{_gone(service)}"
+                yield ", ".join([f"nova-compute on {service['host']}", *marks, report])
+        yield from map(_row, rows)
+        if not rows:
+            yield "no row of pci_devices"
+        for instance in instances:
+            location = f"{instance['host'] or 'no host'} ({instance['node'] or 'no node'})"
+            state = f"{instance['vm_state']}, task {instance['task_state'] or 'none'}, on {location}"
+            yield f"instance {instance['uuid']}: {state}, written {instance['updated_at']}{_gone(instance)}"
+        for extra in _of(connection, tables.instance_extra, "instance_uuid", subject.instances):
+            yield f"requests of {extra['instance_uuid']}: {_requests(extra['pci_requests'])}"
+        for move in sorted(moves, key=lambda migration: -migration["id"])[:_MOVES]:
+            ends = f"{move['source_compute']} to {move['dest_compute']}"
+            text = f"migration {move['id']} of {move['instance_uuid']} ({move.get('migration_type')}, {ends})"
+            yield f"{text}: {move['status']}, written {move['updated_at'] or move['created_at']}{_gone(move)}"
+        yield f"the database's time: {read.now(connection):%F %T}"
+
+
+def _rows(connection: sa.Connection, subject: Subject) -> Iterable[sa.RowMapping]:
+    """Return the rows of the GPU and its relatives, or those that name the instance, including soft-deleted rows."""
+    rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
+    joined = tables.pci_devices.join(tables.compute_nodes, nodes.id == rows.compute_node_id, isouter=True)
+    query = sa.select(*tables.columns(connection, tables.pci_devices), nodes.host, nodes.deleted.label("node_deleted"))
+    query = query.select_from(joined).order_by(rows.address, rows.id)
+    if subject.host:
+        own_address = sa.or_(
+            sa.func.lower(rows.address) == subject.address, sa.func.lower(rows.parent_addr) == subject.address
+        )
+        matching = connection.execute(query.where(nodes.host == subject.host, own_address)).mappings().all()
+        parents = sorted({row["parent_addr"] for row in matching if row["parent_addr"]} - {subject.address})
+        above = query.where(nodes.host == subject.host, rows.address.in_(parents))
+        return [*matching, *(connection.execute(above).mappings().all() if parents else ())]
+    written = sorted({form for uuid in subject.instances for form in (uuid, uuid.upper())})
+    return connection.execute(query.where(rows.instance_uuid.in_(written))).mappings().all()
+
+
+def _of(connection: sa.Connection, table: sa.Table, name: str, values: Iterable[str]) -> Iterator[sa.RowMapping]:
+    wanted = sorted({form for value in values for form in (value, value.upper())} if "uuid" in name else set(values))
+    for batch in batches(wanted):
+        query = sa.select(*tables.columns(connection, table)).where(table.c[name].in_(batch)).order_by(table.c.id)
+        yield from connection.execute(query).mappings()
+
+
+def _row(row: sa.RowMapping) -> str:
+    owner = f"owner {row['instance_uuid']}, request {row['request_id']}" if row["instance_uuid"] else "no owner"
+    node = f" (compute node {row['compute_node_id']} is deleted)" if row["node_deleted"] else ""
+    text = f"row {row['id']} of {row['host']}{node}: {row['address']} ({row['vendor_id']}:{row['product_id']})"
+    written = row["updated_at"] or row["created_at"]
+    return f"{text}, {row['dev_type']}, is {row['status']!r}, {owner}, written {written}{_gone(row)}"
+
+
+def _requests(text: str | None) -> str:
+    requests = parse_requests(text).requests
+    if requests is None:
+        return f"not readable: {(text or '')[:80]!r}"
+    return (
+        ", ".join(f"{request.count} of {request.alias_name} ({request.request_id})" for request in requests) or "none"
+    )
+
+
+def _gone(row: Any) -> str:  # noqa: ANN401 - a row, or its dictionary
+    if row["deleted"] is None:
+        return "; deleted is NULL: Nova does not see it"
+    return f"; soft-deleted {row['deleted_at']}" if row["deleted"] else ""
+
+
+# --- the others -------------------------------------------------------------------------------------------------------
+
+
+def _hypervisor(usage: Usage, subject: Subject, host: str) -> Iterator[str]:
+    if stranger := misnamed(usage, host, names(host, None)):
+        yield stranger
+    if usage.gap:
+        yield f"could not be asked, or not about everything: {usage.gap}"
+    if same(host, subject.host):
+        users = usage.users.get(subject.address, frozenset())
+        model = usage.functions.get(subject.address)
+        text = f"{subject.address} is {model}" if model else f"there is no function {subject.address}"
+        yield text if model or not usage.gap else f"whether there is {subject.address} is not known"
+        if users:
+            yield f"in use by {', '.join(sorted(user or 'an unknown process' for user in users))}"
+        elif not usage.gap:
+            yield "no domain uses it"
+    for uuid in sorted(subject.instances):
+        held = sorted(address for address, users in usage.users.items() if uuid in users)
+        if held:
+            yield f"the domain of {uuid} uses {', '.join(held)}"
+        elif not usage.gap:
+            yield f"no running domain of {uuid} has a device"
+
+
+def _placement(cloud: Connection, subject: Subject) -> Iterator[str]:
+    if subject.host:
+        for device in placement.providers(cloud, sorted(subject.nodes)):
+            if device.address == subject.address:
+                stock = placement.get(cloud, f"/resource_providers/{device.uuid}/inventories")["inventories"]
+                amounts = [
+                    f"{name}: {inventory['total']}, reserved {inventory['reserved']}"
+                    for name, inventory in sorted(stock.items())
+                ]
+                held = [f"{amount} by {consumer}" for consumer, amount in sorted(device.held.items())]
+                yield f"provider {device.uuid} ({device.name}): {'; '.join(amounts) or 'no inventory'}"
+                yield f"allocated: {', '.join(held) or 'nothing'}{'; ' + device.unread if device.unread else ''}"
+    for consumer in sorted(subject.instances | subject.moves):
+        held = placement.allocations_of(cloud, consumer)["allocations"]
+        kind = "migration" if consumer in subject.moves else "instance"
+        amounts = [
+            f"{', '.join(f'{count} {name}' for name, count in sorted(allocation['resources'].items()))} of {provider}"
+            for provider, allocation in sorted(held.items())
+        ]
+        yield f"{kind} {consumer} has {'; '.join(amounts) or 'nothing'}"
+
+
+def _about(verdict: Verdict, subject: Subject) -> bool:
+    if subject.host and verdict.host and not same(verdict.host, subject.host):
+        return (verdict.owner or "") in subject.instances
+    addresses = {row.address.lower() for row in verdict.rows}
+    addresses |= set(verdict.allocation.addresses.split()) if verdict.allocation else set()
+    if subject.host:
+        return subject.address in addresses or not addresses
+    return (verdict.owner or "") in subject.instances
+
+
+def _verdict(verdict: Verdict) -> Sequence[str]:
+    head = f"class {label(verdict.klass)}, {verdict.status}: {verdict.title}: {verdict.because}"
+    repair = f"gpustack cleanup apply --host {verdict.host} --class {verdict.klass}" if verdict.repair else ""
+    return [head, *(f"  → {text}" for text in (repair, verdict.advice) if text)]

@@ -1,0 +1,102 @@
+"""A case: rows of a compute node that one rule examines, with the checks that all rules share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView, Owner
+from gpustack.repair.evidence import doubts, evidence_lines, fresh, in_flight, owner_of
+from gpustack.repair.verdict import Repair, Status, Verdict
+
+
+class Place(TypedDict):
+    """The cell, host, node and host state of a verdict."""
+
+    cell: str
+    host: str
+    node: str
+    host_state: HostState
+
+
+def place(view: NodeView, clock: Clock) -> Place:
+    """Return the location of a verdict on a compute node, or on its rows."""
+    node = view.node
+    return Place(
+        cell=view.cell,
+        host=node.host or "",
+        node=node.hypervisor_hostname or "",
+        host_state=view.host_state(clock),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Rows (usually one) of a compute node that the rule of class ``klass`` examines."""
+
+    klass: str
+    title: str
+    view: NodeView
+    clock: Clock
+    rows: tuple[PciRow, ...]
+
+    @property
+    def owner(self) -> Owner | None:
+        """The owner of the rows; None if they name none."""
+        return owner_of(self.view, self.rows[0])
+
+    @property
+    def host_state(self) -> HostState:
+        return self.view.host_state(self.clock)
+
+    @property
+    def up(self) -> bool:
+        """Whether nova-compute runs, and so holds these rows in its memory."""
+        return self.host_state is HostState.UP
+
+    def held_back(self) -> Verdict | None:
+        """Return a verdict if the owner is unknown or work is under way; None if the rule can decide."""
+        unknown = doubts(self.owner)
+        if unknown:
+            return self.verdict(Status.UNDECIDED, "; ".join(unknown))
+        early = [reason for row in self.rows for reason in fresh(self.view, row, self.clock)]
+        protected = [*in_flight(self.owner), *early]
+        if protected:
+            return self.verdict(Status.PROTECTED, "; ".join(dict.fromkeys(protected)))
+        if self.host_state is HostState.UNKNOWN:
+            reason = self.clock.doubt or "the host's last report is of a time that is yet to come: the clocks differ"
+            return self.verdict(Status.UNDECIDED, f"the state of nova-compute there is unknown: {reason}")
+        return None
+
+    def verdict(
+        self,
+        status: Status,
+        because: str,
+        *,
+        repair: Repair | None = None,
+        migrations: tuple[int, ...] = (),
+        stop: bool = False,
+        advice: str = "",
+        then: str = "",
+        starts: bool = False,
+    ) -> Verdict:
+        """Return a verdict of this class with all evidence of the rows."""
+        evidence = [line for row in self.rows for line in evidence_lines(self.view, row, self.clock)]
+        return Verdict(
+            klass=self.klass,
+            title=self.title,
+            status=status,
+            **place(self.view, self.clock),
+            rows=self.rows,
+            owner=self.rows[0].instance_uuid,
+            evidence=tuple(dict.fromkeys(evidence)),
+            because=because,
+            repair=repair,
+            migrations=migrations,
+            stop=stop,
+            advice=advice,
+            then=then,
+            starts=starts,
+        )

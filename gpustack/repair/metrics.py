@@ -1,0 +1,42 @@
+"""Write the number of verdicts as a textfile for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from prometheus_client.metrics_core import Metric
+
+from gpustack.base.prometheus import Page, gauge
+from gpustack.repair.plan import CleanupPlan
+
+
+def write(path: Path, plan: CleanupPlan) -> None:
+    """Write the counts of a plan."""
+    counts: dict[tuple[str, ...], float] = {key: float(count) for key, count in sorted(plan.counts().items())}
+    verdicts = gauge(
+        "gpustack_cleanup_verdicts",
+        "Verdicts on rows of pci_devices, by cell, class and status.",
+        ("cell", "class", "status"),
+        counts,
+    )
+    Page([verdicts, *_state(complete=not plan.unread and plan.unasked is None)]).write(path)
+
+
+def write_failure(path: Path) -> None:
+    """Write a state in which nothing could be read."""
+    Page(_state(complete=False)).write(path)
+
+
+def _state(*, complete: bool) -> Iterator[Metric]:
+    yield gauge(
+        "gpustack_cleanup_up",
+        "Whether every cell, and Placement if it was named, could be read the last time.",
+        samples={(): complete},
+    )
+    yield gauge(
+        "gpustack_cleanup_last_run_timestamp_seconds",
+        "Time of the last attempt to read the cells.",
+        samples={(): round(time.time())},
+    )

@@ -1,0 +1,106 @@
+"""The classes of stale rows, one module each.
+
+A module is a :class:`NodeRule` in :data:`RULES` or a :class:`CellRule` in :data:`WITNESSED`. The rules are evaluated in
+the order of :data:`RULES`. A row belongs to the first class that reports it, so cautious classes come first. The
+module's name consists of the letter and the name of its class. A new class also needs a case in
+``tests/unit/repair/cases``, an entry in ``tests/unit/repair/classes.yaml`` and a page in ``docs/runbook``;
+``test_classes.py`` lists what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.values import DAMAGE
+from gpustack.novadb.view import NodeView
+from gpustack.repair.judgement import place
+from gpustack.repair.questions import prepared
+from gpustack.repair.rules import (
+    a_left_behind,
+    b_migration_pinned,
+    c_orphan_node,
+    d_soft_deleted,
+    e_ghost_owner,
+    f_surplus,
+    g_stuck_claim,
+    h_blocked,
+    i_parent_not_blocked,
+    j_owner_mismatch,
+    k_tombstone,
+    l_missing_row,
+    m_multi_host,
+    n_node_mismatch,
+    o_hardware_drift,
+    p_pool_drift,
+    q_allocation_drift,
+    r_periodic_blocked,
+    s_phantom_allocation,
+    t_domain_drift,
+    u_unknown_value,
+)
+from gpustack.repair.rules._rule import CellRule, NodeRule
+from gpustack.repair.rules._stuck import stuck
+from gpustack.repair.rules._times import timely
+from gpustack.repair.verdict import Status, Verdict
+
+RULES: tuple[NodeRule, ...] = (
+    u_unknown_value,
+    c_orphan_node,
+    d_soft_deleted,
+    k_tombstone,
+    n_node_mismatch,
+    b_migration_pinned,
+    r_periodic_blocked,
+    e_ghost_owner,
+    g_stuck_claim,
+    a_left_behind,
+    m_multi_host,
+    f_surplus,
+    j_owner_mismatch,
+    h_blocked,
+    i_parent_not_blocked,
+    o_hardware_drift,
+    l_missing_row,
+    p_pool_drift,
+)
+WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift, s_phantom_allocation)
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Yield all verdicts on one compute node, with the hosts to ask; one *undecided* verdict if it cannot be judged."""
+    if view.unread:
+        yield undecided(view, clock, view.unread)
+        return
+    try:
+        yield from list(_judge(view, clock))
+    except DAMAGE as error:
+        yield undecided(view, clock, f"a value can't be judged: {type(error).__name__}: {error}")
+
+
+def undecided(view: NodeView, clock: Clock, reason: str) -> Verdict:
+    """Return the *undecided* verdict on a compute node with an unreadable value."""
+    return Verdict(
+        klass=u_unknown_value.CLASS,
+        title="not judged at all",
+        status=Status.UNDECIDED,
+        **place(view, clock),
+        rows=(),
+        owner=None,
+        evidence=(f"compute node {view.node.name} (id {view.node.id})",),
+        because=reason,
+        advice="look at the rows of this host in pci_devices, instances, instance_extra and migrations for values that "
+        "Nova does not write, and set them right; every other host is judged",
+    )
+
+
+def _judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    spoken: set[int] = set()
+    for rule in RULES:
+        for verdict in rule.judge(view, clock):
+            ids = {row.id for row in verdict.rows}
+            if not ids & spoken:
+                spoken |= ids
+                timed = stuck(timely(verdict, view, clock), view, clock)
+                yield prepared(stuck(prepared(timed, view, clock), view, clock), view, clock)

@@ -1,0 +1,51 @@
+"""Class B: a migration in ``error`` pins the device.
+
+Since Victoria, Nova counts devices of migrations in ``error`` as used, also after restarts (commit 255b3f2f91;
+``nova/db/main/api.py``, ``migration_get_in_progress_and_error_by_host_and_node``). If the migration is set to
+``failed``, a running nova-compute frees row, pool and Placement allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
+from gpustack.repair.evidence import pinning
+from gpustack.repair.judgement import Case
+from gpustack.repair.rules._moved import left_behind_by_owner
+from gpustack.repair.verdict import Repair, Status, Verdict
+
+CLASS = "B"
+TITLE = "pinned by a migration that ended in error"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Yield verdicts on rows whose owner is elsewhere with a migration in error from or to this compute node."""
+    for rows, owner in left_behind_by_owner(view):
+        pins = pinning(view, owner)
+        if not pins:
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=rows)
+        if held_back := case.held_back():
+            yield held_back
+        elif owner.instance is not None and owner.instance.vm_state == "error":
+            yield case.verdict(
+                Status.REPORT,
+                "the instance is in error after the move: it is not certain which of its two sides is the good one",
+                advice="decide which side survives, reset the instance's state or rebuild it there, then plan again",
+            )
+        elif case.up:
+            yield case.verdict(
+                Status.STALE,
+                "only the migration in error holds the device; set to failed, nova-compute frees it by itself",
+                repair=Repair.FAIL_MIGRATION,
+                migrations=pins,
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "the instance is elsewhere, its move ended in error, and no nova-compute here would free the row",
+                repair=Repair.FREE,
+                migrations=pins,
+            )

@@ -1,0 +1,75 @@
+"""Class H: a function that is blocked although its relatives are free.
+
+A physical function is unavailable while a virtual one is taken, and vice versa (``nova/objects/pci_device.py``,
+``claim``, ``allocate``, ``free``). After a fault or a redeployment the status can stay (bug 1969496). Such rows are in
+no pool, and no nova-compute corrects them. An operator who takes a faulty device out of service leaves the same rows,
+so a function is unblocked only if ``--unblock`` names it, and never if the spec lists it in ``out_of_service``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.view import NodeView
+from gpustack.repair.evidence import in_flight, owner_of
+from gpustack.repair.judgement import Case
+from gpustack.repair.verdict import Repair, Status, Verdict
+from gpustack.spec.out_of_service import entry_of
+
+CLASS = "H"
+TITLE = "blocked, though nothing blocks it"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Yield verdicts on unavailable and unclaimable rows without a taken parent or child."""
+    if view.node.deleted:
+        return
+    for row in view.odd:
+        if not row.live or row.status not in ("unavailable", "unclaimable"):
+            continue
+        relatives = _relatives(view, row)
+        if any(relative.taken for relative in relatives):
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        moving = [reason for relative in relatives for reason in in_flight(owner_of(view, relative))]
+        if held_back := case.held_back():
+            yield held_back
+        elif moving:
+            yield case.verdict(Status.PROTECTED, "; ".join(moving))
+        elif reason := _out_of_service(view, row, clock):
+            yield case.verdict(Status.PROTECTED, f"out of service: {reason}")
+        elif row.instance_uuid is not None:
+            yield case.verdict(Status.REPORT, "the row is blocked and names an owner: its meaning is not certain")
+        elif (view.node.host or "", row.address.lower()) not in clock.unblock:
+            yield case.verdict(
+                Status.REPORT,
+                "no relative of the function is taken; perhaps an operator took it out of service",
+                advice="if nobody did, make it available: gpustack cleanup apply "
+                f"--unblock {view.node.host}/{row.address} --stopped {view.node.host}",
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "no relative of the function is taken, and the operator wants the function back (--unblock)",
+                repair=Repair.UNBLOCK,
+                stop=True,
+            )
+
+
+def _out_of_service(view: NodeView, row: PciRow, clock: Clock) -> str:
+    """Return the reason that the spec has for the function or its card; empty without one."""
+    names = {name for name in (view.node.host, view.node.hypervisor_hostname) if name}
+    entries = (
+        entry_of(clock.out_of_service, names, address.lower()) for address in (row.address, row.parent_addr or "")
+    )
+    return next((entry.why for entry in entries if entry), "")
+
+
+def _relatives(view: NodeView, row: PciRow) -> tuple[PciRow, ...]:
+    """Return the parent of a virtual function, or the children of a physical one."""
+    if row.parent_addr:
+        parent = view.by_address.get(row.parent_addr)
+        return (parent,) if parent else ()
+    return view.children.get(row.address, ())

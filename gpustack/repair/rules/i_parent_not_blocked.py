@@ -1,0 +1,40 @@
+"""Class I: a physical function is available while one of its virtual functions is taken (bugs 1565785, 1567549)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
+from gpustack.repair.evidence import in_flight, owner_of
+from gpustack.repair.judgement import Case
+from gpustack.repair.verdict import Repair, Status, Verdict
+
+CLASS = "I"
+TITLE = "offered, though a virtual function of it is taken"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Yield verdicts on available physical functions with a taken child."""
+    if view.node.deleted:
+        return
+    for address, children in view.children.items():
+        parent = view.by_address.get(address)
+        taken = [child for child in children if child.taken]
+        if parent is None or parent.status != "available" or not taken:
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(parent,))
+        moving = [reason for child in taken for reason in in_flight(owner_of(view, child))]
+        if held_back := case.held_back():
+            yield held_back
+        elif moving or any(clock.recent(child.changed_at) for child in taken):
+            yield case.verdict(
+                Status.PROTECTED, "; ".join(moving) or "a virtual function was written within the grace time"
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                f"virtual function {taken[0].address} is taken: the physical function must not go to another guest",
+                repair=Repair.BLOCK_PARENT,
+                stop=True,
+            )

@@ -1,0 +1,46 @@
+"""Class J: a taken row without an owner, or a free one with an owner; usually the result of manual edits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
+from gpustack.repair.evidence import lacks
+from gpustack.repair.judgement import Case
+from gpustack.repair.rules._moved import maybe_here
+from gpustack.repair.verdict import Repair, Status, Verdict
+
+CLASS = "J"
+TITLE = "status and owner contradict one another"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Yield verdicts on live rows that are taken without owner, or available with one."""
+    if view.node.deleted:
+        return
+    for row in view.odd:
+        known = row.status in ("available", "claimed", "allocated")
+        if row.live and known and row.taken != bool(row.instance_uuid):
+            case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+            yield case.held_back() or _decision(case)
+
+
+def _decision(case: Case) -> Verdict:
+    if case.owner is None:
+        because = "nobody owns the device; nova-compute frees it when it starts"
+        if case.up:
+            return case.verdict(Status.STALE, because, repair=Repair.RESTART)
+        return case.verdict(Status.HEALS, f"{because} again", starts=True)
+    if maybe_here(case.view, case.owner) and lacks(case.view, case.owner):
+        return case.verdict(
+            Status.REPORT,
+            "the owner is on this node and lacks a device: it may be using this one",
+            advice="look at the instance's domain; see class L",
+        )
+    return case.verdict(
+        Status.STALE,
+        "the device is free, and the owner that the row names does not lack one",
+        repair=Repair.CLEAR_OWNER,
+        stop=True,
+    )

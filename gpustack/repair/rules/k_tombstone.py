@@ -1,0 +1,35 @@
+"""Class K: a device whose removal was written only in part (bug 2115729)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
+from gpustack.repair.judgement import Case
+from gpustack.repair.verdict import Repair, Status, Verdict
+
+CLASS = "K"
+TITLE = "removed, but not deleted"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Yield verdicts on live rows in status removed or deleted."""
+    if view.node.deleted:
+        return
+    for row in view.odd:
+        if not row.live or row.status not in ("removed", "deleted"):
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        if held_back := case.held_back():
+            yield held_back
+        elif row.instance_uuid is not None:
+            yield case.verdict(Status.REPORT, "the row was being removed and names an owner: a person must look")
+        elif case.up:
+            yield case.verdict(
+                Status.STALE,
+                "nova-compute soft-deletes the row when it starts; a device still there returns at the next start",
+                repair=Repair.RESTART,
+            )
+        else:
+            yield case.verdict(Status.HEALS, "nova-compute soft-deletes the row when it starts again", starts=True)

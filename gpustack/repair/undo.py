@@ -1,0 +1,246 @@
+"""Revert the changes recorded in a journal, last change first, if the devices have not been used since.
+
+More than the row is checked. A restored row must not name a deleted or moved instance, must not be written under a
+running nova-compute, and must not contradict later claims of other instances.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from gpustack.base.errors import JournalError
+from gpustack.novadb import tables
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.model import PciRow
+from gpustack.novadb.read import ROW
+from gpustack.novadb.sources import Sources
+from gpustack.novadb.view import NodeView, Owner
+from gpustack.repair import migration_ends
+from gpustack.repair.allocation_removal import put_back
+from gpustack.repair.apply import whole_row, writing
+from gpustack.repair.evidence import in_flight
+from gpustack.repair.guards import around, conditions
+from gpustack.repair.journal import JournalEntry
+from gpustack.repair.plan import Selection, reading
+from gpustack.repair.verdict import HeldDevice, Seen
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+
+class Undone(enum.StrEnum):
+    """The result of undoing one repair."""
+
+    RESTORED = "restored"
+    NOT_DONE = "not done"
+    """The repair was never committed, or was undone before: the rows are as before the repair."""
+    USED = "used since"
+    """The rows, their owner or their host changed since: nothing was restored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undoing:
+    """One repair of a journal and the result of undoing it."""
+
+    entry: JournalEntry
+    result: Undone
+    detail: str
+
+
+def undo(entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | None = None) -> Iterator[Undoing]:
+    """Undo the repairs of a journal, last one first, each in one transaction.
+
+    :param cloud: the cloud whose Placement was written, if it was.
+    :raises CloudError: if Placement cannot be reached or refuses.
+    :raises DatabaseError: if a database cannot be read or written.
+    :raises JournalError: if a repair was made in a cell that is not among the sources, or an entry is damaged.
+    """
+    for entry in sorted(entries, key=lambda entry: -entry.number):
+        if entry.outcome in ("skipped", "failed"):
+            continue
+        if entry.allocation is not None:
+            yield _undo_allocation(entry, sources, cloud)
+        else:
+            yield _undo_one(entry, _cell_of(entry, sources.cells), sources)
+
+
+def _undo_allocation(entry: JournalEntry, sources: Sources, cloud: Connection | None) -> Undoing:
+    if cloud is None:
+        raise JournalError(f"repair {entry.number} was made in Placement", remedy="name its cloud with --os-cloud")
+    try:
+        objections = list(_against_rows(entry, _cell_of(entry, sources.cells), sources))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise JournalError(f"the verdict of repair {entry.number} is damaged: {error}") from error
+    if objections:
+        return Undoing(entry=entry, result=Undone.USED, detail=f"{'; '.join(objections)}; nothing was restored")
+    restored, detail = put_back(cloud, entry)
+    result = {True: Undone.RESTORED, None: Undone.NOT_DONE, False: Undone.USED}[restored]
+    return Undoing(entry=entry, result=result, detail=detail)
+
+
+def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator[str]:
+    """Yield an objection if rows give the device to another instance: nova-compute has yet to allocate it to that one.
+
+    Placement refuses what it has allocated itself (:func:`put_back`).
+    """
+    verdict, known = entry.verdict, entry.allocation or {}
+    addresses = set(verdict["allocation"]["addresses"].split())
+    amount = sum(known["before"]["allocations"][known["provider"]]["resources"].values())
+    with reading(sources, cell, Selection()) as (reader, _clock):
+        for view in reader.views(frozenset({verdict["host"]})):
+            if view.node.deleted or view.node.hypervisor_hostname != verdict["node"]:
+                continue
+            family = [row for row in view.rows if row.live and row.address.lower() in addresses]
+            functions = [row for row in family if row.parent_addr] or family
+            if sum(not row.taken for row in functions) < amount:
+                taken = (f"{row.address} belongs to instance {row.instance_uuid}" for row in functions if row.taken)
+                yield "; ".join(taken) or f"{verdict['host']} has no row of {' '.join(sorted(addresses))}"
+            return
+        yield f"no compute node {verdict['node']} of host {verdict['host']} is found"
+
+
+def _cell_of(entry: JournalEntry, cells: Sequence[Cell]) -> Cell:
+    for cell in cells:
+        # Compare uuids: a cell may have been renamed, or share its name with a new cell.
+        if cell.uuid == entry.database and (cell.uuid or cell.name == entry.cell):
+            return cell
+    raise JournalError(
+        f"repair {entry.number} was made in cell {entry.cell}, which is not among the named databases",
+        remedy="name the same --config-file or --db-url that the repair was made with",
+    )
+
+
+def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources) -> Undoing:
+    def ended(result: Undone, detail: str) -> Undoing:
+        return Undoing(entry=entry, result=result, detail=detail)
+
+    with writing(cell.database) as connection:
+        if all(_as_before(connection, entry, index) for index in range(len(entry.changes))):
+            return ended(Undone.NOT_DONE, "the rows are as they were before the repair")
+        missing = [change for change in entry.changes if whole_row(connection, change) is None]
+    if missing:
+        return ended(Undone.USED, f"{missing[0].table} {missing[0].id} is gone since (archived?); nothing was restored")
+    try:
+        facts_read, objections = _present(entry, cell, sources)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise JournalError(f"the verdict of repair {entry.number} is damaged: {error}") from error
+    if objections:
+        return ended(Undone.USED, f"{'; '.join(objections)}; nothing was restored")
+    written: dict[str, set[int]] = {}
+    for change in entry.changes:
+        written.setdefault(change.table, set()).add(change.id)
+    with writing(cell.database) as connection:
+        facts = conditions(facts_read, connection, written)
+        pairs = list(zip(entry.changes, entry.before, strict=True))
+        for change, before in reversed(pairs):
+            try:
+                restored = connection.execute(change.reversal(before, facts)).rowcount
+            except IntegrityError:  # a new row has replaced the soft-deleted one
+                restored = 0
+            if restored != 1:
+                connection.rollback()
+                detail = f"{change.table} {change.id}, or its owner or host, was written since; nothing was restored"
+                return ended(Undone.USED, detail)
+        connection.commit()
+    return ended(Undone.RESTORED, "the rows are as they were before the repair")
+
+
+def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ...], list[str]]:
+    """Return the facts that must hold while the repair is undone, and the objections to undoing it."""
+    verdict = entry.verdict
+    down = timedelta(seconds=sources.service_down_time or Selection().service_down_time.total_seconds())
+    selection = replace(Selection(), service_down_time=down)
+    rows = [row for row in entry.before if "address" in row]
+    before = [PciRow._make(row.get(name) for name in PciRow._fields) for row in rows]
+    nodes = {row.compute_node_id for row in before}
+    uuids = {str(row["instance_uuid"]).lower() for row in rows if row.get("instance_uuid")}
+    uuids |= {str(verdict["instance"]).lower()} if verdict["instance"] else set()
+    facts: list[Seen] = []
+    objections: list[str] = []
+    with reading(sources, cell, selection) as (reader, clock):
+        owners = [reader.owner(uuid) for uuid in sorted(uuids)]
+        objections += _against_migrations(entry, _rows(reader.connection, _held(entry)))
+        for view in reader.views(frozenset({verdict["host"]})) if verdict["host"] else ():
+            if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
+                facts += around(view, [*before, *_devices(view, verdict)], owners, clock)
+                objections += _against_host(view, clock, verdict) if rows else ()
+                objections += (text for owner in owners for text in _against_owner(view, owner, verdict))
+                objections += (text for row in rows for text in _against_relatives(view, row))
+    if not facts:
+        objections.append(f"no compute node {verdict['node']} of host {verdict['host']} is found")
+    facts += migration_ends.facts(_held(entry))
+    return tuple(facts), list(dict.fromkeys(objections))
+
+
+def _rows(connection: sa.Connection, devices: Sequence[HeldDevice]) -> dict[int, PciRow]:
+    """Return the present rows of recorded devices, by id."""
+    ids = [device.id for device in devices]
+    query = sa.select(*ROW).where(tables.pci_devices.c.id.in_(ids))
+    return {row.id: PciRow.of(row) for row in connection.execute(query)}
+
+
+def _devices(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[PciRow]:
+    """Yield the present rows of the verdict's devices: a repair may write only the migration that holds them."""
+    ids = {device["id"] for device in verdict["devices"]}
+    return (row for row in view.rows if row.id in ids)
+
+
+def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an objection if nova-compute was not up at the repair and is, or may be, now.
+
+    It holds the freed rows in its memory and offers the devices.
+    """
+    state = view.host_state(clock)
+    if state in (HostState.UP, HostState.UNKNOWN) and verdict["host_state"] != HostState.UP:
+        yield f"nova-compute on {verdict['host']} was {verdict['host_state']} at the repair, and is {state} now"
+
+
+def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> Iterator[str]:
+    if verdict["class"] != "E" and not owner.alive:
+        yield owner.unknown_because or f"instance {owner.uuid} was deleted since: its row would be a leak"
+    if owner.on(view.node) and not verdict["stop_service"]:
+        yield f"instance {owner.uuid} is on {verdict['host']} by now, with devices of its own"
+    yield from in_flight(owner)
+
+
+def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[str]:
+    """Yield objections from related functions: a physical and a virtual function of it cannot have different users."""
+    parent = view.by_address.get(before.get("parent_addr") or "")
+    family = [*view.children.get(before["address"], ()), *([parent] if parent else [])]
+    for row in family:
+        if row.taken and before.get("status") == "available":
+            yield f"{row.address} belongs to instance {row.instance_uuid}, and {before['address']} would be offered"
+        other = row.taken and row.instance_uuid != before.get("instance_uuid")
+        if other and before.get("status") in ("claimed", "allocated"):
+            yield f"{row.address} belongs to instance {row.instance_uuid} by now"
+
+
+def _held(entry: JournalEntry) -> list[HeldDevice]:
+    """Return the devices that the entry's migrations held, without those whose rows the repair itself wrote."""
+    written = {change.id for change in entry.changes if change.table == "pci_devices"}
+    return [device for device in entry.held or () if device.id not in written]
+
+
+def _against_migrations(entry: JournalEntry, rows: Mapping[int, PciRow]) -> Iterator[str]:
+    """Yield objections to the old status of migrations: somebody may have freed their devices, on either host."""
+    moves = ", ".join(str(change.id) for change in entry.changes if change.table == "migrations")
+    if moves and entry.held is None:  # nothing proves that the other host's devices are as they were
+        yield (
+            f"migration {moves}: the journal is of an older gpustack and does not record the devices on both hosts; "
+            f"run gpustack cleanup explain {entry.verdict['instance']} to see their rows"
+        )
+    yield from migration_ends.objections(_held(entry), rows)
+
+
+def _as_before(connection: sa.Connection, entry: JournalEntry, index: int) -> bool:
+    change, before = entry.changes[index], entry.before[index]
+    current = whole_row(connection, change)
+    return current is not None and all(current[name] == before[name] for name in change.new)

@@ -1,0 +1,118 @@
+"""``apply`` killed at every statement that writes and at every write of the journal, for every class and its repairs.
+
+What class Q writes is in Placement: ``tests/nova/cleanup/test_placement.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal, plan
+from gpustack.repair.journal import Journal
+from gpustack.repair.plan import Selection
+from gpustack.repair.undo import undo
+from gpustack.repair.verdict import Repair
+from support.cellfile import CellFile, answering, fill, nova_conf
+from support.killer import REPAIRS, Killer
+
+SELECTION = Selection(
+    stopped=frozenset({"stopped"}),
+    unblock=frozenset({("stopped", "0000:03:00.0")}),
+    service_down_time=timedelta(days=1),
+)
+Dump = dict[str, list[tuple[object, ...]]]
+
+
+def repair(sources: Sources, repairs: list[dict[str, Any]], path: Path, at: int = 0) -> bool:
+    """Apply in a process of its own, killed at a step; whether it came to its end."""
+    child = os.fork()
+    if child:
+        _pid, status = os.waitpid(child, 0)
+        assert status in (0, signal.SIGKILL), status
+        return status == 0
+    try:
+        killer = Killer(at)
+        sa.event.listen(sa.Engine, "before_cursor_execute", killer.statement)
+        sa.event.listen(sa.Engine, "after_cursor_execute", killer.statement)
+        sa.event.listen(sa.Engine, "commit", killer.step)
+        os.fsync = killer.around(os.fsync)  # type: ignore[assignment]
+        journal = Journal(path=path)
+        for _outcome in apply.carry_out(sources, repairs, SELECTION, journal, ask=answering(sources), wait=0):
+            pass
+        os._exit(0)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        os._exit(1)
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": f"sqlite:///{tmp_path}/cell.sqlite"})
+    return cell_file
+
+
+def test_these_are_all_the_repairs_in_a_database(cell: CellFile, tmp_path: Path) -> None:
+    repairs = plan.make(Sources.from_nova_conf([tmp_path]), SELECTION).repairs
+    assert {(verdict.klass, verdict.repair) for verdict in repairs if verdict.repair is not Repair.RESTART} == set(
+        REPAIRS
+    )
+    assert {kind for _klass, kind in REPAIRS} == set(Repair) - {Repair.RESTART, Repair.UNSET_ALLOCATION}
+
+
+@pytest.mark.parametrize(("klass", "kind"), REPAIRS)
+def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, klass: str, kind: Repair) -> None:
+    sources = Sources.from_nova_conf([tmp_path])
+    file, backup = tmp_path / "cell.sqlite", tmp_path / "kept"
+    repairs = plan.make(sources, SELECTION).repairs
+    planned = [verdict.to_dict() for verdict in repairs if (verdict.klass, verdict.repair) == (klass, kind)][-2:]
+    original = cell.dump()
+    shutil.copyfile(file, backup)
+    assert repair(sources, planned, tmp_path / "whole.jsonl")
+    repaired = shape(cell.dump())
+    changed = sum(row != old for row, old in zip(repaired, shape(original), strict=True))
+    assert changed >= len(planned) >= 1
+
+    at, counts = 0, set()
+    while True:
+        at += 1
+        for stale in tmp_path.glob("cell.sqlite*"):
+            stale.unlink()
+        shutil.copyfile(backup, file)
+        path, second = tmp_path / f"{at}.jsonl", tmp_path / f"{at}-second.jsonl"
+        if repair(sources, planned, path, at):
+            break
+        now = shape(cell.dump())
+        assert all(row in (old, new) for row, old, new in zip(now, shape(original), repaired, strict=True))
+        counts.add(sum(row != old for row, old in zip(now, shape(original), strict=True)))
+        if not at % 3:  # go on, before going back
+            assert repair(sources, planned, second)
+            assert shape(cell.dump()) == repaired
+            list(undo(tuple(journal.read(second)), sources))
+        if path.exists() and path.stat().st_size:
+            list(undo(tuple(journal.read(path)), sources))
+        if klass == "I":  # undo would offer the physical function while an instance has its virtual function
+            assert shape(cell.dump()) in (shape(original), repaired), at
+        else:
+            assert cell.dump() == original, at
+    assert at > 8 * len(planned)
+    assert {0, changed} <= counts  # killed before, and after
+
+
+def shape(dump: Dump) -> list[tuple[object, ...]]:
+    """Every row without its times."""
+    return [
+        (table, *(value for value in row if not hasattr(value, "year"))) for table, rows in dump.items() for row in rows
+    ]

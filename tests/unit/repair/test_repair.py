@@ -1,0 +1,355 @@
+"""Whatever changes between the judgement and the write: nothing is written then."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpustack.base.errors import JournalError
+from gpustack.novadb import tables
+from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal, permission, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.journal import Journal
+from gpustack.repair.plan import Selection
+from gpustack.repair.undo import Undone, undo
+from gpustack.repair.verdict import Repair
+from support.cellfile import CellFile, ago, answering, fill, nova_conf, silent
+from support.cleanup_runs import SELECTION, run, sql, wanted
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": cell_file.url})
+    return cell_file
+
+
+@pytest.fixture
+def sources(cell: CellFile, tmp_path: Path) -> Sources:
+    return Sources.from_nova_conf([tmp_path])
+
+
+CHANGES = [
+    "UPDATE pci_devices SET updated_at = '2026-11-01 00:00:00'",
+    "UPDATE pci_devices SET request_id = 'other'",
+    "UPDATE pci_devices SET instance_uuid = 'other' WHERE instance_uuid IS NOT NULL",
+    "UPDATE pci_devices SET status = 'claimed' WHERE status = 'allocated'",
+    "UPDATE instances SET task_state = 'rebuilding'",
+    "UPDATE instances SET vm_state = 'resized'",
+    "UPDATE migrations SET status = 'pre-migrating'",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("owner", ["vm-a", "vm-b", "vm-bd", "vm-v", "gone"])
+def test_a_change_at_the_last_moment(
+    cell: CellFile, sources: Sources, tmp_path: Path, owner: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after the last judgement: only the conditions of the statement itself are left."""
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
+    monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, change)))
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    matters = {
+        "pci_devices": owner != "vm-b" or "updated_at" not in change,  # there only the migration is written
+        "instances": owner != "gone",
+        "migrations": owner in ("vm-b", "vm-bd"),
+    }
+    assert (outcome.result is apply.Result.SKIPPED) is matters[change.split()[1]], outcome.detail
+
+
+ELSEWHERE = "0000:99:00.0"
+FACTS = {  # what changes at the last moment, and for which classes that matters (fill() has a repair of each)
+    "UPDATE compute_nodes SET deleted = 0, deleted_at = NULL": "C",
+    "UPDATE compute_nodes SET updated_at = '2026-12-01 00:00:00'": "ABCDEFGHIJ",  # a nova-compute that starts
+    f"UPDATE services SET last_seen_up = '{ago(-1)}'": "ABDEFGHIJ",
+    "UPDATE services SET deleted = id": "ABDEFGHIJ",
+    "UPDATE instances SET host = 'third'": "ABCDFGJ",
+    "UPDATE instances SET node = 'third'": "ABCDFGJ",
+    "UPDATE instances SET vm_state = 'resized'": "ABCDFGJ",
+    "UPDATE instances SET task_state = 'rebuilding'": "ABCDFGJ",
+    "UPDATE instances SET deleted = id": "ABCDFGJ",
+    "UPDATE migrations SET status = 'pre-migrating'": "B",
+    "UPDATE migrations SET deleted = id": "B",
+    "UPDATE instance_extra SET pci_requests = '[]'": "ABCDFGJ",
+    "INSERT INTO migrations (id, instance_uuid, status, deleted)"
+    " SELECT id + 1000, uuid, 'accepted', 0 FROM instances": "ABCDFGJ",
+    "INSERT INTO pci_devices (id, compute_node_id, address, status, instance_uuid, deleted)"
+    f" SELECT id + 1000, compute_node_id, '{ELSEWHERE}', 'allocated', instance_uuid, 0 FROM pci_devices"
+    " WHERE instance_uuid IS NOT NULL": "ABCDEFGJ",
+}
+
+
+@pytest.mark.parametrize(("change", "matters"), FACTS.items(), ids=[change.partition(" = ")[0] for change in FACTS])
+def test_every_fact_is_compared_by_the_statement_that_writes(
+    cell: CellFile, sources: Sources, tmp_path: Path, change: str, matters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one mechanism for all classes: it does not matter which of the facts a rule looked at."""
+    planned = {repair["class"]: repair for repair in reversed(wanted(sources)) if repair["class"] != "P"}
+    original = cell.dump()
+    assert set(planned) == set("ABCDEFGHIJ")
+    repaired = set()
+    monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, change)))
+    for klass, repair in planned.items():
+        (outcome,) = run(sources, tmp_path / f"journal-{klass}", [repair])
+        repaired |= {klass} if outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING) else set()
+        restore(cell, original)
+    assert repaired == set("ABCDEFGHIJ") - set(matters)
+
+
+def _before(function: Callable[..., object], act: Callable[[], object]) -> Callable[..., object]:
+    def wrapped(*arguments: object) -> object:
+        act()
+        return function(*arguments)
+
+    return wrapped
+
+
+def restore(cell: CellFile, rows: dict[str, list[tuple[object, ...]]]) -> None:
+    """Everything as it was."""
+    with cell.engine.begin() as connection:
+        for name, records in rows.items():
+            table = tables.metadata.tables[name]
+            connection.execute(table.delete())
+            if records:
+                names = [column.name for column in table.columns]
+                connection.execute(table.insert(), [dict(zip(names, row, strict=True)) for row in records])
+
+
+def test_a_nova_compute_that_a_watchdog_starts_while_its_host_is_asked(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    planned = [verdict for verdict in wanted(sources) if verdict["stop_service"]]
+    before = cell.dump()["pci_devices"]
+    answer = answering(sources)
+
+    def ask(host: str) -> Usage:
+        sql(cell, f"UPDATE services SET last_seen_up = '{ago(0)}' WHERE host = 'stopped'")
+        return answer(host)
+
+    outcomes = run(sources, tmp_path / "journal", planned, ask)
+    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert cell.dump()["pci_devices"] == before
+
+
+def test_the_operators_word_for_a_host_is_recorded(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-bd"]
+    (outcome,) = run(sources, tmp_path / "first", planned, silent)
+    assert outcome.result is apply.Result.UNDECIDED
+    declared = replace(SELECTION, gone=frozenset({"old", "new"}))
+    (outcome,) = run(sources, tmp_path / "second", planned, silent, declared)
+    assert outcome.result is apply.Result.REPAIRED
+    for text in (outcome.detail, (tmp_path / "second").read_text()):
+        assert "old: declared gone by the operator (--gone)" in text
+        assert "new: declared gone by the operator (--gone)" in text
+
+
+def test_what_a_guest_uses_is_left(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    before = cell.dump()
+    planned = wanted(sources)
+    owners = frozenset(repair["instance"] for repair in planned)
+    users = {device["address"]: owners for repair in planned for device in repair["devices"]}
+    outcomes = run(sources, tmp_path / "journal", planned, answering(sources, users))
+    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert cell.dump() == before
+
+
+@pytest.mark.parametrize("used", ["0000:05:00.0", "0000:05:00.1", "0000:05:00.2"])
+@pytest.mark.parametrize("repair", [Repair.FREE, Repair.UNBLOCK])
+def test_what_a_relative_keeps_from_being_offered(tmp_path: Path, repair: Repair, used: str) -> None:
+    """A guest has the physical function, or a virtual one that stands there as free: the other is not offered then."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    node = cell.host("stopped")
+    cell.device(node, "0000:05:00.0", "unavailable", dev_type="type-PF")
+    owner = {"instance_uuid": "gone"} if repair is Repair.FREE else {}
+    for number in (1, 2):
+        status = "allocated" if owner and number == 1 else "available"
+        virtual = {"dev_type": "type-VF", "parent_addr": "0000:05:00.0", **(owner if number == 1 else {})}
+        cell.device(node, f"0000:05:00.{number}", status, **virtual)
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources = Sources.from_nova_conf([tmp_path])
+    unblock = frozenset({("stopped", "0000:05:00.0")}) if repair is Repair.UNBLOCK else frozenset()
+    selection = replace(SELECTION, unblock=unblock)
+    planned = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
+    assert [entry["repair"] for entry in planned] == [repair]
+    before = cell.dump()
+    ask = answering(sources, {used: frozenset({"other"})})
+    (outcome,) = run(sources, tmp_path / "first", planned, ask, selection)
+    assert (outcome.result, cell.dump()) == (apply.Result.SKIPPED, before)
+    (outcome,) = run(sources, tmp_path / "second", planned, selection=selection)
+    assert outcome.result is apply.Result.REPAIRED
+
+
+def test_a_host_writes_its_addresses_in_small_letters(tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("old"), "0000:AF:00.0", "allocated", instance_uuid="gone")
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources = Sources.from_nova_conf([tmp_path])
+    users = {"0000:af:00.0": frozenset({"other"})}
+    (outcome,) = run(sources, tmp_path / "journal", wanted(sources), answering(sources, users))
+    assert outcome.result is apply.Result.SKIPPED
+
+
+def test_where_guests_run_a_host_that_can_not_be_asked_is_left(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    outcomes = run(sources, tmp_path / "journal", wanted(sources), silent)
+    spared = {o.verdict.klass for o in outcomes if o.result is apply.Result.REPAIRED}
+    assert spared == set("ACDEG")  # the host is down: nova-compute does the same when it starts
+    undecided = [o for o in outcomes if o.verdict.klass not in spared]
+    assert {o.result for o in undecided} == {apply.Result.UNDECIDED}
+    assert all("did not answer" in o.detail and "--gone" in o.detail for o in undecided)
+
+
+@pytest.mark.parametrize("service", ["down", "gone"])
+def test_nothing_that_needs_a_stop_is_done_without_the_operators_word(
+    cell: CellFile, sources: Sources, tmp_path: Path, service: str
+) -> None:
+    """A nova-compute whose service somebody deleted may run on, with the rows in its memory."""
+    if service == "gone":
+        sql(cell, "DELETE FROM services WHERE host = 'stopped'")
+    planned = [verdict.to_dict() for verdict in plan.make(sources, Selection()).repairs if verdict.stop]
+    assert planned
+    before = cell.dump()
+    outcomes = run(sources, tmp_path / "journal", planned, selection=Selection())
+    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert cell.dump() == before
+    outcomes = run(sources, tmp_path / "second", planned)
+    assert {outcome.result for outcome in outcomes} == {apply.Result.REPAIRED}
+
+
+def test_a_ghost_that_a_migration_in_error_pins(tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("up", seen=1), "0000:01:00.0", "allocated", instance_uuid="vm", request_id="x")
+    cell.instance("vm", "up", deleted=7, deleted_at=ago())
+    cell.move("vm", "up", "new", "error")
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources, before = Sources.from_nova_conf([tmp_path]), cell.dump()
+    planned = [repair for repair in wanted(sources) if repair["class"] == "E"]
+    assert [repair["repair"] for repair in planned] == [Repair.FAIL_MIGRATION]
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert outcome.result is apply.Result.WAITING  # for nova-compute, which frees the row
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert (undone.result, cell.dump()) == (Undone.RESTORED, before)
+
+
+def test_undo_leaves_what_was_used_since(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "gone"]
+    run(sources, tmp_path / "journal", planned)
+    sql(cell, "UPDATE pci_devices SET updated_at = '2026-12-01 00:00:00' WHERE status = 'available'")
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
+    assert undone.result is Undone.USED
+
+
+def test_undo_when_a_new_row_has_taken_the_place(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    sql(cell, "CREATE UNIQUE INDEX u ON pci_devices (compute_node_id, address, deleted)")
+    planned = [verdict for verdict in wanted(sources) if verdict["repair"] == Repair.RETIRE]
+    run(sources, tmp_path / "journal", planned)
+    (node,) = [row[0] for row in cell.dump()["compute_nodes"] if row[2] == "orphan"]
+    cell.device(node, "0000:01:00.0")
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
+    assert undone.result is Undone.USED
+
+
+def test_undo_when_the_row_was_archived(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "gone"]
+    run(sources, tmp_path / "journal", planned)
+    sql(cell, "DELETE FROM pci_devices")
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
+    assert undone.result is Undone.USED
+
+
+def test_a_journal_that_was_cut_short(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    run(sources, tmp_path / "journal", wanted(sources))
+    content = (tmp_path / "journal").read_bytes()
+    lines = content.splitlines(keepends=True)
+    for cut in range(len(lines[0]), len(content), 97):
+        (tmp_path / "cut").write_bytes(content[:cut])
+        assert len(list(journal.read(tmp_path / "cut"))) <= len(list(journal.read(tmp_path / "journal")))
+    for damaged in (b"", b"nonsense\n", lines[0] + b"{\n" + lines[1], b'{"gpustack_cleanup_journal": 2}\n'):
+        (tmp_path / "cut").write_bytes(damaged)
+        with pytest.raises(JournalError):
+            list(journal.read(tmp_path / "cut"))
+
+
+def test_the_journal_is_its_owners_and_new(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "journal"
+    Journal(path=path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(JournalError, match="nothing was changed"):
+        Journal(path=path)
+
+
+@pytest.mark.parametrize(
+    ("full_from", "message", "result"),
+    [
+        ("begin", "repair 1 was not begun", None),
+        ("end", "repair 1 was carried out, and its outcome is not recorded", Undone.RESTORED),
+    ],
+)
+def test_a_disk_that_is_full(
+    cell: CellFile,
+    sources: Sources,
+    tmp_path: Path,
+    full_from: str,
+    message: str,
+    result: Undone | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message states whether the repair was committed, and undo finds that out too."""
+    before, path = cell.dump(), tmp_path / "journal"
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
+    _full(monkeypatch, full_from)
+    with pytest.raises(JournalError, match=message) as caught:
+        run(sources, path, planned)
+    assert str(tmp_path) in str(caught.value.remedy)
+    assert (cell.dump() == before) is (full_from == "begin")
+    assert next((undone.result for undone in undo(journal.read(path), sources)), None) is result
+    assert cell.dump() == before
+
+
+def test_a_disk_that_is_full_when_a_change_came_first(
+    cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
+    monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, CHANGES[0])))
+    _full(monkeypatch, "end")
+    with pytest.raises(JournalError, match="repair 1 wrote nothing, and its outcome is not recorded"):
+        run(sources, tmp_path / "journal", planned)
+
+
+def _full(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Fill the disk when a method of the journal is called: Linux's /dev/full takes the place of the file."""
+    original = getattr(Journal, method)
+
+    def late(journal: Journal, *arguments: object, **keywords: object) -> object:
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, journal._file._stream.fileno())
+        os.close(full)
+        return original(journal, *arguments, **keywords)
+
+    monkeypatch.setattr(Journal, method, late)
+
+
+def test_a_plan_is_judged_afresh(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    """What healed, or changed, since the plan was saved is told, and not touched."""
+    planned = wanted(sources)
+    sql(cell, "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-a'")
+    sql(cell, "UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-d'")
+    results = {o.verdict.owner: o.result for o in run(sources, tmp_path / "journal", planned)}
+    assert results["vm-a"] is apply.Result.GONE
+    assert results["vm-d"] is apply.Result.SKIPPED
+
+
+def test_the_time_of_a_repair_is_of_whole_seconds(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    run(sources, tmp_path / "journal", wanted(sources))
+    for line in (tmp_path / "journal").read_text().splitlines()[1:]:
+        for change in json.loads(line).get("changes", ()):
+            assert "." not in change["new"]["updated_at"]["datetime"]
+    assert ago(0).microsecond == 0

@@ -1,0 +1,73 @@
+"""Devices that are used once stay reserved in Placement: clean-up writes allocations there, and nothing else."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpustack.cloud import placement
+from gpustack.repair import rules
+from gpustack.repair.allocation_removal import put_back
+from gpustack.repair.journal import JournalEntry
+from support import neighbourhood
+
+GPU, NODE, RESERVED = "gpu-provider", "node-provider", {"total": 1, "reserved": 1}
+
+
+class Placement:
+    """Placement with one consumer and a device that is reserved: what was asked for is kept."""
+
+    def __init__(self) -> None:
+        self.inventories = {GPU: dict(RESERVED)}
+        self.consumer: dict[str, Any] = {
+            "allocations": {NODE: {"resources": {"VCPU": 2}}, GPU: {"resources": {"CUSTOM_PCI_10DE_11B4": 1}}},
+            "consumer_generation": 3,
+            "project_id": "p",
+            "user_id": "u",
+        }
+        self.asked: list[str] = []
+        self.placement = self
+
+    def __getattr__(self, method: str) -> object:
+        raise AssertionError(f"clean-up asks Placement to {method}")
+
+    def get(self, path: str, **_more: object) -> SimpleNamespace:
+        self.asked.append(f"GET {path}")
+        return SimpleNamespace(status_code=200, json=lambda: self.consumer)
+
+    def put(self, path: str, json: dict[str, Any], **_more: object) -> SimpleNamespace:
+        self.asked.append(f"PUT {path}")
+        allocations = json["allocations"]
+        if GPU in allocations and GPU not in self.consumer["allocations"]:  # a reserved device is given to nobody
+            return SimpleNamespace(status_code=409)
+        generation = json["consumer_generation"] + 1
+        self.consumer = {**self.consumer, "allocations": allocations, "consumer_generation": generation}
+        return SimpleNamespace(status_code=204)
+
+
+def test_an_allocation_goes_and_the_reservation_does_not() -> None:
+    cloud: Any = Placement()
+    before = placement.allocations_of(cloud, "vm")
+
+    assert placement.put(cloud, "vm", before, {NODE: before["allocations"][NODE]})
+
+    assert cloud.consumer["allocations"].keys() == {NODE}
+    assert cloud.inventories == {GPU: RESERVED}
+    assert cloud.asked == ["GET /allocations/vm", "PUT /allocations/vm"]
+    # Not even the way back takes a reservation away: it is refused, and says why that may be.
+    kind = {"consumer": "vm", "provider": GPU, "before": before}
+    success, message = put_back(
+        cloud, JournalEntry(number=1, cell="", database="", verdict={}, changes=(), before=(), allocation=kind)
+    )
+    assert (success, "reserved" in message) == (False, True)
+    assert cloud.inventories == {GPU: RESERVED}
+    assert {request.split()[1] for request in cloud.asked} == {"/allocations/vm"}
+
+
+@pytest.mark.parametrize("age", [5, 3600])
+def test_the_row_of_a_used_device_is_as_any_free_one(age: int) -> None:
+    """In the database nothing tells that a device was used: it is free, and so it is counted in the pools."""
+    case = {"service": {"seen": age}, "rows": [{"status": "available"}, {"status": "available"}]}
+    assert list(rules.judge(neighbourhood.view(case), neighbourhood.clock(case))) == []

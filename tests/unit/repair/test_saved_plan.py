@@ -1,0 +1,163 @@
+"""A saved plan: carried out as far as was asked for, and what is not carried out is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gpustack.base.errors import JournalError
+from gpustack.cli.app import main
+from gpustack.novadb.sources import Sources
+from gpustack.repair.hypervisor import Hypervisors
+from support.cellfile import CellFile, answering, fill, nova_conf
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": cell_file.url})
+    assert main(["cleanup", "plan", "--config-file", str(tmp_path), "--out", str(tmp_path / "plan.json")]) == 0
+    return cell_file
+
+
+def apply(directory: Path, *arguments: str) -> int:
+    options = ["--config-file", str(directory), "--journal", str(directory / "journal.jsonl"), "--no-hypervisor"]
+    return main(["cleanup", "apply", str(directory / "plan.json"), *options, "--wait", "0", *arguments])
+
+
+def reported_outcomes(capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """Which classes and hosts the outcomes are of."""
+    return {line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if ": class " in line}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--host", "orphan"), {"class C (orphan-node) on orphan"}),
+        (("--class", "ghost-owner"), {"class E (ghost-owner) on old"}),
+        (("--instance", "vm-a"), {"class A (left-behind) on old"}),
+        (("--host", "old", "--class", "G", "--class", "C"), {"class G (stuck-claim) on old"}),
+    ],
+)
+def test_only_what_was_chosen_is_carried_out(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: set[str]
+) -> None:
+    capsys.readouterr()
+    assert apply(tmp_path, "--yes", *arguments) == 0
+    assert reported_outcomes(capsys) == expected
+
+
+def test_nothing_of_it_was_chosen(cell: CellFile, tmp_path: Path) -> None:
+    before = cell.dump()
+    assert apply(tmp_path, "--yes", "--class", "K") == 0
+    assert cell.dump() == before
+
+
+def test_another_cell_was_chosen(cell: CellFile, tmp_path: Path) -> None:
+    second_cell = CellFile(f"sqlite:///{tmp_path}/other.sqlite")
+    (tmp_path / "api.sqlite").unlink()
+    nova_conf(tmp_path, {"cell1": cell.url, "cell2": second_cell.url})
+    assert apply(tmp_path, "--yes", "--cell", "cell2") == 0
+
+
+def test_an_unknown_cell_is_reported(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    for verdict in saved["verdicts"]:
+        verdict["cell"] = "cell7"
+    (tmp_path / "plan.json").write_text(json.dumps(saved))
+    before = cell.dump()
+    assert apply(tmp_path, "--yes") == 14
+    assert "cell cell7 is not among the named databases" in capsys.readouterr().out
+    assert cell.dump() == before
+
+
+def test_a_script_tells_what_it_leaves_out(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert apply(tmp_path, "--sql", "--class", "A") == 0
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'")
+    capsys.readouterr()
+    assert apply(tmp_path, "--sql", "--class", "A") == 13
+    output = capsys.readouterr()
+    assert "vm-a" not in output.out
+    assert "omitted, changed" in output.err
+
+
+def test_a_script_writes_no_row_below_a_nova_compute_that_runs(
+    cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = answering(Sources.from_nova_conf([tmp_path]))
+    monkeypatch.setattr(Hypervisors, "ask", lambda _self, host: answer(host))
+    script = ["cleanup", "apply", "--config-file", str(tmp_path), "--sql", "--class", "F"]
+    assert main(script) == 13
+    output = capsys.readouterr()
+    assert "UPDATE" not in output.out
+    assert "then add --stopped stopped" in output.err
+    assert main([*script, "--stopped", "stopped"]) == 0
+    assert "UPDATE" in capsys.readouterr().out
+
+
+def test_a_name_does_not_end_a_comment_of_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell_file.device(cell_file.host("a\nDROP TABLE x;"), "0000:01:00.0", "allocated", instance_uuid="it's 5% \\")
+    nova_conf(tmp_path, {"cell1": cell_file.url})
+    assert main(["cleanup", "apply", "--config-file", str(tmp_path), "--sql"]) == 0
+    script = capsys.readouterr().out
+    assert "\nDROP" not in re.sub("'[^']*'", "", script)  # it stays inside the texts that are compared
+    with contextlib.closing(sqlite3.connect(tmp_path / "cell.sqlite")) as connection:
+        connection.executescript(script)
+        assert connection.execute("SELECT status, instance_uuid FROM pci_devices").fetchall() == [("available", None)]
+
+
+def test_pools_that_changed_are_not_called_in_order(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE pci_devices SET updated_at = datetime('now') WHERE instance_uuid = 'vm-b'")
+    assert apply(tmp_path, "--yes", "--class", "P") == 14
+    assert "skipped: class P (pool-drift) on up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("host_state", "weird"), ("title", ...), ("repair", "unset-allocation"), ("devices", 5)]
+)
+def test_a_damaged_plan(
+    cell: CellFile, tmp_path: Path, field: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    for verdict in saved["verdicts"]:
+        verdict.pop(field) if value is ... else verdict.update({field: value})
+    (tmp_path / "plan.json").write_text(json.dumps(saved))
+    assert apply(tmp_path, "--yes") == JournalError.exit_code
+    assert "a damaged one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lines", ["[1]\n", "5\n", '{"gpustack_cleanup_journal": 1}\n{"begin": 1}\n', "{}\n[]\n"])
+def test_what_is_no_journal(tmp_path: Path, lines: str, cell: CellFile, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other.jsonl").write_text(lines)
+    undo = ["cleanup", "undo", str(tmp_path / "other.jsonl"), "--config-file", str(tmp_path)]
+    assert main(undo) == JournalError.exit_code
+    assert "unexpected" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "--class", "Q"),
+        ("plan", "--class", "O"),
+        ("watch", "--class", "Q", "--metrics", "x.prom"),
+        ("apply", "--max-count", "0"),
+        ("apply", "--max-count", "-1"),
+        ("watch", "--metrics", "x.prom", "--interval", "-1"),
+        ("watch", "--metrics", "x.prom", "--interval", "nan"),
+        ("watch", "--metrics", "x.prom", "--count", "0"),
+    ],
+)
+def test_what_can_not_be_asked_for(cell: CellFile, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """And is not answered with "nothing to do"."""
+    assert main(["cleanup", arguments[0], "--config-file", str(tmp_path), *arguments[1:]]) == 2

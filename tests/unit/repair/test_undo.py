@@ -1,0 +1,328 @@
+"""What speaks against restoring a row: its owner, its host and other claims are looked at, not the row alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gpustack.cloud import placement
+from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.undo import Undone, undo
+from gpustack.repair.verdict import Repair
+from support.cellfile import CellFile, ago, answering, fill, nova_conf
+from support.cleanup_runs import run, sql, wanted
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": cell_file.url})
+    return cell_file
+
+
+@pytest.fixture
+def sources(cell: CellFile, tmp_path: Path) -> Sources:
+    return Sources.from_nova_conf([tmp_path])
+
+
+TAKEN = "UPDATE pci_devices SET status = 'allocated', instance_uuid = 'other'"
+OF_OLD = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'old')"
+REPORTS = "UPDATE services SET last_seen_up = '{now}' WHERE host = 'old'"
+
+
+SINCE = [
+    ("vm-a", ["UPDATE instances SET deleted = id WHERE uuid = 'vm-a'"], "instance vm-a was deleted since"),
+    ("gone", [REPORTS], "is up now"),
+    ("vm-a", [REPORTS], "is up now"),
+    ("vm-a", ["UPDATE instances SET host = 'old', node = 'old' WHERE uuid = 'vm-a'"], "is on old by now"),
+    ("vm-a", ["UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'"], "task under way"),
+    (
+        "vm-b",
+        ["UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-b'"],
+        "0000:01:00.0 on up, which the migration held, is available by now",
+    ),
+    (
+        "vm-b",
+        ["UPDATE pci_devices SET instance_uuid = 'other' WHERE instance_uuid = 'vm-b'"],
+        "belongs to instance other by now",
+    ),
+    (
+        "vm-v",
+        [f"{TAKEN} WHERE dev_type = 'type-PF' AND {OF_OLD}"],
+        "belongs to instance other by now",
+    ),
+]
+"""The owner of a row, what happened since its repair, and the reason that is given."""
+
+
+@pytest.mark.parametrize(("owner", "since", "why"), SINCE)
+def test_what_was_used_since_is_left(
+    cell: CellFile, sources: Sources, tmp_path: Path, owner: str, since: list[str], why: str
+) -> None:
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING)
+    for statement in since:
+        sql(cell, statement.format(now=ago(0)))
+    before = cell.dump()
+
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+
+    assert undone.result is Undone.USED, undone.detail
+    assert why in undone.detail
+    assert cell.dump() == before
+
+
+@pytest.mark.parametrize(("owner", "since", "why"), SINCE)
+def test_a_change_while_it_is_undone(
+    cell: CellFile,
+    sources: Sources,
+    tmp_path: Path,
+    owner: str,
+    since: list[str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the conditions of the statement itself are left then."""
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
+    run(sources, tmp_path / "journal", planned)
+    _late(cell, [statement.format(now=ago(0)) for statement in since], monkeypatch)
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "was written since" in undone.detail
+    assert why not in undone.detail  # not by the checks before
+
+
+def test_a_virtual_function_that_is_taken_while_its_parent_is_restored(
+    cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(sources, tmp_path / "journal", [verdict for verdict in wanted(sources) if verdict["class"] == "I"])
+    child = "WHERE address = '0000:05:00.1' AND compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'stopped')"
+    sql(cell, f"UPDATE pci_devices SET status = 'available', instance_uuid = NULL {child}")
+    _late(cell, [f"UPDATE pci_devices SET status = 'claimed', instance_uuid = 'other' {child}"], monkeypatch)
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "was written since" in undone.detail
+
+
+def _late(cell: CellFile, statements: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make others write after the last check, before the first statement."""
+    from gpustack.repair import undo as module
+
+    original = module.conditions
+
+    def late(*arguments: object) -> object:
+        for statement in statements:
+            sql(cell, statement)
+        return original(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "conditions", late)
+    monkeypatch.setattr(module, "writing", lambda database: cell.engine.begin())
+
+
+def test_a_physical_function_is_not_offered_again_beside_a_taken_one(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    planned = [verdict for verdict in wanted(sources) if verdict["class"] == "I"]
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert outcome.result is apply.Result.REPAIRED
+    before = cell.dump()
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "0000:05:00.1 belongs to instance vm-i, and 0000:05:00.0 would be offered" in undone.detail
+    assert cell.dump() == before
+    sql(cell, "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-i'")
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.RESTORED, undone.detail
+
+
+# --- both hosts of a migration ----------------------------------------------------------------------------------------
+
+Leak = tuple[str, str, Repair, str]
+"""The class, host and repair of a verdict, and another device that its migration holds (address and host)."""
+LEAKS: tuple[Leak, ...] = (
+    ("B", "old", Repair.FREE, "0000:02:00.0 on new"),
+    ("B", "new", Repair.FAIL_MIGRATION, "0000:01:00.0 on old"),
+    ("E", "up", Repair.FAIL_MIGRATION, "0000:03:00.0 on new"),
+    ("E", "up", Repair.FAIL_MIGRATION, "0000:04:00.0 on up"),
+    ("A", "destination", Repair.FAIL_MIGRATION, "0000:01:00.0 on up"),
+    ("A", "destination", Repair.FAIL_MIGRATION, "0000:03:00.0 on destination"),
+)
+CHANGES = (
+    ("status = 'available', instance_uuid = NULL, request_id = NULL", "is available by now"),
+    ("instance_uuid = 'other'", "belongs to instance other by now"),
+    ("request_id = 'other'", "has request_id other (not x) by now"),
+    ("status = 'unavailable'", "has status unavailable (not allocated) by now"),
+    ("deleted = id", "has no row by now"),
+)
+
+
+@pytest.fixture
+def moves(tmp_path: Path) -> CellFile:
+    """Migrations with devices on both hosts: of an instance that was evacuated since, a deleted one, a power cut."""
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    old, new, up, destination = (
+        made.host("old"),
+        made.host("new", seen=1),
+        made.host("up", seen=1),
+        made.host("destination", seen=1),
+    )
+    made.instance("vm-b", "third")
+    made.device(made.host("third", seen=1), "0000:05:00.0", "allocated", instance_uuid="vm-b", request_id="r1")
+    made.move("vm-b", "old", "new", "error")
+    made.instance("vm-e", "up", deleted=7, deleted_at=ago())
+    made.move("vm-e", "up", "new", "error")
+    made.instance("vm-s", "up", wants=("x",), updated_at=ago(9000))
+    made.move("vm-s", "up", "destination", "migrating", updated_at=ago(9000))
+    for node, address, owner in (
+        (old, "0000:01:00.0", "vm-b"),
+        (new, "0000:02:00.0", "vm-b"),
+        (up, "0000:04:00.0", "vm-e"),
+        (up, "0000:02:00.0", "vm-e"),
+        (new, "0000:03:00.0", "vm-e"),
+        (up, "0000:01:00.0", "vm-s"),
+        (destination, "0000:02:00.0", "vm-s"),
+        (destination, "0000:03:00.0", "vm-s"),
+    ):
+        made.device(node, address, "allocated", instance_uuid=owner, request_id="x", updated_at=ago(9000))
+    nova_conf(tmp_path, {"cell1": made.url})
+    return made
+
+
+def repaired(moves: CellFile, tmp_path: Path, leak: Leak) -> tuple[Sources, str]:
+    """Carry out the first repair of a leak; the sources, and the condition for the row of the other device."""
+    klass, host, repair, other = leak
+    sources = Sources.from_nova_conf([tmp_path])
+    planned = next(
+        one for one in wanted(sources) if (one["class"], one["host"], one["repair"]) == (klass, host, repair)
+    )
+    address, _on, its_host = other.split()
+    assert (host, address) not in {(planned["host"], device["address"]) for device in planned["devices"]}
+    (outcome,) = run(sources, tmp_path / "journal", [planned], restarted(sources))
+    assert outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING), outcome
+    node = f"(SELECT id FROM compute_nodes WHERE host = '{its_host}')"
+    return sources, f"WHERE address = '{address}' AND compute_node_id = {node}"
+
+
+def restarted(sources: Sources) -> Callable[[str], Usage]:
+    """All hosts answer that their nova-compute has just started."""
+    answer = answering(sources)
+    return lambda host: replace(answer(host), age=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("leak", "change"), [*((LEAKS[0], change) for change in CHANGES), *((leak, CHANGES[1]) for leak in LEAKS[1:])]
+)
+def test_both_hosts_of_a_migration_are_compared(
+    moves: CellFile, tmp_path: Path, leak: Leak, change: tuple[str, str]
+) -> None:
+    new, why = change
+    sources, other = repaired(moves, tmp_path, leak)
+    sql(moves, f"UPDATE pci_devices SET {new} {other}")
+    before = moves.dump()
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert f"{leak[3]}, which the migration held, {why}" in undone.detail
+    assert moves.dump() == before
+
+
+@pytest.mark.parametrize("leak", LEAKS[:2])
+def test_both_hosts_of_a_migration_are_compared_by_the_statement_that_writes(
+    moves: CellFile, tmp_path: Path, leak: Leak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, other = repaired(moves, tmp_path, leak)
+    _late(moves, [f"UPDATE pci_devices SET {CHANGES[1][0]} {other}"], monkeypatch)
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "was written since" in undone.detail
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_migration_is_restored_if_both_hosts_are_unchanged(moves: CellFile, tmp_path: Path, leak: Leak) -> None:
+    before = moves.dump()
+    sources, _other = repaired(moves, tmp_path, leak)
+    assert moves.dump() != before
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.RESTORED, undone.detail
+    assert moves.dump() == before
+
+
+def test_devices_of_a_third_host_are_not_the_migrations(moves: CellFile, tmp_path: Path) -> None:
+    sources, _other = repaired(moves, tmp_path, LEAKS[0])
+    sql(moves, "UPDATE pci_devices SET status = 'claimed' WHERE address = '0000:05:00.0'")
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.RESTORED, undone.detail
+
+
+@pytest.mark.parametrize("leak", LEAKS[:2])
+def test_a_journal_without_the_devices_of_both_hosts(moves: CellFile, tmp_path: Path, leak: Leak) -> None:
+    """Older versions did not record them: nothing shows that they are unchanged."""
+    sources, _other = repaired(moves, tmp_path, leak)
+    lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
+    del lines[1]["held"]
+    (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = moves.dump()
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "does not record the devices on both hosts" in undone.detail
+    assert f"gpustack cleanup explain {lines[1]['verdict']['instance']}" in undone.detail
+    assert moves.dump() == before
+
+
+BEFORE = {
+    "allocations": {"node": {"resources": {"VCPU": 1}}, "gpu": {"resources": {"CUSTOM_GPU": 1}}},
+    "consumer_generation": 3,
+    "project_id": "p",
+    "user_id": "u",
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "host", "result", "why"),
+    [
+        ({}, "gpu1", Undone.RESTORED, "as it was before"),
+        ({"status": "allocated", "instance_uuid": "vm"}, "gpu1", Undone.USED, "belongs to instance vm"),
+        ({"status": "claimed", "instance_uuid": "other"}, "gpu1", Undone.USED, "belongs to instance other"),
+        ({"address": "0000:99:00.0"}, "gpu1", Undone.USED, "gpu1 has no row of 0000:09:00.0"),
+        ({}, "gone", Undone.USED, "no compute node gone"),
+    ],
+)
+def test_no_allocation_of_a_gpu_whose_row_names_another_instance(
+    cell: CellFile,
+    sources: Sources,
+    row: dict[str, str],
+    host: str,
+    result: Undone,
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Placement has it free until nova-compute's next periodic. Placement is replaced by its last answer."""
+    node = cell.host("gpu1", seen=3)
+    cell.device(node, **{"address": "0000:09:00.0", **row})
+    rest = {"allocations": {"node": BEFORE["allocations"]["node"]}, "consumer_generation": 4}  # type: ignore[index]
+    written: list[object] = []
+    monkeypatch.setattr(placement, "allocations_of", lambda *_: {**BEFORE, **rest})
+    monkeypatch.setattr(placement, "put", lambda *arguments: written.append(arguments) or True)
+    entry = journal.JournalEntry(
+        number=1,
+        cell=sources.cells[0].name,
+        database=str(sources.cells[0].uuid),
+        verdict={"host": host, "node": host, "instance": "vm", "allocation": {"addresses": "0000:09:00.0"}},
+        changes=(),
+        before=(),
+        allocation={"consumer": "vm", "provider": "gpu", "before": BEFORE},
+    )
+
+    (undone,) = undo([entry], sources, object())  # type: ignore[arg-type]
+
+    assert undone.result is result, undone.detail
+    assert why in undone.detail
+    assert bool(written) is (result is Undone.RESTORED)
