@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import openstack
 
-from gpustack.nova_conf.packing import CANDIDATES, Advised
+from gpustack.configure.packing import CANDIDATES, Advised
 from gpustack_demo.embedded.hosts import EmbeddedHost, gpus
 from gpustack_demo.embedded.nova import EmbeddedNova
 

@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from gpustack.configure.desired import wanted
+from gpustack.configure.render import render
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_conf.desired import wanted
-from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec

@@ -17,8 +17,8 @@ from sphinx.application import Sphinx
 
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
+from gpustack.configure import reference as nova_reference
 from gpustack.guest.card import driver_text
-from gpustack.nova_conf import reference as nova_reference
 from gpustack.pci import catalogue
 from gpustack.repair.classes import CLASSES
 from gpustack.spec import reference

@@ -25,12 +25,12 @@ from gpustack.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from gpustack.configure.lint import Report
+    from gpustack.configure.packing import Advised
+    from gpustack.configure.render import Deployment
+    from gpustack.configure.rendered import RenderedFile, Rendering
     from gpustack.hosts.facts.gather import Gathered
     from gpustack.hosts.facts.model import Host
-    from gpustack.nova_conf.lint import Report
-    from gpustack.nova_conf.packing import Advised
-    from gpustack.nova_conf.render import Deployment
-    from gpustack.nova_conf.rendered import RenderedFile, Rendering
     from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
 
@@ -126,9 +126,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _rendered(
         self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
     ) -> Rendering:
-        from gpustack.nova_conf.desired import wanted
-        from gpustack.nova_conf.inspection import existing_for
-        from gpustack.nova_conf.render import render
+        from gpustack.configure.desired import wanted
+        from gpustack.configure.inspection import existing_for
+        from gpustack.configure.render import render
         from gpustack.spec.hosts import patterns_for
 
         spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
@@ -171,7 +171,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def _usual_root(self) -> Path:
         """The directory to compare with if there is no --out: the usual parent of the deployment tool's directory."""
-        from gpustack.nova_conf.render import usual_root
+        from gpustack.configure.render import usual_root
 
         return usual_root(self._deployment)
 
@@ -217,7 +217,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         Empty for a partial rendering, and if a host could not be read or has no facts: its files are then unknown.
         """
         from gpustack.base.codes import Code
-        from gpustack.nova_conf.render import places
+        from gpustack.configure.render import places
         from gpustack.nova_options.markers import without_ours
 
         if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
@@ -313,10 +313,10 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Run the checks and lay out their results like nova-status."""
+        from gpustack.configure.instance_shapes import shapes
+        from gpustack.configure.lint import lint
+        from gpustack.configure.networks import ports
         from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.nova_conf.instance_shapes import shapes
-        from gpustack.nova_conf.lint import lint
-        from gpustack.nova_conf.networks import ports
         from gpustack.spec.load import load_spec
 
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
@@ -372,7 +372,7 @@ def _aliases(spec: Spec) -> set[str]:
 
 def _marked(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
     """The markers that each host needs for the quotas of a spec."""
-    from gpustack.nova_conf.desired import markers_of
+    from gpustack.configure.desired import markers_of
     from gpustack.spec.assignment import service_of
 
     return {host.hostname: markers_of(spec, service_of(spec, host).offered) for host in hosts}
@@ -380,7 +380,7 @@ def _marked(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
 
 def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advised, ...]:
     """The options that the counts of the spec's flavors require."""
-    from gpustack.nova_conf.packing import advised, gpus_of, requested
+    from gpustack.configure.packing import advised, gpus_of, requested
 
     counts = requested(spec, gpus_of(spec, hosts))
     return tuple(advised(counts, release, spec.nova.placement if spec.nova else "off"))

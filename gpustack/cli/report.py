@@ -55,10 +55,10 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         return cloud
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.configure.numa_nodes import spanning_flavors
         from gpustack.fleet.closed import noted
         from gpustack.fleet.read import Detail
         from gpustack.hosts.topology.check import check
-        from gpustack.nova_conf.numa_nodes import spanning_flavors
         from gpustack.report.page import Report, write
         from gpustack.report.topologies import Topologies
         from gpustack.spec.load import load_spec

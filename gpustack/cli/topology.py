@@ -39,9 +39,9 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.configure.numa_nodes import spanning_flavors
         from gpustack.hosts.topology.build import topology
         from gpustack.hosts.topology.check import check
-        from gpustack.nova_conf.numa_nodes import spanning_flavors
         from gpustack.spec.hosts import patterns_for
         from gpustack.spec.load import load_spec
 

@@ -10,7 +10,7 @@ from ansible.plugins.loader import action_loader
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
 from gpustack.base.task_results import TaskResult  # noqa: E402
-from gpustack.nova_conf import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.configure import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
 from gpustack.repair import plugin_api as restarts  # noqa: E402
 
 

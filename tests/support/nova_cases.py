@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
+from gpustack.configure.instance_shapes import InstanceShape
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_conf.instance_shapes import InstanceShape
 from support.nova_hosts import host, raw
 
-_DIRECTORY = Path(__file__).parents[1] / "unit" / "nova_conf" / "lint"
+_DIRECTORY = Path(__file__).parents[1] / "unit" / "configure" / "lint"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpustack.nova_conf.desired import wanted
-from gpustack.nova_conf.inspection import existing_for
-from gpustack.nova_conf.render import Deployment, render
-from gpustack.nova_conf.rendered import Rendering
-from gpustack.nova_conf.sources import PLACEMENT, SERVICES
+from gpustack.configure.desired import wanted
+from gpustack.configure.inspection import existing_for
+from gpustack.configure.render import Deployment, render
+from gpustack.configure.rendered import Rendering
+from gpustack.configure.sources import PLACEMENT, SERVICES
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from support.nova_hosts import host

@@ -107,7 +107,7 @@ SCENARIOS = {
     "host/test_real_tools",
     "maintenance/test_cases",
     "maintenance/test_choices",
-    "nova_conf/test_kubernetes",
+    "configure/test_kubernetes",
     "connect/ssh/test_guest",
     "test_complete_path",
     "test_demo_picture",

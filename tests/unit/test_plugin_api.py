@@ -8,8 +8,8 @@ from typing import get_type_hints
 
 import pytest
 
+from gpustack.configure.plugin_api import NovaHostResult
 from gpustack.maintenance.plugin_api import ServiceResult
-from gpustack.nova_conf.plugin_api import NovaHostResult
 from gpustack.plugin_api import HostPlanResult, TrialState
 
 ROLES = Path(__file__).parents[2] / "playbooks" / "roles"

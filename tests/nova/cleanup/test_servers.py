@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from unit.repair import test_undo
 
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply, journal, plan
@@ -16,6 +15,7 @@ from gpustack.repair.verdict import Repair, Status
 from support.cellfile import CellFile, nova_conf
 from support.cleanup_runs import SELECTION, run, undoable, wanted
 from support.killer import REPAIRS
+from unit.repair import test_undo
 
 
 def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from openstack.connection import Connection
 
 from gpustack.base.findings import errors
+from gpustack.configure.desired import wanted
+from gpustack.configure.render import render
 from gpustack.hosts.facts.store import parse_host
-from gpustack.nova_conf.desired import wanted
-from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded import servers

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from gpustack.base.findings import errors
+from gpustack.configure.desired import wanted
+from gpustack.configure.lint import lint
+from gpustack.configure.render import render
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_conf.desired import wanted
-from gpustack.nova_conf.lint import lint
-from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, matched
 from gpustack.nova_options.pci_values import EntryError, specs_of

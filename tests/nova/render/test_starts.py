@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.findings import errors
+from gpustack.configure.desired import wanted
+from gpustack.configure.lint import lint
+from gpustack.configure.render import render
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import FlavorCloud
 from gpustack.flavor.desired import wanted as flavors_of
-from gpustack.nova_conf.desired import wanted
-from gpustack.nova_conf.lint import lint
-from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base import hostnames
+from gpustack.configure.deployed import hosts_of
+from gpustack.configure.sources import Source
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_conf.deployed import hosts_of
-from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.config import NovaConfiguration
 from gpustack.novadb.hardware import Hardware, of_host
 from gpustack.novadb.model import ComputeNode, Instance, Migration

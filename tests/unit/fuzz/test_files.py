@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpustack.base.errors import JournalError
 from gpustack.changes import journal_file
+from gpustack.configure.inspection import existing_for
 from gpustack.hosts.facts.store import load_snapshot
-from gpustack.nova_conf.inspection import existing_for
 from gpustack.nova_options.config import read_files
 from gpustack.novadb import cells
 from gpustack.repair import journal, show

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gpustack.configure.lint import lint
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.store import save_snapshot
-from gpustack.nova_conf.lint import lint
 from gpustack.nova_options import releases
 from support.cellfile import CellFile, nova_conf
 from support.playbook_place import Place, tree

@@ -1,0 +1,190 @@
+"""Overrides for kolla-ansible, and for kayobe, which passes them to kolla-ansible.
+
+kolla-ansible merges one ``nova.conf`` for each service from a list of files (``merge_configs``): its own template,
+``global.conf``, ``nova.conf``, ``nova/SERVICE.conf``, ``nova/HOST/nova.conf``, and for the services of a cell
+``nova/HOST/SERVICE.conf``. The last file that has an option replaces all of its lines. Placement's ``placement.conf``
+is merged in the same way, with the overrides in ``placement.conf`` and ``placement``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from gpustack.base.codes import Code
+from gpustack.base.errors import NovaConfigError
+from gpustack.base.findings import Finding, finding
+from gpustack.configure.deployed import carried
+from gpustack.configure.rendered import Job, RenderedFile, template
+from gpustack.configure.sections import ConfigSection, sections
+from gpustack.configure.sources import PLACEMENT, SERVICES, Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import NovaConfiguration, foreign, read_files
+from gpustack.nova_options.markers import BEGIN, END
+
+DIRECTORY = "/etc/kolla/config/nova"
+KAYOBE_DIRECTORY = "etc/kayobe/kolla/config/nova"
+NAMES = {
+    "api": ("nova-api",),
+    "scheduler": ("nova-scheduler",),
+    "conductor": ("nova-conductor", "nova-super-conductor"),
+    "compute": ("nova-compute",),
+}
+FILTERS = ("BlazarFilter",)
+"""The filters that kolla-ansible itself makes available and enables, with Blazar."""
+_BLAZAR = "{{ ',BlazarFilter' if enable_blazar | default(false) | bool else '' }}"
+"""Appended to the release's default list, which replaces kolla-ansible's own. Overrides are templates too."""
+_OF_ALL = ("../global.conf", "../nova.conf")
+_OF_PLACEMENT = ("../global.conf", "../placement.conf", "../placement/placement-api.conf")
+_OF_CELLS = ("nova-compute", "nova-conductor")
+"""The services of the role nova-cell, the only ones that read ``HOST/SERVICE.conf``."""
+
+
+def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedFile]:
+    """One file for each service, and one with the device_spec for each compute host.
+
+    The settings that all hosts of nova-compute have in common are in ``nova-compute.conf``, which every host gets.
+    """
+    for service in SERVICES:
+        if service not in job.services:
+            continue
+        for name in NAMES[service]:
+            path = f"{job.directory}/{name}.conf"
+            rendered = sections(
+                job.wanted,
+                (service,),
+                filters=(*job.filters[:-1], job.filters[-1] + _BLAZAR) if job.default_filters else job.filters,
+                carried=carried(job.existing, job.wanted, service, into=job.into(path)),
+                parts={"alias", "switches", "filters"},
+            )
+            if rendered:
+                yield _file(job, path, (service,), rendered, kayobe=kayobe)
+    if rendered := job.of_placement():
+        yield _file(job, placement_file(job.directory), (PLACEMENT,), rendered, kayobe=kayobe)
+    for host in names:
+        path = f"{job.directory}/{host}/nova.conf"
+        retained = job.kept(host, path)
+        rendered = sections(
+            job.wanted, ("compute",), devices=job.wanted.computes[host], carried=retained, parts={"devices"}
+        )
+        if rendered:
+            yield _file(job, path, ("compute",), rendered, kayobe=kayobe)
+
+
+def _file(
+    job: Job, path: str, services: tuple[str, ...], rendered: Sequence[ConfigSection], *, kayobe: bool
+) -> RenderedFile:
+    text = template("block.conf.j2").render(
+        begin=BEGIN, end=END, release=job.wanted.release, sections=rendered, raw=kayobe
+    )
+    return RenderedFile(target="", path=path, text=text, services=services, shared=True)
+
+
+def placement_file(directory: str) -> str:
+    """The override for Placement, beside the directory of those for Nova."""
+    return str(PurePosixPath(directory).parent / "placement.conf")
+
+
+def layers(directory: Path) -> tuple[Path, ...]:
+    """The directories whose files kayobe merges with those of the same name in an environment's directory.
+
+    These are the base configuration, and the environments that this one depends on.
+    """
+    environments = directory.parents[3] if len(directory.parents) > 3 else directory
+    if environments.name != "environments":
+        return ()
+    below = Path(*directory.parts[-3:])
+    names: dict[str, None] = {}
+    waiting = [directory.parents[2].name]
+    while waiting:
+        for name in _dependencies(environments / waiting.pop()):
+            if name not in names:
+                names[name] = None
+                waiting.append(name)
+    return (environments.parent / below, *(environments / name / below for name in names))
+
+
+def _dependencies(environment: Path) -> list[str]:
+    import yaml
+
+    try:
+        data = yaml.safe_load((environment / ".kayobe-environment").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return []
+    names = data.get("dependencies") if isinstance(data, dict) else None
+    return [name for name in names if isinstance(name, str) and "\0" not in name] if isinstance(names, list) else []
+
+
+def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:
+    """Read the existing overrides, merged as kolla-ansible merges them, and report files that can't be read.
+
+    :param joined: directories whose files kayobe merges with those of ``directory`` beforehand.
+    """
+    directories = (*joined, directory)
+    configurations, findings = _read(directories)
+    for path in [path for path in configurations if path.is_relative_to(directory.parent)]:
+        configurations[path] = replace(configurations[path], settings=tuple(foreign(configurations[path].settings)))
+    hosts = sorted({file.parent.name for file in configurations if file.parent.parent in directories})
+
+    def source(service: str, names: Sequence[str], host: str | None = None, but: Sequence[str] = ()) -> Source:
+        paths = [[_at(parent, name) for parent in directories] for name in names]
+        merged = _merged([[configurations[path] for path in same if path in configurations] for same in paths])
+        label, of_host = (directory / host, (host,)) if host else (directory, None)
+        return Source(
+            label=str(label), services=(service,), configuration=merged, named=True, hosts=of_host, but=tuple(but)
+        )
+
+    sources = []
+    for service in SERVICES:
+        for name in NAMES[service]:
+            common = [*_OF_ALL, f"{name}.conf"]
+            endings = ["nova.conf", f"{name}.conf"] if name in _OF_CELLS else ["nova.conf"]
+            overrides = {
+                host: [f"{host}/{ending}" for ending in endings]
+                for host in hosts
+                if any(d / host / ending in configurations for d in directories for ending in endings)
+            }
+            sources.append(source(service, common, but=tuple(overrides)))
+            sources += [source(service, [*common, *files], host) for host, files in overrides.items()]
+    of_hosts = {path.parent.name for path in configurations if path.parent.parent.name == PLACEMENT}
+    sources.append(source(PLACEMENT, _OF_PLACEMENT))
+    sources += [
+        source(PLACEMENT, [*_OF_PLACEMENT, f"../placement/{host}/placement.conf"], host) for host in sorted(of_hosts)
+    ]
+    return tuple(source for source in sources if source.configuration.settings), findings
+
+
+def _at(directory: Path, name: str) -> Path:
+    """The path of an override, valid even if the directory does not exist yet."""
+    return directory.parent / name[3:] if name.startswith("../") else directory / name
+
+
+def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], tuple[Finding, ...]]:
+    """Every file that kolla-ansible may read for Nova and Placement."""
+    configurations, findings = {}, []
+    for directory in directories:
+        of_hosts = _at(directory, "../placement").glob("*/placement.conf")
+        common = (_at(directory, name) for name in (*_OF_ALL, *_OF_PLACEMENT))
+        for file in sorted({*common, *of_hosts, *directory.glob("*.conf"), *directory.glob("*/*.conf")}):
+            if not file.is_file():
+                continue
+            try:
+                configurations[file] = read_files([file])
+            except NovaConfigError as error:
+                text = file.read_text(encoding="utf-8", errors="replace")
+                if any(option.name in text for option in releases.all_options()):
+                    findings.append(
+                        finding(Code.OVERRIDE_NOT_INSPECTED, place=error.where or str(file), error=error.what)
+                    )
+    return configurations, tuple(findings)
+
+
+def _merged(layers: Sequence[Sequence[NovaConfiguration]]) -> NovaConfiguration:
+    """Merge files: for each option, the lines of the last layer that has it. A layer is files that kayobe joins."""
+    lines = [(number, setting) for number, parts in enumerate(layers) for part in parts for setting in part.settings]
+    last = {setting.path: number for number, setting in lines}
+    return NovaConfiguration(
+        files=tuple(file for parts in layers for part in parts for file in part.files),
+        settings=tuple(setting for number, setting in lines if last[setting.path] == number),
+    )

@@ -1,0 +1,220 @@
+"""Variables of OpenStack-Ansible's roles os_nova and os_placement: for each service, and for each compute host.
+
+Ansible reads ``group_vars/NAME`` (a file or all files of a directory), else ``NAME.yml``, ``NAME.yaml`` or
+``NAME.json``: the first that exists, and no other (``ansible/parsing/dataloader.py``, ``find_vars_files``). A new
+directory would therefore disable the variables of a file of the same name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.configure import providers
+from gpustack.configure.deployed import carried
+from gpustack.configure.rendered import Job, RenderedFile, template, typed
+from gpustack.configure.sections import sections
+from gpustack.configure.sources import PLACEMENT, SERVICES
+from gpustack.nova_options import releases
+from gpustack.nova_options.markers import MARK
+from gpustack.nova_options.pci_values import specs_of
+
+DIRECTORY = "/etc/openstack_deploy"
+FILE = "gpustack.yml"
+_GROUP, _PLACEMENT_GROUP = "group_vars/nova_all", "group_vars/placement_all"
+_FILTERS, _OVERRIDES = "nova_scheduler_extra_filters", "nova_nova_conf_overrides"
+_PROVIDERS = "nova_provider_overrides"
+_PLACEMENT_OVERRIDES = "placement_placement_conf_overrides"
+_OTHER_NAMES = ("", ".yml", ".yaml", ".json")
+_REPLACING = (
+    ("alias", "nova_pci_alias"),
+    ("device_spec", "nova_device_spec"),
+    ("passthrough_whitelist", "nova_pci_passthrough_whitelist"),
+)
+"""Options of [pci] in overrides, and the variables whose lines config_template replaces with them."""
+_VAULT = "$ANSIBLE_VAULT"
+_LISTS_SINCE = 27
+"""The release (2023.1) from which os_nova's template takes a list of device_specs; before, it takes a string."""
+
+
+def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
+    """The group's variables, and those of each compute host."""
+    for path, variables in _variables(job, names):
+        services = {_GROUP: job.services, _PLACEMENT_GROUP: (PLACEMENT,)}.get(path, ("compute",))
+        yield _yaml(job, f"{job.directory}/{path}/{FILE}", services, variables)
+
+
+def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, object]]]:
+    if rendered := job.of_placement():
+        yield _PLACEMENT_GROUP, {_PLACEMENT_OVERRIDES: typed(rendered)}
+    if not job.services:
+        return
+    wanted = job.wanted
+    retained = carried(job.existing, wanted, "api")
+    common: dict[str, object] = {"nova_pci_alias": [*retained.aliases, *map(str, wanted.aliases)]}
+    if "scheduler" in job.services:
+        common[_FILTERS] = list(wanted.filters)
+    # The group has all services, so a rendering for one of them must not lose the overrides of the others.
+    if overrides := typed(sections(wanted, SERVICES, parts={"switches"})):
+        common[_OVERRIDES] = overrides
+    yield _GROUP, common
+    modern = releases.device_spec_option(wanted.release).name == "device_spec"
+    variable = "nova_device_spec" if modern else "nova_pci_passthrough_whitelist"
+    for host in names:
+        path = f"host_vars/{host}"
+        lines = [*job.kept(host, f"{job.directory}/{path}/{FILE}").devices, *map(str, wanted.computes[host])]
+        of_host: dict[str, object] = {}
+        if lines:
+            of_host[variable] = lines if wanted.release.major >= _LISTS_SINCE else _in_one_line(lines)
+        if (units := wanted.markers.get(host)) and providers.is_written("openstack-ansible", wanted.release):
+            of_host[_PROVIDERS] = [{"name": "gpustack", "content": providers.content(units)}]
+        if of_host:
+            yield path, of_host
+
+
+def findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
+    """Report variables files that gpustack's directory would hide, and variables that are set twice."""
+    below = job.into(job.directory)
+    if below is None:
+        return
+    for path, variables in _variables(job, names):
+        for ending in _OTHER_NAMES:
+            file = below / f"{path}{ending}"
+            if file.is_file():
+                yield _hidden(file, below / path)
+        yield from _set_twice(below, path, variables)
+
+
+def _hidden(file: Path, directory: Path) -> Finding:
+    if file == directory:
+        move = "mv {0} {0}.tmp && mkdir {1} && mv {0}.tmp {1}/main.yml"
+    else:
+        move = f"mkdir -p {{1}} && mv {{0}} {{1}}/main{file.suffix}"
+    move = move.format(quote(str(file)), quote(str(directory)))
+    return finding(Code.VARIABLES_FILE_HIDDEN, place=str(file), directory=directory, command=move)
+
+
+def _set_twice(below: Path, path: str, variables: dict[str, object]) -> Iterator[Finding]:
+    """Other files that set a variable that gpustack sets: Ansible uses one of the two values and drops the other."""
+    for file in sorted((*below.glob("user_*.y*ml"), *below.glob("*_vars/**/*"))):
+        winner = _winner(file.relative_to(below), path) if _is_read(file) else None
+        if winner is None:
+            continue
+        try:
+            assigned = _top_level(file)
+        except _UnreadableError as error:
+            grave = Severity.INFO if error.is_encrypted else None
+            names = " or ".join((*variables, _OVERRIDES) if _OVERRIDES not in variables else variables)
+            yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), severity=grave, error=error, names=names)
+            continue
+        shared = sorted(assigned.keys() & variables.keys())
+        if shared:
+            yield finding(
+                Code.VARIABLE_SET_TWICE,
+                place=str(file),
+                names=" and ".join(shared),
+                ours=f"{path}/{FILE}",
+                winner=winner,
+            )
+        for names in _replaced(assigned, variables):
+            yield finding(
+                Code.VARIABLE_SET_TWICE,
+                place=str(file),
+                names=names,
+                ours=f"{path}/{FILE}",
+                winner="the value of this file",
+            )
+
+
+def _is_read(file: Path) -> bool:
+    """Whether Ansible reads a variables file, by its name; false for gpustack's own file."""
+    hidden = file.name.startswith(".") or file.name.endswith("~")
+    return file.name != FILE and not hidden and file.suffix in _OTHER_NAMES and file.is_file()
+
+
+def _replaced(assigned: Mapping[str, Any], variables: Mapping[str, Any]) -> Iterator[str]:
+    """Overrides that replace the lines that the role derives from gpustack's variables.
+
+    config_template 2.1.1 removes an option and writes the override's value (``_option_write``): nothing is merged.
+    """
+    overrides = assigned.get(_OVERRIDES)
+    sections = overrides if isinstance(overrides, dict) else {}
+    pci = sections.get("pci")
+    for option, variable in _REPLACING:
+        if variable in variables and isinstance(pci, dict) and option in pci:
+            yield f"[pci] {option} ({variable}, {_OVERRIDES})"
+    if _replaces_filters(sections.get("filter_scheduler"), variables.get(_FILTERS, ())):
+        yield f"enabled_filters ({_FILTERS}, {_OVERRIDES})"
+
+
+def _replaces_filters(section: object, needed: Collection[str]) -> bool:
+    """Whether overrides set the scheduler's list without the required filters, replacing the list of the role."""
+    value = section.get("enabled_filters") if isinstance(section, dict) else None
+    if value is None:
+        return False
+    listed = value if isinstance(value, list) else str(value).split(",")
+    return not set(needed) <= {str(name).strip() for name in listed}
+
+
+def _winner(other: Path, path: str) -> str | None:
+    """The file whose value Ansible uses, for a message; None if no host reads both files."""
+    kind, name = other.parts[0], other.parts[1].partition(".")[0] if len(other.parts) > 1 else ""
+    if kind not in ("group_vars", "host_vars"):
+        return "the value of this file"  # extra variables of every run
+    if f"{kind}/{name}" == path:
+        return "the value of this file" if other.name > FILE else "gpustack's value, and this one is lost"
+    if path in (_GROUP, _PLACEMENT_GROUP):
+        if kind == "host_vars":
+            return "the value of this file on that host"
+        return "gpustack's value" if name == "all" else "the value of the more specific group"
+    return "gpustack's value, and this one is lost on that host" if kind == "group_vars" else None
+
+
+def _top_level(file: Path) -> dict[str, object]:
+    """The variables that a file sets.
+
+    :raises _UnreadableError: when the file is encrypted, can't be read, or is not YAML.
+    """
+    import yaml
+
+    try:
+        text = file.read_text(encoding="utf-8")
+        if text.startswith(_VAULT):
+            raise _UnreadableError("the file is encrypted", is_encrypted=True)
+        data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes text only
+    except OSError as error:
+        raise _UnreadableError(str(error.strerror)) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _UnreadableError(_why_no_yaml(error)) from error
+    return {str(name): value for name, value in data.items()} if isinstance(data, dict) else {}
+
+
+def _why_no_yaml(error: Exception) -> str:
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    return f"the file is not YAML: {f'line {mark.line + 1}: {problem}' if mark and problem else error}"
+
+
+class _UnreadableError(Exception):
+    """A variables file that gpustack can't read."""
+
+    def __init__(self, reason: str, *, is_encrypted: bool = False) -> None:
+        super().__init__(reason)
+        self.is_encrypted = is_encrypted
+
+
+def _in_one_line(lines: Sequence[str]) -> str:
+    """Several device_specs as one JSON list: an older role writes its variable into one line."""
+    return json.dumps([entry for line in lines for entry in specs_of(line)])
+
+
+def _yaml(job: Job, path: str, services: tuple[str, ...], variables: dict[str, object]) -> RenderedFile:
+    import yaml
+
+    dumped = yaml.safe_dump(variables, sort_keys=False, width=2**20, allow_unicode=True)
+    text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=dumped)
+    return RenderedFile(target="", path=path, text=text, services=services)

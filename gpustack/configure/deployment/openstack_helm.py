@@ -1,0 +1,172 @@
+"""Values for openstack-helm's chart of Nova.
+
+The chart renders one ``nova.conf`` for all services from ``conf.nova``. Values of
+``conf.overrides.nova_compute.hosts`` are merged into it for nova-compute on one host (helm-toolkit,
+``daemonset_overrides``). An option with several lines is a ``multistring`` (``to_oslo_conf``). Helm merges maps of
+several values files but replaces lists, so gpustack renders all lines of an option.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpustack.configure.deployed import carried
+from gpustack.configure.rendered import Job, RenderedFile, dumped, template, typed, typed_value
+from gpustack.configure.sections import ConfigSection, sections
+from gpustack.configure.sources import PLACEMENT, SERVICES, Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import NovaConfiguration, parse_files
+from gpustack.nova_options.markers import MARK
+
+DIRECTORY = "openstack-helm"
+FILE, PLACEMENT_FILE = "gpustack-nova.yaml", "gpustack-placement.yaml"
+_MULTI = ("alias", "device_spec", "passthrough_whitelist")
+
+
+def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
+    """One file of values for each chart."""
+    if of_placement := job.of_placement():
+        yield _file(job, PLACEMENT_FILE, (PLACEMENT,), {PLACEMENT: typed(of_placement)})
+    if not job.services:
+        return
+    aliases = carried(job.existing, job.wanted, "api")
+    rendered = sections(
+        job.wanted, job.services, filters=job.filters, carried=aliases, parts={"alias", "switches", "filters"}
+    )
+    conf: dict[str, Any] = {"nova": _values(rendered)}
+    hosts = _hosts(job, names)
+    if hosts:
+        conf["overrides"] = {"nova_compute": {"hosts": hosts}}
+    yield _file(job, FILE, job.services, conf)
+
+
+def _file(job: Job, name: str, services: tuple[str, ...], conf: Mapping[str, Any]) -> RenderedFile:
+    variables = dumped([{"conf": conf}])
+    text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=variables)
+    return RenderedFile(target="", path=f"{job.directory}/{name}", text=text, services=services)
+
+
+def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The overrides of all hosts with gpustack's devices; existing ones are repeated, since Helm replaces lists."""
+    by_name: dict[str, dict[str, Any]] = {}
+    for document in job.existing.documents:
+        for entry in _entries(document):
+            by_name[str(entry.get("name"))] = copy.deepcopy(dict(entry))
+    for host in names:
+        retained = job.kept(host, "")
+        rendered = sections(
+            job.wanted, ("compute",), devices=job.wanted.computes[host], carried=retained, parts={"devices"}
+        )
+        if rendered:
+            entry = by_name.setdefault(host, {"name": host})
+            nova = dict(_below(entry, "conf", "nova"))
+            for group, values in _values(rendered).items():
+                nova[group] = {**_below(nova, group), **values}
+            entry["conf"] = {**_below(entry, "conf"), "nova": nova}
+    return list(by_name.values())
+
+
+def has_labels(document: Mapping[str, Any]) -> bool:
+    """Whether values have overrides for labels: the chart ignores them for a host with an override of its own."""
+    return bool(_overrides(document).get("labels"))
+
+
+def _values(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
+    values: dict[str, dict[str, Any]] = {}
+    for section in rendered:
+        group = values.setdefault(section.group, {})
+        for line in section.lines:
+            if line.name in _MULTI:
+                group.setdefault(line.name, {"type": "multistring", "values": []})["values"].append(line.value)
+            elif line.name == "enabled_filters":
+                group[line.name] = line.value.split(",")
+            else:
+                group[line.name] = typed_value(line.value)
+    return values
+
+
+def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
+    """The settings in a values file: for all services, and for nova-compute on single hosts."""
+    nova = _below(document, "conf", "nova")
+    entries = _entries(document)
+    hosts = tuple(str(entry.get("name")) for entry in entries)
+    if of_placement := _below(document, "conf", PLACEMENT):
+        place = f"{path}:conf.{PLACEMENT}"
+        configuration = _configuration(path, of_placement, {}, "", root=f"conf.{PLACEMENT}")
+        yield Source(label=place, services=(PLACEMENT,), configuration=configuration, named=True)
+    place = f"{path}:conf.nova"
+    common = _configuration(path, nova, {}, "")
+    others = tuple(service for service in SERVICES if service != "compute")
+    yield Source(label=place, services=others, configuration=common, named=True)
+    yield Source(label=place, services=("compute",), configuration=common, named=True, but=hosts)
+    for host, entry in zip(hosts, entries, strict=True):
+        place = f"conf.overrides.nova_compute.hosts[{host}].conf.nova"
+        yield Source(
+            label=f"{path}:{place}",
+            services=("compute",),
+            configuration=_configuration(path, nova, _below(entry, "conf", "nova"), place),
+            named=True,
+            hosts=(host,),
+        )
+
+
+def _configuration(
+    path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str, *, root: str = "conf.nova"
+) -> NovaConfiguration:
+    """The relevant options as the chart writes them: ``conf.nova`` with an override merged into it.
+
+    :param place: the override's path in the values.
+    :param root: the path of ``nova`` in the values.
+    """
+    known = {path for option in releases.all_options() for path in (option.path, *option.old_names)}
+    lines, keys = [], []
+    for group in dict.fromkeys((*nova, *over)):
+        lines.append(f"[{group}]")
+        keys.append("")
+        override = _below(over, group)
+        for name, value in {**_below(nova, group), **override}.items():
+            if f"{group}/{name}" not in known:
+                continue
+            key = f"{place if name in override else root}.{group}.{name}"
+            for ending, text in _lines(value):
+                written = f"{name} = {text}".rstrip("\n").split("\n")
+                lines += written
+                keys += [key + ending] * len(written)
+    configuration = parse_files({str(path): "\n".join(lines)})
+    return replace(configuration, settings=tuple(replace(s, key=keys[s.line - 1]) for s in configuration.settings))
+
+
+def _lines(value: object) -> Iterator[tuple[str, str]]:
+    """The lines that the chart writes for an option's value, each with the rest of its path in the values."""
+    if isinstance(value, dict) and value.get("type") == "multistring":
+        yield from ((f".values[{number}]", text) for number, text in enumerate(_texts(value.get("values"))))
+    elif isinstance(value, dict | list):
+        yield "", ",".join(_texts(value if isinstance(value, list) else value.get("values")))
+    elif value is not None:
+        yield "", str(value)
+
+
+def _texts(values: object) -> list[str]:
+    """The values of a list. Nested values are abbreviated: Nova can't use them, and YAML aliases can make them huge."""
+    listed = values if isinstance(values, list) else []
+    return ["{…}" if isinstance(value, dict | list) else str(value) for value in listed]
+
+
+def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    hosts = _overrides(document).get("hosts")
+    return [entry for entry in hosts if isinstance(entry, dict)] if isinstance(hosts, list) else []
+
+
+def _overrides(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _below(document, "conf", "overrides", "nova_compute")
+
+
+def _below(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    value: Any = document
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,225 @@
+"""Custom resources for Red Hat OpenStack Services on OpenShift (openstack-k8s-operators).
+
+Compute hosts: for each set of hosts with the same devices, a ConfigMap with a drop-in and an
+OpenStackDataPlaneService that references it. A node set lists that service instead of ``nova``. Control plane: a
+patch of OpenStackControlPlane whose ``customServiceConfig`` nova-operator mounts as a drop-in of each service.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpustack.base.errors import NovaConfigError
+from gpustack.configure import providers
+from gpustack.configure.rendered import Job, RenderedFile, dumped, template
+from gpustack.configure.sections import CONTROL, ConfigSection, sections
+from gpustack.configure.sources import PLACEMENT, Source
+from gpustack.nova_options.config import parse_files
+from gpustack.nova_options.markers import BEGIN, END, MARK, without_block
+
+DIRECTORY = "rhoso"
+SINCE = 27
+"""The first release of Nova that RHOSO runs: 2023.1, in RHOSO 18.0."""
+PATTERN = "*nova*.conf"
+"""The only keys that edpm-ansible turns into drop-ins (``roles/edpm_nova/templates/config.json.j2``)."""
+KEY = "35-gpustack-nova.conf"
+"""The drop-in's name in the ConfigMap: files are read in the order of their names, after those of the operator."""
+PROVIDER_KEY = "provider-gpustack.yaml"
+"""edpm-ansible copies the keys ``provider*.yaml`` to ``/etc/nova/provider_config``."""
+FILTERS = frozenset(("PciPassthroughFilter", "NUMATopologyFilter"))
+"""The filters required by gpustack that nova-operator enables by default (``templates/nova/nova.conf``)."""
+_TEMPLATES = {"api": "apiServiceTemplate", "scheduler": "schedulerServiceTemplate"}
+_CONDUCTOR = "conductorServiceTemplate"
+_SERVICE = "nova-gpu"
+_PLACEMENT = ("spec", "placement", "template")
+_MAX_NAME = 63
+
+
+def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
+    """The data plane's resources, and the control plane's patch."""
+    if "compute" in job.services:
+        documents = [document for name, data in _computes(job, names) for document in _service(name, data)]
+        yield _file(job, "dataplane.yaml", ("compute",), documents)
+    control = tuple(service for service in CONTROL if service in job.services)
+    patch = _patch(job, control)
+    if patch:
+        readers = (*control, PLACEMENT) if job.placement else control
+        yield _file(job, "controlplane.yaml", readers, [patch])
+
+
+def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """The name and the files of each service: for hosts without GPUs, and for each set of devices."""
+    yield f"{_SERVICE}-none", {KEY: _text(job.sections(("compute",)))}
+    by_text: dict[tuple[str, str | None], list[str]] = {}
+    for host in names:
+        if job.wanted.computes[host]:
+            texts = _text(job.sections(("compute",), host)), providers.text(job.wanted.markers.get(host, {}))
+            by_text.setdefault(texts, []).append(host)
+    used: set[str] = set()
+    for (text, provider), hosts in by_text.items():
+        ids = dict.fromkeys(f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes[hosts[0]])
+        name = _name(_SERVICE, *ids)
+        name = name if name not in used else _name(_SERVICE, hosts[0])
+        used.add(name)
+        data = {KEY: f"# {', '.join(hosts)}\n{text}"}
+        yield name, data if provider is None else {**data, PROVIDER_KEY: provider}
+
+
+def _name(*parts: str) -> str:
+    """A name that is valid by RFC 1123."""
+    return re.sub("[^a-z0-9-]+", "-", "-".join(parts).lower())[:_MAX_NAME].strip("-")
+
+
+def _service(name: str, data: Mapping[str, str]) -> Iterator[dict[str, object]]:
+    yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": dict(data)}
+    yield {
+        "apiVersion": "dataplane.openstack.org/v1beta1",
+        "kind": "OpenStackDataPlaneService",
+        "metadata": {"name": name},
+        "spec": {
+            "dataSources": [
+                {"secretRef": {"name": "nova-cell1-compute-config"}},
+                {"secretRef": {"name": "nova-migration-ssh-key"}},
+                {"configMapRef": {"name": "nova-extra-config", "optional": True}},
+                {"configMapRef": {"name": name}},
+            ],
+            "playbook": "osp.edpm.nova",
+            "caCerts": "combined-ca-bundle",
+            "edpmServiceType": "nova",
+            "containerImageFields": ["NovaComputeImage"],
+        },
+    }
+
+
+def _patch(job: Job, services: Sequence[str]) -> dict[str, object] | None:
+    """The control plane's patch; None if no service needs a setting."""
+    templates = [_template_of(document) for document in job.existing.documents]
+    cells = tuple(dict.fromkeys(cell for template in templates for cell in _cells(template))) or ("cell0", "cell1")
+    patch: dict[str, Any] = {}
+    for service in services:
+        filters = job.filters if not job.default_filters or not set(job.wanted.filters) <= FILTERS else ()
+        parts = {"alias", "switches", *(("filters",) if filters else ())}
+        # customServiceConfig is a drop-in: its aliases are added to those of other files.
+        text = _text(sections(job.wanted, (service,), filters=filters, parts=parts))
+        for keys in _keys(service, cells):
+            before = _custom(templates, keys)
+            # A patch leaves a text that it does not name, so an earlier block needs one to be removed.
+            if text or BEGIN in before:
+                _set(patch, keys, _onto(before, text, ".".join(keys)))
+    spec = {"nova": {"template": patch}} if patch else {}
+    before = _custom(job.existing.documents, _PLACEMENT)
+    text = _text(job.of_placement())
+    if job.placement and (text or BEGIN in before):
+        spec["placement"] = {"template": {}}
+        _set(spec["placement"]["template"], (), _onto(before, text, ".".join(_PLACEMENT)))
+    return {"spec": spec} if spec else None
+
+
+def _keys(service: str, cells: Iterable[str]) -> list[tuple[str, ...]]:
+    """The service templates of a service: nova-operator has one for the conductors of each cell.
+
+    No other template matters here. The metadata and noVNC services read none of gpustack's options, and
+    ``novaComputeTemplates`` are for the drivers of Ironic and for tests, which have no PCI devices.
+    """
+    if service == "conductor":
+        return [("cellTemplates", cell, _CONDUCTOR) for cell in cells]
+    return [(_TEMPLATES[service],)]
+
+
+def _set(patch: dict[str, Any], keys: Sequence[str], text: str) -> None:
+    for key in keys:
+        patch = patch.setdefault(key, {})
+    patch["customServiceConfig"] = text
+
+
+def _onto(before: str, text: str, place: str) -> str:
+    """A service's existing text with gpustack's block at its end; without a block if there is nothing to set."""
+    foreign = without_block(before, place).rstrip()
+    block = f"{BEGIN}\n{text}{END}\n" if text else ""
+    return "\n\n".join(part for part in (foreign, block) if part)
+
+
+def _template_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The templates of Nova's services in an OpenStackControlPlane, or in the Nova resource that is made from it."""
+    keys = ("spec",) if document.get("kind") == "Nova" else ("spec", "nova", "template")
+    value = _at(document, keys)
+    return value if isinstance(value, dict) else {}
+
+
+def _cells(template: Mapping[str, Any]) -> list[str]:
+    cells = template.get("cellTemplates")
+    return [str(cell) for cell in cells] if isinstance(cells, dict) else []
+
+
+def _custom(templates: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> str:
+    """The text of a service template; empty if no resource has one."""
+    texts = (_at(template, (*keys, "customServiceConfig")) for template in templates)
+    return next((text for text in texts if isinstance(text, str)), "")
+
+
+def _at(value: object, keys: Sequence[str]) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def has_services(document: Mapping[str, Any]) -> bool:
+    """Whether a resource has the templates of Nova's services."""
+    return bool(_template_of(document))
+
+
+def has_placement(document: Mapping[str, Any]) -> bool:
+    """Whether a resource shows the template of Placement."""
+    return isinstance(_at(document, _PLACEMENT), dict)
+
+
+def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
+    """The settings for Nova's services in an OpenStackControlPlane, or in a ConfigMap or Secret for nova-compute."""
+    for key, text in _data(path, document):
+        if fnmatch.fnmatch(key, PATTERN) and key != KEY:
+            yield _source("compute", f"{path}:{key}", text)
+    if text := _custom([document], _PLACEMENT):
+        yield _source(PLACEMENT, f"{path}:{'.'.join(_PLACEMENT)}", text)
+    template = _template_of(document)
+    for service in CONTROL:
+        for keys in _keys(service, _cells(template)):
+            text = _custom([template], keys)
+            if text:
+                yield _source(service, f"{path}:{'.'.join(keys)}", text)
+
+
+def _data(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys of a ConfigMap or Secret, with their texts."""
+    plain, encoded = {"ConfigMap": ("data", "binaryData"), "Secret": ("stringData", "data")}.get(
+        str(document.get("kind")), ("", "")
+    )
+    for field in (plain, encoded):
+        values = document.get(field)
+        for key, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(value, str):
+                yield str(key), value if field == plain else _decoded(value, f"{path}:{key}")
+
+
+def _decoded(text: str, place: str) -> str:
+    try:
+        return base64.b64decode(text, validate=False).decode()
+    except ValueError as error:
+        raise NovaConfigError("the value is not text in Base64", where=place, remedy="correct the value") from error
+
+
+def _source(service: str, place: str, text: str) -> Source:
+    return Source(label=place, services=(service,), configuration=parse_files({place: text}), named=True)
+
+
+def _text(rendered: Sequence[ConfigSection]) -> str:
+    return template("sections.conf.j2").render(sections=rendered).lstrip("\n") if rendered else ""
+
+
+def _file(job: Job, name: str, services: tuple[str, ...], documents: Sequence[Mapping[str, Any]]) -> RenderedFile:
+    text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=dumped(documents))
+    return RenderedFile(target="", path=f"{job.directory}/{name}", text=text, services=services)

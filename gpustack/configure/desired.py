@@ -1,0 +1,309 @@
+"""The settings that Nova's services need for a spec and the facts of the hosts: aliases, device_specs, switches.
+
+All decisions are derived from facts. ``device_type`` of an alias is the type under which Nova lists the hosts' cards.
+A device_spec uses vendor and product if every function with these ids on the host is available for passthrough, and
+addresses if the host reserves one, or if one is out of service. Companions (a GPU's audio or USB functions) are bound
+with the GPU but never listed: Nova passes through the main function alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.configure import tenancy, vendordata
+from gpustack.configure.coverage import proof
+from gpustack.configure.networks import doubts as network_doubts
+from gpustack.configure.networks import selections
+from gpustack.configure.packing import Advised, Requested, advised, gpus_by_alias, requested
+from gpustack.configure.preflight import doubts
+from gpustack.configure.selection import moves
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+from gpustack.spec import markers
+from gpustack.spec.assignment import Assigned, Service, assigned_gpus, service_of
+from gpustack.spec.attributes import required
+from gpustack.spec.model import Model, Placement, Spec
+from gpustack.spec.network_functions import NetworkFunctions, network_functions
+
+PCI_FILTER = "PciPassthroughFilter"
+NUMA_FILTER = "NUMATopologyFilter"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alias:
+    """One line of ``[pci] alias``."""
+
+    name: str
+    vendor_id: str | None = None
+    product_id: str | None = None
+    device_type: str | None = None
+    numa_policy: str | None = None
+    resource_class: str | None = None
+    traits: tuple[str, ...] = ()
+    live_migratable: bool | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        """The alias as Nova reads it, in the key order of Nova's documentation."""
+        return _given(
+            name=self.name,
+            vendor_id=self.vendor_id,
+            product_id=self.product_id,
+            device_type=self.device_type,
+            numa_policy=self.numa_policy,
+            resource_class=self.resource_class,
+            traits=",".join(self.traits) or None,
+            live_migratable=_word(self.live_migratable),
+        )
+
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceEntry:
+    """One line of ``[pci] device_spec``."""
+
+    vendor_id: str
+    product_id: str
+    address: str | None = None
+    resource_class: str | None = None
+    traits: tuple[str, ...] = ()
+    managed: bool | None = None
+    live_migratable: bool | None = None
+    one_time_use: bool | None = None
+    physical_network: str | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        """The entry as Nova reads it."""
+        return _given(
+            vendor_id=self.vendor_id,
+            product_id=self.product_id,
+            address=self.address,
+            resource_class=self.resource_class,
+            traits=",".join(self.traits) or None,
+            managed=_word(self.managed),
+            live_migratable=_word(self.live_migratable),
+            one_time_use=_word(self.one_time_use),
+            physical_network=self.physical_network,
+        )
+
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesiredConfig:
+    """The settings of a deployment.
+
+    :ivar aliases: for the API and every compute host.
+    :ivar filters: the filters that the scheduler must enable.
+    :ivar computes: the ``device_spec`` entries of each compute host with facts, by its name.
+    :ivar advised: options that keep requests for several GPUs possible.
+    :ivar markers: the units of each marker class (quotas) on each compute host with facts, by its name.
+    :ivar without_ids: whether an alias carries not both ids. Nova 2025.2 refuses such an alias unless
+        ``pci_in_placement`` is on, in nova-compute too.
+    """
+
+    release: Release
+    placement: Placement
+    aliases: tuple[Alias, ...]
+    filters: tuple[str, ...] = (PCI_FILTER,)
+    computes: Mapping[str, tuple[DeviceEntry, ...]]
+    advised: tuple[Advised, ...] = ()
+    markers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    findings: tuple[Finding, ...]
+
+    @property
+    def without_ids(self) -> bool:
+        return any(alias.vendor_id is None or alias.product_id is None for alias in self.aliases)
+
+
+def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredConfig:
+    """The settings that Nova needs for ``spec`` on ``hosts``, with all findings.
+
+    :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
+    """
+    mode: Placement = spec.nova.placement if spec.nova else "off"
+    ordered = sorted(hosts, key=lambda h: h.hostname)
+    assigned = [target for host in ordered for target in assigned_gpus(spec, host)]
+    of_host = {host.hostname: service_of(spec, host) for host in ordered}
+    networks = {host.hostname: network_functions(spec, host) for host in ordered}
+    computes = {
+        host.hostname: (
+            *_entries(spec, of_host[host.hostname], mode, release),
+            *_of_networks(spec, host, networks[host.hostname]),
+        )
+        for host in ordered
+    }
+    counts = requested(spec, [gpus_by_alias(spec, service) for service in of_host.values()])
+    aliases = _aliases(spec, assigned, mode)
+    findings = list(doubts(spec, hosts, assigned, release, mode, counts))
+    offered = [target for service in of_host.values() for target in service.offered]
+    for alias in aliases if mode == "schedule" else ():
+        findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, offered)
+    for host in ordered:
+        entries = [entry.to_dict() for entry in computes[host.hostname]]
+        findings += proof(host, entries, of_host[host.hostname].offered, networks[host.hostname].addresses)
+        findings += network_doubts(host, networks[host.hostname])
+        findings += _absent(host, of_host[host.hostname])
+    return DesiredConfig(
+        release=release,
+        placement=mode,
+        aliases=aliases,
+        filters=required_filters(spec),
+        computes=computes,
+        advised=all_advised(spec, counts, release, mode),
+        markers={name: markers_of(spec, service.offered) for name, service in of_host.items()},
+        findings=tuple(findings),
+    )
+
+
+def markers_of(spec: Spec, targets: Sequence[Assigned]) -> dict[str, int]:
+    """The units of each marker class on a host: one for each GPU that it offers."""
+    return markers.units(spec, Counter(spec.alias_of(target.model) for target in targets))
+
+
+def required_filters(spec: Spec) -> tuple[str, ...]:
+    """The filters that the scheduler must enable.
+
+    Instances with NUMA nodes need one more: without it, hosts without a fitting node use up retries.
+    """
+    with_nodes = any(flavor.has_numa_nodes for flavor in spec.flavors.values())
+    return (PCI_FILTER, *([NUMA_FILTER] if with_nodes else []), *tenancy.filters(spec.tenancy))
+
+
+def all_advised(spec: Spec, counts: Requested, release: Release, placement: Placement) -> tuple[Advised, ...]:
+    """The options beyond aliases, device_spec and filters."""
+    return (*advised(counts, release, placement), *tenancy.advised(spec), *vendordata.advised(spec))
+
+
+def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> tuple[Alias, ...]:
+    """The aliases in the order of the spec's models.
+
+    PCI in Placement allows one line for each name. Models that share a name are requested by their resource class.
+    """
+    kinds = {t.model: t.gpu.dev_type for t in targets}
+    by_name: dict[str, list[Alias]] = {}
+    for name, model in spec.models.items():
+        if name not in kinds:
+            continue
+        alias = spec.alias_of(name)
+        scheduled = placement == "schedule"
+        by_name.setdefault(alias, []).append(
+            Alias(
+                name=alias,
+                vendor_id=model.ids[0],
+                product_id=model.ids[1],
+                device_type=kinds[name],
+                numa_policy=model.numa_policy,
+                resource_class=spec.resource_class_of(name) if scheduled else None,
+                traits=spec.required_traits_of(name) if scheduled else (),
+                live_migratable=model.live_migratable,
+            )
+        )
+    lines: list[Alias] = []
+    for several in by_name.values():
+        different = list(dict.fromkeys(several))
+        if placement == "schedule" and len(different) > 1:
+            different = [replace(different[0], vendor_id=None, product_id=None)]
+        lines += different
+    return (*lines, *_selections(spec, kinds, placement))
+
+
+def _selections(spec: Spec, kinds: Mapping[str, str], placement: Placement) -> Iterator[Alias]:
+    """The aliases of GPUs selected by attribute.
+
+    Without PCI in Placement, one line for each pair of ids. With it, one line with the traits; the ids that all models
+    share stay in it: Nova's claim of a move compares ids, and no traits.
+    """
+    for name, attributes in spec.selections.items():
+        known = [(spec.models[model], kinds[model]) for model in spec.selected[name] if model in kinds]
+        lines = [
+            Alias(
+                name=name,
+                vendor_id=model.ids[0],
+                product_id=model.ids[1],
+                device_type=kind,
+                numa_policy=model.numa_policy,
+                live_migratable=model.live_migratable,
+            )
+            for model, kind in known
+        ]
+        if placement != "schedule" or not lines:
+            yield from dict.fromkeys(lines)
+            continue
+        vendors, products = {line.vendor_id for line in lines}, {line.product_id for line in lines}
+        yield replace(
+            lines[0],
+            vendor_id=lines[0].vendor_id if len(vendors) == 1 else None,
+            product_id=lines[0].product_id if len(vendors) == len(products) == 1 else None,
+            resource_class=spec.resource_class_of(spec.selected[name][0]),
+            traits=required(attributes),
+        )
+
+
+def _absent(host: Host, service: Service) -> Iterator[Finding]:
+    """GPUs out of service that the facts of the host do not show, so that nothing proves that they are left out."""
+    for entry in service.absent:
+        yield finding(Code.OUT_OF_SERVICE_ABSENT, place=f"{host.hostname} {entry.card}", host=host.hostname)
+    for entry in service.unknown:
+        yield finding(Code.SERIAL_NUMBERS_UNKNOWN, place=f"{host.hostname} {entry.card}", host=host.hostname)
+
+
+def _entries(spec: Spec, service: Service, placement: Placement, release: Release) -> tuple[DeviceEntry, ...]:
+    """The device_spec of one host: by ids if all functions with these ids are offered alike, else by address."""
+    entries: list[DeviceEntry] = []
+    for name, model in spec.models.items():
+        assigned = [t for t in service.offered if t.model == name]
+        if not assigned:
+            continue
+        ids = model.ids
+        with_ids = {f.address for f in assigned[0].host.pci if (f.vendor, f.product) == ids}
+        if service.complete and with_ids == {t.gpu.main.address for t in assigned}:
+            entries.append(_entry(spec, name, None, placement, _managed(model, assigned[0], release)))
+        else:
+            entries += [
+                _entry(spec, name, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned
+            ]
+    return tuple(entries)
+
+
+def _of_networks(spec: Spec, host: Host, functions: NetworkFunctions) -> Iterator[DeviceEntry]:
+    """The device_spec of virtual functions for ports, which PCI in Placement does not report."""
+    for physical_network, (vendor, product, address) in selections(spec, host, functions):
+        yield DeviceEntry(vendor_id=vendor, product_id=product, address=address, physical_network=physical_network)
+
+
+def _managed(model: Model, target: Assigned, release: Release) -> bool | None:
+    """The tag ``managed`` of a card: the spec's value, else ``no`` if a VFIO variant driver is assigned."""
+    if model.managed is not None or target.variant is None:
+        return model.managed
+    return False if releases.keys("device_spec")["managed"].known_to(release) else None
+
+
+def _entry(spec: Spec, name: str, address: str | None, placement: Placement, managed: bool | None) -> DeviceEntry:
+    model, placed = spec.models[name], placement != "off"
+    return DeviceEntry(
+        vendor_id=model.ids[0],
+        product_id=model.ids[1],
+        address=address,
+        resource_class=spec.resource_class_of(name) if placed else None,
+        traits=spec.traits_of(name) if placed else (),
+        managed=managed,
+        live_migratable=model.live_migratable,
+        one_time_use=model.one_time_use,
+    )
+
+
+def _given(**values: str | None) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _word(value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"

@@ -1,0 +1,110 @@
+"""Read the existing configuration: files named on the command line, or found where the rendered files go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.base.codes import Code
+from gpustack.base.errors import NothingThereError, NovaConfigError
+from gpustack.base.files import file_remedy
+from gpustack.base.findings import Finding, finding
+from gpustack.configure.deployed import Existing
+from gpustack.configure.deployment import kolla, openstack_helm, rhoso
+from gpustack.configure.sources import Source, read_sources, split
+
+if TYPE_CHECKING:
+    from gpustack.configure.render import Deployment
+
+
+def existing_for(
+    deployment: Deployment, *, arguments: Sequence[str] = (), root: Path, directory: str | None = None
+) -> Existing:
+    """Read the named configurations, and the target directory if the deployment tool merges files there.
+
+    :param arguments: configurations as on a command line; one that does not exist is reported as a finding.
+    :param root: the directory below which the rendered files are written.
+    :param directory: the directory of the deployment tool, instead of its default.
+    :raises UsageError: when an argument is not a configuration.
+    :raises NovaConfigError: when a file can't be read or is no INI file.
+    """
+    from gpustack.configure.render import DIRECTORIES
+
+    of_yaml = {"rhoso": rhoso.sources, "openstack-helm": openstack_helm.sources}.get(deployment)
+    named = _Named()
+    for argument in arguments:
+        path = Path(argument)
+        if of_yaml and path.suffix in (".yaml", ".yml") and path.exists():
+            for document in _documents(path):
+                named.documents.append(document)
+                named.sources += of_yaml(path, document)
+        else:
+            named.read(argument)
+    inspected: tuple[Source, ...] = ()
+    joined: tuple[Path, ...] = ()
+    unread: tuple[Finding, ...] = ()
+    if deployment in ("kolla", "kayobe"):
+        below = root / (directory or DIRECTORIES[deployment]).lstrip("/")
+        joined = kolla.layers(below.resolve()) if deployment == "kayobe" else ()
+        inspected, unread = kolla.inspected(below, joined)
+    return Existing(
+        named=tuple(named.sources),
+        inspected=inspected,
+        joined=joined,
+        documents=tuple(named.documents),
+        findings=(*named.findings, *unread),
+    )
+
+
+@dataclass(kw_only=True)
+class _Named:
+    """The configurations named on a command line."""
+
+    sources: list[Source] = field(default_factory=list)
+    documents: list[Mapping[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def read(self, argument: str) -> None:
+        """Read the files of an argument; files that do not exist are reported as findings."""
+        services, text = split(argument)
+        parts = [part for part in text.split(":") if part]
+        readable = [part for part in parts if Path(part).exists()]
+        for part in parts:
+            if part not in readable:
+                self._missing(part, "there is no such file or directory")
+        if parts and not readable:
+            return
+        try:
+            files = ":".join(readable)
+            self.sources += read_sources([f"{','.join(services)}={files}" if services else files])
+        except NothingThereError as error:
+            self._missing(error.where or argument, error.what)
+
+    def _missing(self, place: str, error: str) -> None:
+        self.findings.append(finding(Code.CONFIGURATION_MISSING, place=place, error=error))
+
+
+def _documents(path: Path) -> list[dict[str, object]]:
+    """The mappings of a YAML file, without the frame of a Kubernetes list such as the output of ``oc get``.
+
+    :raises NovaConfigError: when the file can't be read or is not YAML.
+    """
+    import yaml
+
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # an invalid date; unlimited nesting
+        raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
+    found = [document for document in documents if isinstance(document, dict)]
+    inner = [item for document in found for item in _items(document) or [document]]
+    return [document for document in inner if isinstance(document, dict)]
+
+
+def _items(document: Mapping[str, object]) -> list[object]:
+    """The resources of a Kubernetes list."""
+    items = document.get("items") if str(document.get("kind", "")).endswith("List") else None
+    return items if isinstance(items, list) else []

@@ -1,0 +1,200 @@
+"""Checks across configurations: aliases of API and compute hosts, and devices for each alias."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.configure.lint.registry import check
+from gpustack.configure.lint.subject import AliasLine, DeviceLine, LintSubject
+from gpustack.configure.sources import Source
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options.device_spec import ANY
+from gpustack.nova_options.pci_values import is_true, reported_class, resource_class, traits
+
+VF = "type-VF"
+
+
+@check("Aliases of the spec")
+def expected(subject: LintSubject) -> Iterator[Finding]:
+    """nova-api and every nova-compute need the alias of each model in the spec."""
+    for source in subject.serving("api", "compute"):
+        for name in sorted(subject.expected - {line.name for line in subject.aliases_of(source)}):
+            yield finding(Code.ALIAS_OF_SPEC_MISSING, place=source.label, alias=name)
+
+
+@check("API and computes agree")
+def agree(subject: LintSubject) -> Iterator[Finding]:
+    """Aliases must be the same on the API and on every compute host."""
+    readers = [*subject.serving("api"), *(s for s in subject.serving("compute") if "api" not in s.services)]
+    if not readers:
+        return
+    reference, *others = readers
+    for other in others:
+        yield from _compared(subject, reference, other)
+
+
+def _compared(subject: LintSubject, reference: Source, other: Source) -> Iterator[Finding]:
+    reference_aliases, aliases = _by_name(subject.aliases_of(reference)), _by_name(subject.aliases_of(other))
+    for name, lines in aliases.items():
+        if name not in reference_aliases:
+            yield _missing(lines[0], reference)
+        elif difference := _difference(reference_aliases[name], lines):
+            yield finding(
+                Code.ALIASES_DIFFER,
+                place=lines[0].place,
+                alias=name,
+                other=reference_aliases[name][0].place,
+                difference=difference,
+            )
+    for name, lines in reference_aliases.items():
+        if name not in aliases:
+            yield _missing(lines[0], other)
+
+
+def _missing(line: AliasLine, source: Source) -> Finding:
+    """An alias that a configuration lacks; only a warning if the services of the configuration are not certain."""
+    grave = None if source.named else Severity.WARNING
+    return finding(Code.ALIAS_MISSING, place=line.place, severity=grave, alias=line.name, other=source.label)
+
+
+def _by_name(lines: Sequence[AliasLine]) -> dict[str, list[AliasLine]]:
+    by_name: dict[str, list[AliasLine]] = {}
+    for line in lines:
+        by_name.setdefault(line.name, []).append(line)
+    return by_name
+
+
+def _difference(reference: Sequence[AliasLine], compared: Sequence[AliasLine]) -> str | None:
+    expected, actual = ([_normal(line.data) for line in lines] for lines in (reference, compared))
+    if len(expected) == len(actual) == 1:
+        different = [key for key in sorted({*expected[0], *actual[0]}) if expected[0].get(key) != actual[0].get(key)]
+        differences = [
+            f"{key} is {actual[0].get(key, 'missing')} here and {expected[0].get(key, 'missing')} there"
+            for key in different
+        ]
+        return "; ".join(differences) or None
+    return (
+        None
+        if {frozenset(d.items()) for d in expected} == {frozenset(d.items()) for d in actual}
+        else "their lines differ"
+    )
+
+
+def _normal(alias: Mapping[str, Any]) -> dict[str, str]:
+    normal = {key: str(value).strip() for key, value in alias.items() if key not in ("name", "capability_type")}
+    normal["numa_policy"] = normal.get("numa_policy") or "legacy"
+    for key in ("vendor_id", "product_id"):
+        if key in normal:
+            normal[key] = normal[key].lower()
+    if "live_migratable" in normal:
+        normal["live_migratable"] = str(is_true(normal["live_migratable"]))
+    return normal
+
+
+@check("A device for each alias")
+def satisfiable(subject: LintSubject) -> Iterator[Finding]:
+    """Aliases without a matching device here. Another host may have one, so only a contradiction is a warning."""
+    if not subject.serving("compute"):
+        return
+    for alternatives in _by_name(subject.aliases).values():
+        if any(_can(subject, other, entry) for other in alternatives for entry in subject.devices):
+            continue
+        line = alternatives[0]
+        wanted = resource_class(line.data.get("resource_class")) if subject.scheduled_by_placement else None
+        fitting = [entry for entry in subject.devices if _has_ids(line) and _ids_fit(line, entry)]
+        having = _having(subject, line)
+        if wanted and fitting and all(_class_of(entry) != wanted for entry in subject.devices):
+            yield finding(Code.RESOURCE_CLASS_UNREPORTED, place=line.place, alias=line.name, resource_class=wanted)
+        elif fitting:
+            why = "where the ids fit, resource class, traits or live_migratable do not"
+            yield finding(Code.ALIAS_UNSATISFIED, place=line.place, alias=line.name, why=why)
+        elif having:
+            yield finding(
+                Code.ALIAS_UNSATISFIED, place=line.place, alias=line.name, why=f"{', '.join(having)} has such a card"
+            )
+        else:
+            yield finding(Code.ALIAS_OF_OTHER_HOSTS, place=line.place, alias=line.name)
+
+
+def _has_ids(line: AliasLine) -> bool:
+    return "vendor_id" in line.data and "product_id" in line.data
+
+
+def _having(subject: LintSubject, line: AliasLine) -> list[str]:
+    """The hosts that have such a card and whose configuration is being checked."""
+    ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
+    of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
+    shown_hosts = {host.hostname: host for (host,) in of_one_host}
+    functions = {n: [f for gpu in gpus(host) for f in (gpu.main, *gpu.virtual)] for n, host in shown_hosts.items()}
+    return [n for n, listed in functions.items() if any((f.vendor, f.product) == ids for f in listed)]
+
+
+def _can(subject: LintSubject, line: AliasLine, entry: DeviceLine) -> bool:
+    if entry.spec is None or not _ids_fit(line, entry):
+        return False
+    if is_true(line.data.get("live_migratable")) and not is_true(entry.data.get("live_migratable")):
+        return False
+    if subject.scheduled_by_placement is None:
+        return True
+    required, offered = traits(line.data), traits(entry.data)
+    wanted, provided = resource_class(line.data.get("resource_class")), _class_of(entry)
+    return required <= offered and (wanted is None or provided is None or wanted == provided)
+
+
+def _ids_fit(line: AliasLine, entry: DeviceLine) -> bool:
+    spec = entry.spec
+    if spec is None:
+        return False
+    if spec.devname:
+        return True
+    vendor, product = (str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
+    return (not vendor or spec.vendor_id in (ANY, vendor)) and (not product or spec.product_id in (ANY, product))
+
+
+def _class_of(entry: DeviceLine) -> str | None:
+    """The resource class of an entry's devices; None when it depends on their ids."""
+    name, spec = entry.data.get("resource_class"), entry.spec
+    return resource_class(name) if spec is None else reported_class(name, spec.vendor_id, spec.product_id)
+
+
+@check("Device types")
+def device_types(subject: LintSubject) -> Iterator[Finding]:
+    """Aliases whose device_type differs from that of the hosts' cards and virtual functions."""
+    for line in subject.aliases:
+        device_type = line.data.get("device_type")
+        ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
+        if not all(ids):
+            continue
+        mismatches: dict[str, dict[str, None]] = {}
+        for host in subject.hosts:
+            kinds = _kinds(host, ids)
+            if not kinds.keys() & {device_type or "type-PCI"} and not (device_type == VF and any(kinds.values())):
+                for kind in sorted(kinds):
+                    mismatches.setdefault(kind, {})[host.hostname] = None
+        for kind, hosts in mismatches.items():
+            yield finding(
+                Code.ALIAS_DEVICE_TYPE_WRONG,
+                place=line.place,
+                alias=line.name,
+                asked=device_type or "no device type",
+                ids=":".join(ids),
+                hosts=", ".join(hosts),
+                actual=kind,
+            )
+
+
+def _kinds(host: Host, ids: tuple[str, ...]) -> dict[str, bool]:
+    """The device types of a host's GPUs and virtual functions with these ids.
+
+    The value is whether a card has no virtual functions yet: those to come often have its own ids.
+    """
+    kinds: dict[str, bool] = {}
+    for gpu in gpus(host):
+        if (gpu.main.vendor, gpu.main.product) == ids:
+            kinds[gpu.dev_type] = bool(gpu.main.sriov_totalvfs) and not gpu.virtual
+        kinds |= {part.dev_type: False for part in gpu.virtual if (part.vendor, part.product) == ids}
+    return kinds

@@ -1,0 +1,318 @@
+"""Checks of device_spec: each entry by itself, and against the facts of its hosts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.configure.coverage import what_is
+from gpustack.configure.lint.registry import check
+from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject
+from gpustack.hosts.facts.gpus import gpus, is_gpu
+from gpustack.hosts.facts.model import Function, Host, NetworkInterface
+from gpustack.nova_options import releases
+from gpustack.nova_options.device_spec import ANY, DeviceSpec, matched, offered
+from gpustack.nova_options.pci_values import (
+    EntryError,
+    is_true,
+    load,
+    placement_faults,
+    quotes_hint,
+    resource_class,
+    specs_of,
+    traits,
+)
+from gpustack.pci import catalogue, classes
+
+_TITLE = "Device specs"
+_FIELDS = ("vendor_id", "product_id", "address", "devname")
+_MISTAKEN = {
+    "vendor": "vendor_id",
+    "product": "product_id",
+    "device_id": "product_id",
+    "device": "product_id",
+    "addr": "address",
+    "pci_address": "address",
+}
+_NEEDS_REPORT = ("resource_class", "traits")
+
+
+@check(_TITLE)
+def syntax(subject: LintSubject) -> Iterator[Finding]:
+    """Values that are neither JSON objects nor lists of them."""
+    for source in subject.serving("compute"):
+        for setting in subject.lines(source, subject.device_option):
+            try:
+                load(setting.value)
+            except EntryError as error:
+                hint = quotes_hint(setting.value)
+                yield finding(Code.VALUE_NOT_JSON, place=setting.place, option=setting.name, error=error, hint=hint)
+                continue
+            try:
+                specs_of(setting.value)
+            except EntryError as error:
+                yield finding(Code.DEVICE_SPEC_NOT_OBJECT, place=setting.place, what=error)
+
+
+@check(_TITLE)
+def keys(subject: LintSubject) -> Iterator[Finding]:
+    """Values that Nova refuses, and unknown keys, which Nova keeps as tags."""
+    known = releases.keys("device_spec", subject.release)
+    all_releases = releases.keys("device_spec")
+    for line in subject.devices:
+        try:
+            DeviceSpec.parse(line.data, booleans=subject.normalised)
+        except ValueError as error:
+            yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=error)
+        for key in line.data:
+            if key in known:
+                continue
+            near = _MISTAKEN.get(key) or next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
+            hint = f"; did you mean {near}?" if near else ""
+            if key in all_releases:
+                hint = f"; it came with {releases.first_with(all_releases[key].since)}"
+            yield finding(
+                Code.DEVICE_SPEC_TAG_UNKNOWN,
+                place=line.place,
+                severity=Severity.ERROR if near in _FIELDS and near not in line.data else None,
+                release=subject.release,
+                key=key,
+                hint=hint,
+                known=f"known are {', '.join(known)}",
+            )
+
+
+@check(_TITLE)
+def placement_tags(subject: LintSubject) -> Iterator[Finding]:
+    """Tags that have no effect without report_in_placement, and with it, values that Placement refuses."""
+    for line in subject.devices:
+        if subject.on(REPORT, line.source):
+            for fault in placement_faults(line.data):
+                yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=fault)
+            continue
+        if REPORT.known_to(subject.release):
+            for key in _NEEDS_REPORT:
+                if key in line.data:
+                    yield finding(Code.DEVICE_SPEC_PLACEMENT_KEY_UNUSED, place=line.place, key=key)
+        if "one_time_use" in subject.normalised and is_true(line.data.get("one_time_use")):
+            yield finding(Code.ONE_TIME_USE_WITHOUT_REPORT, place=line.place)
+
+
+@check(_TITLE)
+def wide(subject: LintSubject) -> Iterator[Finding]:
+    """Entries that match more than GPUs, judged without facts."""
+    for line in subject.devices:
+        if line.spec is None:
+            continue
+        if line.spec.is_everything:
+            problem = "the entry lets every device of the host through"
+            yield finding(Code.DEVICE_SPEC_TOO_BROAD, place=line.place, severity=Severity.ERROR, what=problem)
+        elif not subject.hosts and not _for_neutron(line) and (why := _wide(line.spec)):
+            yield finding(Code.DEVICE_SPEC_TOO_BROAD, place=line.place, what=why)
+
+
+def _wide(spec: DeviceSpec) -> str | None:
+    if spec.devname or (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single:
+        return None
+    if spec.address.is_everything:
+        if spec.vendor_id != ANY:
+            maker = catalogue.vendor_name(spec.vendor_id) or "the vendor"
+            return f"the entry names vendor {spec.vendor_id} alone: every device that {maker} makes fits"
+        return "the entry names a product without its vendor"
+    return "the entry names addresses by a pattern, without vendor_id and product_id"
+
+
+@check(_TITLE)
+def interface_names(subject: LintSubject) -> Iterator[Finding]:
+    """Entries that name a network interface (devname)."""
+    for line in subject.devices:
+        devname = line.data.get("devname")
+        if not devname:
+            continue
+        reported = subject.on(REPORT, line.source)
+        if reported or not _for_neutron(line):
+            yield finding(
+                Code.DEVICE_SPEC_BY_INTERFACE,
+                place=line.place,
+                severity=None if reported else Severity.WARNING,
+                devname=devname,
+                why="; and with report_in_placement nova-compute refuses it" if reported else "",
+            )
+
+
+@check(_TITLE)
+def neutrons(subject: LintSubject) -> Iterator[Finding]:
+    """GPUs with Neutron's tag physical_network."""
+    for line in subject.devices:
+        if line.spec is None or not _for_neutron(line):
+            continue
+        of_gpu = line.spec.vendor_id in ("10de", "1002")
+        for host in subject.hosts_of(line.source):
+            of_gpu |= any(line.spec.matches(gpu.main, host) for gpu in gpus(host))
+        if of_gpu:
+            reported = subject.on(REPORT, line.source) and line.data["physical_network"]
+            yield finding(
+                Code.PHYSICAL_NETWORK_ON_GPU,
+                place=line.place,
+                severity=Severity.ERROR if reported else None,
+                why=", and PCI in Placement passes over it" if reported else "",
+            )
+
+
+@check("Devices of the hosts")
+def network_cards(subject: LintSubject) -> Iterator[Finding]:
+    """Network cards that the host uses, in entries for ports, which should match virtual functions only."""
+    for line in subject.devices:
+        if line.spec is None or not _for_neutron(line):
+            continue
+        for host in subject.hosts_of(line.source):
+            for function in sorted(host.pci, key=lambda f: f.bdf):
+                used = [net.name for net in function.uses.net if net.in_use]
+                if used and function.dev_type == "type-PF" and line.spec.matches(function, host):
+                    yield finding(
+                        Code.NETWORK_CARD_OFFERED,
+                        place=line.place,
+                        host=host.hostname,
+                        address=function.address,
+                        interfaces=", ".join(used),
+                    )
+
+
+@check("Devices of the hosts")
+def network_functions(subject: LintSubject) -> Iterator[Finding]:
+    """Virtual functions that carry the network of the host, in entries for ports."""
+    for line in subject.devices:
+        for host in subject.hosts_of(line.source) if line.spec is not None and _for_neutron(line) else ():
+            for function in sorted(host.pci, key=lambda f: f.bdf):
+                use = ", ".join(net.name for net in function.uses.net if _carries(net))
+                if (
+                    use
+                    and function.dev_type == "type-VF"
+                    and line.spec is not None
+                    and line.spec.matches(function, host)
+                ):
+                    yield finding(
+                        Code.NETWORK_FUNCTION_OF_HOST_OFFERED,
+                        place=line.place,
+                        host=host.hostname,
+                        address=function.address,
+                        use=use,
+                    )
+
+
+def _carries(net: NetworkInterface) -> bool:
+    """Whether an interface is used for more than the ports of instances of the type macvtap."""
+    uppers = [name for name in net.uppers or () if not name.startswith(("macvtap", "tap"))]
+    return bool(uppers) or net.routes in ("default", "networks")
+
+
+def _for_neutron(line: DeviceLine) -> bool:
+    """Whether an entry is for Neutron's ports; the value null is for ports of tunnelled networks."""
+    return "physical_network" in line.data
+
+
+@check("Devices of the hosts")
+def on_hosts(subject: LintSubject) -> Iterator[Finding]:
+    """Devices that entries match on hosts with known facts."""
+    for line in subject.devices:
+        if line.spec is None or _for_neutron(line):
+            continue
+        hosts = subject.hosts_of(line.source)
+        for host in hosts:
+            functions = [f for f in sorted(host.pci, key=lambda f: f.bdf) if line.spec.matches(f, host)]
+            if not functions and len(hosts) == 1:
+                yield finding(Code.DEVICE_SPEC_MATCHES_NOTHING, place=line.place, host=host.hostname)
+            for function in functions:
+                yield from _judged(line, host, function)
+
+
+def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Finding]:
+    """Reasons against offering a function: it is a companion, or the host uses it."""
+    spec = line.spec
+    assert spec is not None  # noqa: S101 - for the type checker
+    exact = (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single
+    place, name, device = line.place, host.hostname, what_is(host, function.address)
+    if any(function.address == companion.address for gpu in gpus(host) for companion in gpu.companions):
+        grave = Severity.WARNING if exact else None
+        yield finding(
+            Code.DEVICE_SPEC_MATCHES_COMPANION,
+            place=place,
+            severity=grave,
+            host=name,
+            address=function.address,
+            what=device,
+        )
+    elif not _gpu_or_part(host, function) and (not exact or _in_use(function)):
+        yield finding(
+            Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, place=place, host=name, address=function.address, what=device
+        )
+
+
+def _gpu_or_part(host: Host, function: Function) -> bool:
+    parent = host.functions.get(function.physical_function or "")
+    return is_gpu(function) or (parent is not None and is_gpu(parent))
+
+
+def _in_use(function: Function) -> bool:
+    return (
+        any(net.in_use for net in function.uses.net)
+        or bool(function.uses.block)
+        or classes.is_forwarding_bridge(function.pci_class)
+        or catalogue.is_console(function.vendor, function.product, function.pci_class)
+    )
+
+
+@check("Devices of the hosts")
+def dependent(subject: LintSubject) -> Iterator[Finding]:
+    """Physical functions that are offered together with their virtual functions."""
+    for source in subject.serving("compute"):
+        lines = [line for line in subject.devices_of(source) if line.spec is not None]
+        specs = [line.spec for line in lines if line.spec is not None]
+        for host in subject.hosts_of(source) if lines else ():
+            addresses = offered(specs, host)
+            for address in sorted(addresses):
+                parts = sorted(addresses.intersection(host.functions[address].virtual_functions))
+                if parts:
+                    by = next(n for n in lines if n.spec and n.spec.matches(host.functions[parts[0]], host))
+                    functions = ", ".join(parts)
+                    yield finding(
+                        Code.PHYSICAL_AND_VIRTUAL_FUNCTIONS,
+                        place=by.place,
+                        host=host.hostname,
+                        address=address,
+                        functions=functions,
+                    )
+
+
+@check("Devices of the hosts")
+def mixed(subject: LintSubject) -> Iterator[Finding]:
+    """Functions of one card with different resource classes or traits, which PCI in Placement refuses."""
+    for source in subject.serving("compute"):
+        lines = [line for line in subject.devices_of(source) if line.spec is not None]
+        if not subject.on(REPORT, source):
+            continue
+        for host in subject.hosts_of(source) if lines else ():
+            by_card: dict[str, dict[str, DeviceLine]] = {}
+            for address, index in matched([line.spec for line in lines if line.spec is not None], host).items():
+                if (card := host.functions[address].physical_function) is not None:
+                    by_card.setdefault(card, {})[address] = lines[index]
+            for card, functions in by_card.items():
+                yield from _mixed(host, card, functions)
+
+
+def _mixed(host: Host, card: str, functions: Mapping[str, DeviceLine]) -> Iterator[Finding]:
+    of_class = {resource_class(line.data.get("resource_class")) for line in functions.values()}
+    keys = ["resource_class"] if len(of_class) > 1 else []
+    if len({traits(line.data) for line in functions.values()}) > 1:
+        keys.append("traits")
+    if keys:
+        yield finding(
+            Code.FUNCTIONS_WITH_DIFFERENT_TRAITS,
+            place=functions[min(functions)].place,
+            host=host.hostname,
+            functions=", ".join(sorted(functions)),
+            address=card,
+            keys=" and ".join(keys),
+        )

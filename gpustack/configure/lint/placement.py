@@ -1,0 +1,65 @@
+"""Checks of PCI in Placement: all compute hosts must report before the other services schedule by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.configure.lint.registry import check
+from gpustack.configure.lint.subject import REPORT, SCHEDULE, LintSubject
+
+_TITLE = "PCI in Placement"
+
+
+@check(_TITLE)
+def reports(subject: LintSubject) -> Iterator[Finding]:
+    """Compute hosts that do not report although others do, or although the scheduler relies on it."""
+    computes = subject.serving("compute")
+    on = [source for source in computes if subject.on(REPORT, source)]
+    scheduled = subject.scheduled_by_placement
+    for source in computes:
+        if source in on:
+            continue
+        settings = source.configuration.effective(REPORT)
+        place = settings[-1].place if settings else source.label
+        if scheduled is not None:
+            yield finding(
+                Code.PCI_IN_PLACEMENT_WITHOUT_REPORT, place=place, other=scheduled.label, **subject.doubt(source)
+            )
+        elif on:
+            doubt = subject.doubt(source)["doubt"]
+            yield finding(
+                Code.PLACEMENT_REPORTS_DIFFER,
+                place=place,
+                severity=Severity.WARNING,
+                other=on[0].label,
+                doubt=doubt,
+            )
+
+
+@check(_TITLE)
+def switched_off(subject: LintSubject) -> Iterator[Finding]:
+    """report_in_placement on in one file and off in a later one."""
+    for source in subject.serving("compute"):
+        settings = source.configuration.effective(REPORT)
+        if not REPORT.known_to(subject.release) or not settings or subject.on(REPORT, source):
+            continue
+        before = [s for s in source.configuration.all(REPORT) if s.value.lower() in ("true", "1", "on", "yes")]
+        if before:
+            yield finding(Code.PLACEMENT_REPORT_OFF_AGAIN, place=settings[-1].place, other=before[0].place)
+
+
+@check(_TITLE)
+def everywhere(subject: LintSubject) -> Iterator[Finding]:
+    """pci_in_placement on for some of API, scheduler and conductor, and off for others."""
+    scheduled = subject.scheduled_by_placement
+    for source in subject.serving("api", "scheduler", "conductor"):
+        if scheduled is not None and not subject.on(SCHEDULE, source):
+            settings = source.configuration.effective(SCHEDULE)
+            services = [f"nova-{s}" for s in source.services if s != "compute"]
+            place = settings[-1].place if settings else source.label
+            doubt = subject.doubt(source)
+            yield finding(
+                Code.PCI_IN_PLACEMENT_DIFFERS, place=place, other=scheduled.label, services=", ".join(services), **doubt
+            )

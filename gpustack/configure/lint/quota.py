@@ -1,0 +1,71 @@
+"""Check that Nova enforces the limits that the spec sets (quotas), and that hosts have their markers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.configure.lint.registry import check
+from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.sources import Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.markers import DROP_IN
+
+DRIVER = releases.option("quota/driver")
+_UNIFIED = "nova.quota.UnifiedLimitsDriver"
+_ENDPOINTS = frozenset(f"oslo_limit/endpoint_{name}" for name in ("id", "service_type", "service_name"))
+"""Options of oslo.limit, each of which leads to the limits of Nova."""
+_TITLE = "Limits of projects"
+
+
+def _checking(subject: LintSubject) -> Iterator[Source]:
+    """The configurations of services that check limits; without rendered files, which lack the operator's settings."""
+    for source in subject.serving("api", "conductor") if subject.limited else ():
+        if not all(PurePosixPath(file).name == DROP_IN for file in source.configuration.files):
+            yield source
+
+
+@check(_TITLE)
+def driver(subject: LintSubject) -> Iterator[Finding]:
+    """Only one quota driver reads limits from Keystone."""
+    for source in _checking(subject):
+        settings = source.configuration.effective(DRIVER)
+        if settings and (settings[-1].unknown or settings[-1].value.strip() == _UNIFIED):
+            continue
+        state = f"= {settings[-1].value!r}" if settings else "is not set"
+        yield finding(Code.UNIFIED_LIMITS_OFF, place=settings[-1].place if settings else source.label, state=state)
+
+
+@check(_TITLE)
+def endpoint(subject: LintSubject) -> Iterator[Finding]:
+    """Limits belong to a service and a region, which oslo.limit reads from an endpoint."""
+    for source in _checking(subject):
+        settings = source.configuration.effective(DRIVER)
+        unified = bool(settings) and settings[-1].value.strip() == _UNIFIED
+        present = {setting.path for setting in source.configuration.settings if setting.value or setting.unknown}
+        if unified and not _ENDPOINTS & present:
+            yield finding(Code.LIMIT_ENDPOINT_MISSING, place=source.label)
+
+
+@check(_TITLE)
+def markers(subject: LintSubject) -> Iterator[Finding]:
+    """nova-compute reports the markers of provider.yaml; it reports no other number after a change of the GPUs."""
+    for source in subject.serving("compute"):
+        hosts = subject.hosts_of(source)
+        provided = subject.provided.get(source.label)
+        if provided is None or len(hosts) != 1:
+            continue
+        wanted = subject.marked.get(hosts[0].hostname, {})
+        for name in sorted({*wanted, *(name for name in provided if name in subject.markers)}):
+            total, gpus = provided.get(name, 0), wanted.get(name, 0)
+            if total != gpus:
+                yield finding(
+                    Code.MARKER_TOTAL_DIFFERS,
+                    place=hosts[0].hostname,
+                    total=total,
+                    marker=name,
+                    where="provider.yaml",
+                    gpus=gpus,
+                )

@@ -1,0 +1,181 @@
+"""The input of the linter: configurations, the release that reads them, and hosts with known facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypedDict
+
+from gpustack.base.findings import Severity
+from gpustack.configure.deployed import hosts_of
+from gpustack.configure.instance_shapes import InstanceShape
+from gpustack.configure.networks import Ports
+from gpustack.configure.packing import Advised
+from gpustack.configure.sources import Source
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import Setting
+from gpustack.nova_options.device_spec import NORMALISED, DeviceSpec
+from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of
+from gpustack.nova_options.releases import Option, Release
+from gpustack.spec.tenancy import Tenancy
+
+ALIAS = releases.option("pci/alias")
+REPORT = releases.option("pci/report_in_placement")
+SCHEDULE = releases.option("filter_scheduler/pci_in_placement")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AliasLine:
+    """An alias that is a JSON object."""
+
+    source: Source
+    setting: Setting
+    data: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name as Nova uses it."""
+        return str(self.data.get("name", "")).strip()
+
+    @property
+    def place(self) -> str:
+        return self.setting.place
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeviceLine:
+    """One entry of a device_spec; ``spec`` is None when Nova refuses its values."""
+
+    source: Source
+    setting: Setting
+    data: Mapping[str, Any]
+    spec: DeviceSpec | None
+
+    @property
+    def place(self) -> str:
+        return self.setting.place
+
+
+class Doubt(TypedDict):
+    """How a finding is weakened if it is not certain that a service reads a file."""
+
+    severity: Severity | None
+    doubt: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LintSubject:
+    """The configurations to check, with the context that the checks need."""
+
+    release: Release
+    sources: tuple[Source, ...]
+    hosts: tuple[Host, ...] = ()
+    expected: frozenset[str] = frozenset()
+    """The aliases of the spec."""
+    advised: tuple[Advised, ...] = ()
+    """The options that the counts of the spec's flavors require."""
+    shapes: tuple[InstanceShape, ...] = ()
+    """The instances of the spec's flavors."""
+    limited: bool = False
+    """Whether the spec has quotas."""
+    marked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The markers that each host with facts needs, by its name and marker class."""
+    provided: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The resources in provider.yaml, by the label of the configuration; without those that are not known."""
+    tenancy: Tenancy | None = None
+    """Which instances the spec's GPU hosts accept."""
+    ports: Mapping[str, Ports] = field(default_factory=dict)
+    """The virtual functions that ports get on each host with facts, by its name."""
+
+    @cached_property
+    def markers(self) -> frozenset[str]:
+        """The marker classes that some host needs."""
+        return frozenset(name for units in self.marked.values() for name in units)
+
+    @cached_property
+    def device_option(self) -> Option:
+        """The option that lists devices in this release."""
+        return releases.device_spec_option(self.release)
+
+    @cached_property
+    def normalised(self) -> tuple[str, ...]:
+        """The device_spec tags that this release requires to be boolean words."""
+        return tuple(tag for tag in NORMALISED if tag in releases.keys("device_spec", self.release))
+
+    def serving(self, *services: str) -> tuple[Source, ...]:
+        """The configurations that one of these services reads."""
+        return tuple(source for source in self.sources if set(services) & set(source.services))
+
+    @cached_property
+    def aliases(self) -> tuple[AliasLine, ...]:
+        """The aliases that nova-api and nova-compute read, without values that are not JSON objects."""
+        return tuple(self._aliases())
+
+    def lines(self, source: Source, option: Option) -> tuple[Setting, ...]:
+        """The effective assignments, without values that reference an option that no file sets."""
+        return tuple(s for s in source.configuration.effective(option.of(self.release)) if not s.unknown)
+
+    def effective(self) -> Iterator[Setting]:
+        """The effective assignments of all options that gpustack knows and the services read."""
+        for source in self.sources:
+            for option in releases.options(self.release):
+                yield from source.configuration.effective(option) if source.serves(option) else ()
+
+    def _aliases(self) -> Iterator[AliasLine]:
+        for source in self.serving("api", "compute"):
+            for setting in self.lines(source, ALIAS):
+                try:
+                    yield AliasLine(source=source, setting=setting, data=alias_of(setting.value))
+                except EntryError:
+                    continue
+
+    @cached_property
+    def devices(self) -> tuple[DeviceLine, ...]:
+        """The entries of device_spec that nova-compute reads."""
+        return tuple(self._devices())
+
+    def _devices(self) -> Iterator[DeviceLine]:
+        for source in self.serving("compute"):
+            for setting in self.lines(source, self.device_option):
+                try:
+                    entries = specs_of(setting.value)
+                except EntryError:
+                    continue
+                for entry in entries:
+                    yield DeviceLine(source=source, setting=setting, data=entry, spec=self._parsed(entry))
+
+    def _parsed(self, entry: Mapping[str, Any]) -> DeviceSpec | None:
+        try:
+            return DeviceSpec.parse(entry, booleans=self.normalised)
+        except ValueError:
+            return None
+
+    def aliases_of(self, source: Source) -> tuple[AliasLine, ...]:
+        return tuple(line for line in self.aliases if line.source is source)
+
+    def devices_of(self, source: Source) -> tuple[DeviceLine, ...]:
+        return tuple(line for line in self.devices if line.source is source)
+
+    def doubt(self, source: Source) -> Doubt:
+        """Severity and text for a missing setting if it is not certain that the service reads the file."""
+        if source.named:
+            return {"severity": None, "doubt": ""}
+        return {
+            "severity": Severity.WARNING,
+            "doubt": " (if such a service reads these files: name it with SERVICE=PATH)",
+        }
+
+    def hosts_of(self, source: Source) -> tuple[Host, ...]:
+        """The hosts that may have a configuration."""
+        return tuple(hosts_of(source, self.hosts))
+
+    def on(self, option: Option, source: Source) -> bool:
+        """Whether a boolean option is on in a configuration, for this release."""
+        return option.known_to(self.release) and source.configuration.enabled(option)
+
+    @cached_property
+    def scheduled_by_placement(self) -> Source | None:
+        """A configuration of the API, scheduler or conductor that has pci_in_placement on."""
+        return next((s for s in self.serving("api", "scheduler", "conductor") if self.on(SCHEDULE, s)), None)

@@ -1,0 +1,95 @@
+"""Checks of vendor data: a provider that reads the file, a file that is JSON, and lists that users replace."""
+
+from __future__ import annotations
+
+import email
+import json
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import yaml
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.configure.lint.registry import check
+from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.vendordata import PATH, PROVIDERS, STATIC
+from gpustack.nova_options.config import Setting
+
+_TITLE = "Vendor data"
+_HEAD = "#cloud-config"
+
+
+@check(_TITLE)
+def vendor_data(subject: LintSubject) -> Iterator[Finding]:
+    """Nova reads the file for each instance; cloud-init in the guest reads its key ``cloud-init``."""
+    for source in subject.sources:
+        settings = source.configuration.effective(PATH) if source.serves(PATH) else ()
+        if not settings or settings[-1].unknown or not settings[-1].value.strip():
+            continue
+        setting = settings[-1]
+        providers = source.configuration.effective(PROVIDERS)
+        if providers and not providers[-1].unknown and STATIC not in _list(providers[-1].value):
+            yield _invalid(providers[-1], f"without {STATIC}, instances get no vendor data of {setting.value}")
+        yield from _file(setting)
+
+
+def _list(value: str) -> list[str]:
+    return [part.strip() for part in value.split(",")]
+
+
+def _invalid(setting: Setting, reason: str) -> Finding:
+    return finding(Code.VENDOR_DATA_INVALID, place=setting.place, reason=reason)
+
+
+def _file(setting: Setting) -> Iterator[Finding]:
+    """The findings about the file. It is read if it is beside the configuration: also in a copy of /etc/nova."""
+    name = PurePosixPath(setting.value.strip())
+    directory = Path(setting.file).parent
+    if directory.name == "nova.conf.d":
+        directory = directory.parent
+    path = directory / name.name
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if directory == Path(name.parent) and name.is_absolute():
+            yield _invalid(setting, f"{name} does not exist")
+        return
+    except OSError:
+        return  # Nova's user may read it
+    except (ValueError, RecursionError) as error:
+        yield _invalid(setting, f"{name} is not valid JSON: {error}")
+        return
+    lists = sorted(_lists(document))
+    if lists:
+        yield finding(Code.VENDOR_DATA_LISTS_VANISH, place=str(path), keys=", ".join(lists))
+
+
+def _lists(document: object) -> set[str]:
+    """The keys of vendor cloud-config whose values are lists."""
+    data = document.get("cloud-init") if isinstance(document, dict) else None
+    keys: set[str] = set()
+    for text in _texts(data):
+        try:
+            config = yaml.safe_load(text) if text.startswith(_HEAD) else None
+        except (yaml.YAMLError, RecursionError):
+            continue  # cloud-init ignores the part
+        if isinstance(config, dict):
+            keys |= {str(key) for key, value in config.items() if isinstance(value, list)}
+    return keys
+
+
+def _texts(data: object) -> Iterator[str]:
+    """The parts of vendor data for cloud-init: a text, a MIME multipart document, or a list of texts."""
+    if isinstance(data, list):
+        for entry in data:
+            yield from _texts(entry)
+    elif isinstance(data, str):
+        message = email.message_from_string(data)
+        if not message.is_multipart():
+            yield data.lstrip()
+            return
+        for part in message.walk():
+            if not part.is_multipart():
+                payload = part.get_payload(decode=True)
+                yield payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""

@@ -1,0 +1,353 @@
+"""The functions that the Ansible plugins call on the controller: plain data in, plain data out.
+
+``overall`` runs once for all hosts, since aliases depend on the facts of every host. ``for_host`` then renders the
+file of one host and checks it against the host's current configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypedDict, TypeVar
+
+from gpustack.base.codes import Code
+from gpustack.base.errors import NovaConfigError, SnapshotError
+from gpustack.base.findings import Finding, errors, finding
+from gpustack.base.task_results import TaskResult, reported
+from gpustack.configure import providers
+from gpustack.configure.deployed import Existing
+from gpustack.configure.deployment.drop_in import DIRECTORY
+from gpustack.configure.desired import Alias, DesiredConfig, DeviceEntry, all_advised, required_filters, wanted
+from gpustack.configure.module_answer import Answer
+from gpustack.configure.packing import requested
+from gpustack.configure.render import render
+from gpustack.configure.rendered import RenderedFile, Rendering
+from gpustack.configure.sources import Source
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import load_snapshot, parse_host
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import parse_files, selected
+from gpustack.nova_options.markers import BEGIN, END
+from gpustack.nova_options.releases import Release
+from gpustack.spec.hosts import patterns_for
+from gpustack.spec.load import load_spec
+from gpustack.spec.markers import markers
+from gpustack.spec.model import Spec
+
+UNITS = {
+    "compute": ("nova-compute.service", "openstack-nova-compute.service"),
+    "api": ("nova-api.service", "openstack-nova-api.service", "nova-api-os-compute.service"),
+    "scheduler": ("nova-scheduler.service", "openstack-nova-scheduler.service"),
+    "conductor": ("nova-conductor.service", "openstack-nova-conductor.service"),
+}
+"""The systemd units of each service: on Debian and Ubuntu, on RHEL and derivatives, and in OpenStack-Ansible."""
+CONTAINERS = {
+    "compute": ("nova_compute",),
+    "api": ("nova_api",),
+    "scheduler": ("nova_scheduler",),
+    "conductor": ("nova_conductor", "nova_super_conductor"),
+}
+"""The containers of each service in kolla-ansible."""
+_SHOWN = 5
+_Line = TypeVar("_Line", Alias, DeviceEntry)
+
+
+class NovaNeeds(TaskResult):
+    """The alias lines for all hosts, and by host the device_spec lines and the units of marker classes (quotas)."""
+
+    aliases: list[dict[str, object]]
+    computes: dict[str, list[dict[str, object]]]
+    markers: dict[str, dict[str, int]]
+
+
+class NovaFile(TypedDict):
+    """A file with its new content."""
+
+    path: str
+    content: str
+    mode: str
+
+
+class NovaBlock(TypedDict):
+    """The block that gpustack writes into a file of kolla-ansible."""
+
+    path: str
+    text: str
+
+
+class NovaHostResult(TaskResult):
+    """The files or blocks of one host, and the commands that restart the affected services."""
+
+    write: list[NovaFile]
+    blocks: list[NovaBlock]
+    restart: list[list[str]]
+    services: list[str]
+
+
+def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> NovaNeeds:
+    """The aliases and device_specs of all hosts together.
+
+    :param facts: the facts that the collector read, by the host's name in the spec.
+    :param snapshot: a file with the facts of hosts that are not part of this run.
+    :raises NovaConfigError: when the facts of a host are malformed. This stops all hosts: without the cards of one
+        host, aliases of the others may be wrong or missing.
+    """
+    spec = load_spec(Path(spec_path))
+    release = _release(spec)
+    hosts = _hosts(facts)
+    if snapshot:
+        hosts += [host for host in load_snapshot(Path(snapshot)) if host.hostname not in facts]
+    needs = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
+    return {
+        "aliases": [asdict(alias) for alias in needs.aliases],
+        "computes": {name: [asdict(entry) for entry in entries] for name, entries in needs.computes.items()},
+        "markers": {name: dict(units) for name, units in needs.markers.items() if units},
+        **reported(needs.findings),
+    }
+
+
+def for_host(
+    spec_path: str,
+    decided: Mapping[str, Any],
+    hostname: str,
+    *,
+    services: Sequence[str],
+    facts: object | None,
+    module_answer: object,
+    kolla: bool = False,
+    restart: str = "changed",
+) -> NovaHostResult:
+    """The file of one host, and the commands that restart the services that read it.
+
+    :param decided: the result of :func:`overall`.
+    :param facts: the facts of this host; None if it has none.
+    :param module_answer: the result of the module ``gpustack_nova_config``
+        (:class:`gpustack.configure.module_answer.Answer`).
+    :param kolla: whether the services run in containers of kolla-ansible.
+    :param restart: ``changed``, ``always`` or ``never``.
+    :raises NovaConfigError: when the result of the module is malformed.
+    """
+    spec = load_spec(Path(spec_path))
+    config = _decided_config(spec, decided, hostname, services)
+    hosts = [_host(hostname, facts)] if facts else []
+    answer = Answer.parse(module_answer, hostname)
+    groups = [(service,) for service in services] if kolla else [tuple(services)]
+    files = [_file_of(config, group, answer, hosts, hostname, kolla=kolla) for group in groups]
+    findings = list(dict.fromkeys(finding for file in files for finding in file.findings))
+    if kolla and markers(spec) and "compute" in services:
+        findings.append(providers.not_written(hostname, "kolla"))
+    resources = None if kolla or "compute" not in services else _resources(decided, hostname)
+    changed = {service for file in files for service in file.affected} | set(answer.pending)
+    if resources is not None and resources["content"] != answer.texts.get(providers.PATH):
+        changed.add("compute")
+    chosen = {"always": list(services), "never": []}.get(restart, [s for s in services if s in changed])
+    return {
+        "write": [] if kolla else [*map(_written, files), *([resources] if resources else [])],
+        "blocks": [{"path": file.path, "text": _body(file.text)} for file in files] if kolla else [],
+        "restart": [] if errors(findings) else _commands(chosen, answer, kolla=kolla),
+        "services": chosen,
+        **reported(findings),
+    }
+
+
+def _resources(decided: Mapping[str, Any], hostname: str) -> NovaFile | None:
+    """provider.yaml of a host with markers."""
+    text = providers.text(decided.get("markers", {}).get(hostname, {}))
+    return None if text is None else {"path": providers.PATH, "content": text, "mode": "0644"}
+
+
+def _written(file: _ServiceFile) -> NovaFile:
+    return {"path": file.path, "content": file.text, "mode": "0644"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ServiceFile:
+    """The file that some services of a host read together.
+
+    :ivar affected: the services that read a changed option.
+    """
+
+    path: str
+    text: str
+    affected: list[str]
+    findings: tuple[Finding, ...]
+
+
+def _file_of(
+    config: DesiredConfig,
+    services: tuple[str, ...],
+    answer: Answer,
+    hosts: Sequence[Host],
+    hostname: str,
+    *,
+    kolla: bool,
+) -> _ServiceFile:
+    started = {} if kolla else answer.started
+    existing = Existing(named=tuple(_sources(hostname, services, answer.texts, started, kolla=kolla)))
+    rendering = _rendered(config, services, existing, hosts, hostname, kolla=kolla)
+    (file,) = rendering.files
+    path = f"/etc/kolla/nova-{services[0]}/nova.conf" if kolla else file.path
+    text = answer.texts.get(path)
+    return _ServiceFile(
+        path=path,
+        text=file.text,
+        affected=_affected(file, _block(text or "") if kolla else text, f"{hostname}:{path}", services),
+        findings=(*rendering.findings, *_unread(services, started, hostname)),
+    )
+
+
+def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, services: Sequence[str]) -> DesiredConfig:
+    """The configuration of one host from the result of :func:`overall`."""
+    entries = tuple(_of_plain(DeviceEntry, entry) for entry in decided["computes"].get(hostname, ()))
+    release, placement = _release(spec), spec.nova.placement if spec.nova else "off"
+    return DesiredConfig(
+        release=release,
+        placement=placement,
+        aliases=tuple(_of_plain(Alias, alias) for alias in decided["aliases"]),
+        filters=required_filters(spec),
+        advised=all_advised(spec, requested(spec), release, placement),
+        computes={hostname: entries} if "compute" in services else {},
+        findings=(),
+    )
+
+
+def _rendered(
+    config: DesiredConfig,
+    services: Sequence[str],
+    existing: Existing,
+    hosts: Sequence[Host],
+    hostname: str,
+    *,
+    kolla: bool,
+) -> Rendering:
+    """The one file that these services of the host read together."""
+    return render(
+        config,
+        services=services,
+        existing=existing,
+        hosts=hosts,
+        only=[hostname] if "compute" in services else None,
+        together="compute" in services,
+        appended=kolla,
+    )
+
+
+def _release(spec: Spec) -> Release:
+    if spec.nova is None:
+        raise NovaConfigError("the spec has no section `nova`", remedy='add nova: {release: "2025.2"}')
+    return releases.release(spec.nova.release)
+
+
+def _hosts(facts: Mapping[str, Any]) -> list[Host]:
+    """Parse the facts of every host; malformed facts are reported together."""
+    hosts, failures = [], []
+    for name, raw in sorted(facts.items()):
+        try:
+            hosts.append(_host(name, raw))
+        except SnapshotError as error:
+            failures.append(error)
+    if failures:
+        listed = failures[:_SHOWN]
+        limit = ":".join(f"!{error.where}" for error in listed)
+        raise NovaConfigError(
+            f"the facts of {len(failures)} of {len(facts)} hosts are malformed. No host is changed,"
+            " since every host gets the aliases of all compute hosts: "
+            + "; ".join(f"{error.where}: {error.what}" for error in listed),
+            remedy=f"repair the hosts, or leave them out: --limit 'all:{limit}' -e gpustack_nova_snapshot=FILE,"
+            " with their facts from `gpustack scan HOST --save FILE`",
+        )
+    return hosts
+
+
+def _host(name: str, raw: object) -> Host:
+    plain = {**raw, "hostname": name} if isinstance(raw, dict) else raw
+    return parse_host(plain, name)
+
+
+def _of_plain(kind: type[_Line], plain: Mapping[str, Any]) -> _Line:
+    return kind(**{**plain, "traits": tuple(plain["traits"])})
+
+
+def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostname: str) -> Iterable[Finding]:
+    """Services that do not read gpustack's drop-in directory because their command line names another one."""
+    for service in services:
+        arguments = [argument for argument in started.get(service, ()) if argument.startswith("--config-dir=")]
+        if arguments and f"--config-dir={DIRECTORY}" not in [argument.rstrip("/") for argument in arguments]:
+            yield finding(
+                Code.DROP_INS_NOT_READ,
+                place=f"{hostname} nova-{service}",
+                words=" ".join(arguments),
+                directory=DIRECTORY,
+            )
+
+
+def _sources(
+    hostname: str,
+    services: Sequence[str],
+    files: Mapping[str, str],
+    started: Mapping[str, Sequence[str]],
+    *,
+    kolla: bool,
+) -> Iterable[Source]:
+    """The configuration of each service on the host, parsed in memory; nothing is written to the controller's disk."""
+    for service in services:
+        paths = _read_by(service, files, kolla=kolla)
+        if paths:
+            arguments = started.get(service)
+            yield Source(
+                label=f"{hostname}:{paths[0]}",
+                services=(service,),
+                configuration=parse_files({f"{hostname}:{path}": files[path] for path in paths}),
+                named=True,
+                with_files=None
+                if arguments is None
+                else any(argument.startswith("--config-file=") for argument in arguments),
+            )
+
+
+def _read_by(service: str, files: Mapping[str, str], *, kolla: bool) -> list[str]:
+    """The files of the host that a service reads."""
+    if kolla:
+        return [path for path in files if path == f"/etc/kolla/nova-{service}/nova.conf"]
+    paths = [PurePosixPath(path) for path in files]
+    return [str(path) for path in selected(paths, PurePosixPath("/etc/nova"), service=service)]
+
+
+def _affected(file: RenderedFile, before: str | None, place: str, services: Sequence[str]) -> list[str]:
+    """The services that read a changed option. A changed comment restarts no service."""
+    old, new = (_settings(text, place) for text in (before, file.text))
+    different = {path for path in {*old, *new} if old.get(path) != new.get(path)}
+    readers = {service for path in different for service in _readers(path)}
+    if "filter_scheduler/pci_in_placement" in different and "api" not in services:
+        readers.add("compute")  # rendered for nova-compute only when an alias has no ids
+    return [service for service in services if service in readers]
+
+
+def _readers(path: str) -> tuple[str, ...]:
+    return next((option.services for option in releases.all_options() if option.path == path), ())
+
+
+def _settings(text: str | None, place: str) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
+    for setting in parse_files({place: text or ""}).settings:
+        values.setdefault(setting.path, []).append(setting.value)
+    return values
+
+
+def _block(text: str) -> str:
+    """The part of a file between gpustack's markers."""
+    _, _, after = text.partition(BEGIN)
+    return after.partition("\n")[2].partition(END)[0]
+
+
+def _body(text: str) -> str:
+    """The settings without the first line of the file, which marks it as gpustack's."""
+    return text.partition("\n")[2].strip("\n")
+
+
+def _commands(services: Sequence[str], answer: Answer, *, kolla: bool) -> list[list[str]]:
+    if kolla:
+        return [[answer.engine or "docker", "restart", name] for service in services for name in CONTAINERS[service]]
+    units = [unit for service in services for unit in UNITS[service] if unit in answer.units]
+    return [["systemctl", "restart", unit] for unit in units]

@@ -1,0 +1,209 @@
+"""Checks of a spec before rendering: unsupported settings, missing facts, ambiguous aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.text import listed
+from gpustack.configure import selection
+from gpustack.configure.packing import CANDIDATES, Requested
+from gpustack.hosts.facts.gpus import nvswitches
+from gpustack.hosts.facts.model import Host
+from gpustack.linux.drivers import is_held, is_passthrough_driver
+from gpustack.nova_options import releases
+from gpustack.nova_options.pci_values import reported_class
+from gpustack.nova_options.releases import Release
+from gpustack.spec.assignment import Assigned
+from gpustack.spec.hosts import options_for
+from gpustack.spec.model import NvSwitch, Placement, Spec
+
+_PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
+_MANY = 8
+"""Above this number of devices of one resource class, Placement's allocation candidates need tuning (Nova's
+``doc/source/admin/pci-passthrough.rst``).
+"""
+
+
+def doubts(
+    spec: Spec,
+    hosts: Sequence[Host],
+    targets: Sequence[Assigned],
+    release: Release,
+    placement: Placement,
+    counts: Requested,
+) -> Iterator[Finding]:
+    """All findings about a spec on these hosts."""
+    yield from _release_findings(spec, targets, release, placement)
+    yield from _fact_findings(spec, hosts, targets)
+    yield from _switch_findings(spec, hosts)
+    yield from _alias_findings(spec, targets, placement)
+    yield from selection.doubts(spec, targets, placement)
+    yield from _placement_findings(targets, placement, spec)
+    yield from _candidate_findings(counts, release, placement)
+
+
+def _release_findings(
+    spec: Spec, targets: Sequence[Assigned], release: Release, placement: Placement
+) -> Iterator[Finding]:
+    """Settings of the spec that the release does not have."""
+
+    def missing(place: str, setting: str, since: int) -> Finding:
+        first = releases.first_with(since)
+        return finding(Code.SETTING_NOT_IN_RELEASE, place=place, what=setting, release=release, since=first)
+
+    if placement != "off":
+        option = releases.option(_PLACEMENT_SINCE[placement])
+        if not option.known_to(release):
+            yield missing("nova.placement", f"placement: {placement} ([{option.group}] {option.name})", option.since)
+    of_alias, of_spec = releases.keys("alias"), releases.keys("device_spec")
+    for name, model in spec.models.items():
+        place = f"models.{name}"
+        policy = of_alias["numa_policy"]
+        if model.numa_policy is not None and model.numa_policy not in (
+            policy.values_in(release) if policy.known_to(release) else ()
+        ):
+            since = max(policy.since, dict(policy.values_since).get(model.numa_policy, 0))
+            yield missing(f"{place}.numa_policy", f"numa_policy: {model.numa_policy}", since)
+        if model.one_time_use and placement == "off":
+            yield finding(Code.ONE_TIME_USE_WITHOUT_PLACEMENT, place=f"{place}.one_time_use")
+        for field in ("live_migratable", "managed", "one_time_use"):
+            key = of_spec[field]
+            if getattr(model, field) is not None and not key.known_to(release):
+                yield missing(f"{place}.{field}", field, key.since)
+        if (
+            model.managed is None
+            and any(t.model == name and t.variant is not None for t in targets)
+            and not of_spec["managed"].known_to(release)
+        ):
+            variant = next(t.variant for t in targets if t.model == name and t.variant is not None)
+            yield finding(Code.VARIANT_DRIVER_UNMANAGEABLE, place=place, driver=variant, release=release)
+        if placement == "off" and (model.resource_class or model.traits):
+            yield finding(Code.PLACEMENT_KEYS_LEFT_OUT, place=place)
+
+
+def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
+    """NVSwitches that host preparation binds for instances: the spec does not define the instance that gets them."""
+    for host in hosts:
+        switches = nvswitches(host)
+        mode = options_for(spec, host.hostname).nvswitch if switches else None
+        if mode in (NvSwitch.FULL, NvSwitch.SHARED):
+            ids = ", ".join(sorted({f"{switch.vendor}:{switch.product}" for switch in switches}))
+            count = f"{len(switches)} NVSwitches" if len(switches) > 1 else "NVSwitch"
+            yield finding(Code.NVSWITCHES_WITHOUT_ALIAS, place=host.hostname, count=count, ids=ids, mode=mode.value)
+
+
+def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned]) -> Iterator[Finding]:
+    """Models without a card on any host, hosts without facts, GPUs that are not bound yet."""
+    requested = {name for entry in spec.hosts.values() for name in entry.models}
+    for name in spec.models:
+        if name in requested and all(t.model != name for t in targets):
+            yield finding(Code.NO_CARD_OF_MODEL, place=f"models.{name}", model=name)
+    unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
+    if unseen:
+        yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=listed(unseen, 5))
+    unbound: dict[tuple[str, str], list[str]] = {}
+    for target in targets:
+        driver, assigned = target.gpu.main.driver, target.driver_of(target.gpu.main)
+        by_libvirt = target.is_virtual and spec.models[target.model].managed is not False
+        if not by_libvirt and not is_held(driver, assigned):
+            holder = f"{driver} instead of {assigned}" if is_passthrough_driver(driver) else driver or "no driver"
+            unbound.setdefault((target.host.hostname, holder), []).append(target.gpu.main.address)
+    for (host, holder), addresses in unbound.items():
+        yield finding(Code.GPU_NOT_YET_BOUND, place=host, addresses=", ".join(addresses), driver=holder)
+
+
+def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
+    """Aliases that mix device types or policies, and aliases that match the same cards."""
+    by_alias: dict[str, list[str]] = {}
+    for name in spec.models:
+        if any(t.model == name for t in targets):
+            by_alias.setdefault(spec.alias_of(name), []).append(name)
+    selected = {
+        alias: [name for name in names if any(t.model == name for t in targets)]
+        for alias, names in spec.selected.items()
+    }
+    for alias, names in (by_alias | selected).items():
+        place = f"alias {alias}"
+        kinds: dict[str, list[str]] = {}
+        for target in targets:
+            if target.model in names:
+                kinds.setdefault(target.gpu.dev_type, []).append(target.host.hostname)
+        if len(kinds) > 1:
+            hosts_by_kind = "; ".join(
+                f"{kind} on {', '.join(dict.fromkeys(hostnames))}" for kind, hostnames in sorted(kinds.items())
+            )
+            yield finding(Code.ALIAS_DEVICE_TYPES_DIFFER, place=place, kinds=hosts_by_kind)
+        if len(names) > 1:
+            yield from _shared(spec, place, names, placement, selected=alias in selected)
+    yield from _alike(spec, by_alias, placement)
+
+
+def _shared(spec: Spec, place: str, names: Sequence[str], placement: Placement, *, selected: bool) -> Iterator[Finding]:
+    models = [spec.models[name] for name in names]
+    fields = ["numa_policy"] + (["live_migratable"] if any(m.live_migratable is not None for m in models) else [])
+    if placement == "schedule" and not selected:
+        fields += ["traits"]
+        classes = {spec.resource_class_of(name) for name in names}
+        ids = {model.ids for model in models}
+        if (None in classes and len(ids) > 1) or len(classes) > 1:
+            yield finding(Code.SHARED_ALIAS_WITHOUT_RESOURCE_CLASS, place=place, models=", ".join(names))
+    for field in fields:
+        if len({getattr(model, field) for model in models}) > 1:
+            yield finding(Code.SHARED_ALIAS_DIFFERS, place=place, models=", ".join(names), field=field)
+
+
+def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placement) -> Iterator[Finding]:
+    """Aliases that request the same ids: Nova may give either one the other's cards."""
+    first_with: dict[tuple[Any, ...], tuple[str, str]] = {}
+    for alias, names in by_alias.items():
+        for name in names:
+            model = spec.models[name]
+            key: tuple[Any, ...] = model.ids
+            if placement != "schedule":
+                key = (*key, model.is_virtual)
+            else:
+                key = (*key, spec.resource_class_of(name), frozenset(spec.required_traits_of(name)))
+            other_alias, other = first_with.setdefault(key, (alias, name))
+            if other_alias != alias:
+                yield finding(
+                    Code.ALIASES_WITH_SAME_CARDS,
+                    place=f"alias {alias}",
+                    ids=":".join(model.ids),
+                    models=f"{other} and {name}",
+                    other=other_alias,
+                )
+
+
+def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec: Spec) -> Iterator[Finding]:
+    """Prerequisites of PCI in Placement: its order of rollout, its irreversibility, its limits."""
+    if placement == "off":
+        return
+    yield finding(Code.PLACEMENT_REPORT_IRREVERSIBLE, place="[pci] report_in_placement")
+    if placement == "schedule":
+        yield finding(Code.PCI_IN_PLACEMENT_LAST, place="[filter_scheduler] pci_in_placement")
+    counts: dict[tuple[str, str], int] = {}
+    for target in targets:
+        model = spec.models[target.model]
+        name = str(reported_class(spec.resource_class_of(target.model), *model.ids))
+        counts[target.host.hostname, name] = counts.get((target.host.hostname, name), 0) + 1
+    for (host, name), count in counts.items():
+        if count > _MANY and placement == "schedule" and not spec.flavors:
+            yield finding(Code.MANY_DEVICES_OF_CLASS, place=host, count=count, resource_class=name)
+
+
+def _candidate_findings(counts: Requested, release: Release, placement: Placement) -> Iterator[Finding]:
+    """The options of Placement that flavors with several GPUs need."""
+    if placement != "schedule" or not counts.explodes:
+        return
+    known = [advice.option for advice in CANDIDATES if advice.option.known_to(release)]
+    if known:
+        names = ", ".join(f"[{option.group}] {option.name}" for option in known)
+        yield finding(Code.PLACEMENT_NEEDS_LIMIT, place="placement.conf", count=counts.largest, options=names)
+    else:
+        since = releases.first_with(min(advice.option.since for advice in CANDIDATES))
+        yield finding(
+            Code.PLACEMENT_WITHOUT_LIMIT, place="placement.conf", count=counts.largest, release=release, since=since
+        )

@@ -1,0 +1,149 @@
+"""Rendered files, and the inputs that the renderer of each kind of deployment uses."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.base.files import share_dir
+from gpustack.base.findings import Finding
+from gpustack.configure.deployed import Existing, carried
+from gpustack.configure.desired import DesiredConfig
+from gpustack.configure.sections import Carried, ConfigSection, sections
+from gpustack.configure.sources import PLACEMENT
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options.markers import without_block
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedFile:
+    """One rendered file.
+
+    :ivar target: the host that it is for, ``control`` or ``compute`` for all hosts of that kind; empty if the
+        deployment tool distributes the file.
+    :ivar path: its path on the target, or below the output directory if the deployment tool distributes it.
+    :ivar services: the services that read it.
+    :ivar shared: whether the file may hold settings of others; gpustack owns only the part between the markers.
+    """
+
+    target: str
+    path: str
+    text: str
+    services: tuple[str, ...]
+    shared: bool = False
+
+    def onto(self, before: str | None, place: str | None = None) -> str:
+        """The complete new content of the file.
+
+        :param before: its current content; None if the file does not exist.
+        :param place: the file's path here, for the error.
+        :raises NovaConfigError: if the markers of gpustack's block are damaged.
+        """
+        if not self.shared or before is None:
+            return self.text
+        foreign = without_block(before, place or self.path)
+        return f"{foreign.rstrip()}\n\n{self.text}" if foreign.strip() else self.text
+
+    def to_dict(self) -> dict[str, object]:
+        """The file as plain data for JSON."""
+        return {"target": self.target, "path": self.path, "services": list(self.services), "text": self.text}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendering:
+    """All files, and the findings about them. With an error among the findings, the files must not be written."""
+
+    files: tuple[RenderedFile, ...]
+    findings: tuple[Finding, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The inputs of one rendering.
+
+    :ivar filters: the scheduler's complete filter list.
+    :ivar services: the services of Nova to render for.
+    :ivar placement: whether to render for Placement.
+    :ivar hosts: the facts of the hosts by name.
+    :ivar directory: the directory of the deployment tool that the files go into.
+    :ivar default_filters: whether ``filters`` is derived from the release's default list.
+    :ivar root: the directory below which all files are written; None when unknown.
+    """
+
+    wanted: DesiredConfig
+    existing: Existing
+    filters: tuple[str, ...]
+    hosts: dict[str, Host]
+    services: tuple[str, ...]
+    directory: str
+    default_filters: bool = False
+    placement: bool = False
+    root: Path | None = None
+
+    def into(self, path: str) -> Path | None:
+        """The path to which a file is written; None when ``root`` is unknown."""
+        return self.root / path.lstrip("/") if self.root else None
+
+    def sections(self, services: Collection[str], host: str | None = None) -> tuple[ConfigSection, ...]:
+        """All settings for services that read the same configuration, with the device_spec of ``host``."""
+        devices = self.wanted.computes[host] if host else ()
+        return sections(self.wanted, services, filters=self.filters, devices=devices)
+
+    def of_placement(self) -> tuple[ConfigSection, ...]:
+        """The settings for Placement's own configuration; empty if it needs none."""
+        return sections(self.wanted, (PLACEMENT,)) if self.placement else ()
+
+    def kept(self, host: str, path: str) -> Carried:
+        """The existing device_spec lines of a compute host to carry over, without those in the file itself."""
+        everybody: Sequence[Host] = tuple(self.hosts.values())
+        into = self.into(path)
+        return carried(self.existing, self.wanted, "compute", self.hosts.get(host), everybody, into=into)
+
+
+def typed(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, bool | int | str]]:
+    """Single-valued settings by group and name, with the types that YAML has for them."""
+    return {section.group: {line.name: typed_value(line.value) for line in section.lines} for section in rendered}
+
+
+def typed_value(text: str) -> bool | int | str:
+    """A value with the type that YAML has for it."""
+    return int(text) if text.isdecimal() else True if text == "true" else text
+
+
+def dumped(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Documents as YAML, with multi-line text as literal blocks."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=2**20, allow_unicode=True)
+
+
+def template(name: str) -> jinja2.Template:
+    """A template of ``templates/nova``."""
+    return _environment().get_template(name)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(share_dir("templates") / "nova"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  (no web pages; every value comes from the spec's patterns or is JSON)
+    )

@@ -1,0 +1,185 @@
+"""The part of the controller in nova.yml, against hosts that answer what no host of good faith would."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import NovaConfigError
+from gpustack.configure import plugin_api as controller
+from support.nova_hosts import host
+
+SPEC = """\
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu01: [k4200]}
+nova: {release: "2025.2"}
+"""
+GOOD = {"path": "/etc/nova/nova.conf", "text": "[pci]\nreport_in_placement = true\n"}
+
+
+def decide(tmp_path: Path, answer: object, services: tuple[str, ...] = ("compute",), **more: Any) -> dict[str, Any]:
+    """One host's files, with what the host answers."""
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC, encoding="utf-8")
+    facts = host("k4200-prepared").model_dump(mode="json", by_alias=True)
+    decided = controller.overall(str(spec), {"gpu01": facts})
+    return controller.for_host(
+        str(spec), decided, "gpu01", services=services, facts=facts, module_answer=answer, **more
+    )
+
+
+def test_malformed_facts_stop_all_hosts_and_name_the_hosts(tmp_path):
+    """Without one host's cards nobody knows whether the aliases that every host gets are complete."""
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC, encoding="utf-8")
+    facts: dict[str, Any] = {"gpu01": host("k4200-prepared").model_dump(mode="json", by_alias=True)}
+    facts |= {"gpu02": {"version": 1, "pci": [{"address": "evil"}]}, "gpu03": "x"}
+    with pytest.raises(NovaConfigError, match="the facts of 2 of 3 hosts are malformed") as raised:
+        controller.overall(str(spec), facts)
+    assert "No host is changed" in str(raised.value)
+    assert "--limit 'all:!gpu02:!gpu03' -e gpustack_nova_snapshot=FILE" in str(raised.value)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An operator's home and temporary directory; whatever is written is seen in it."""
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh/authorized_keys").write_text("ssh-ed25519 the operator\n", encoding="utf-8")
+    (home / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(home / "tmp"))
+    return home
+
+
+def tree(directory: Path) -> dict[str, str]:
+    """Every file below a directory with its text."""
+    return {str(p): p.read_text(encoding="utf-8") for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../../../../../../../../../..{home}/.ssh/authorized_keys",
+        "/etc/nova/nova.conf.d/../../../../../../../../../..{home}/.ssh/authorized_keys",
+        "/etc/nova/nova.conf.d/../nova.conf",
+        "{home}/.ssh/authorized_keys",
+        "{home}/.ssh/new.conf",
+        "/etc/nova/nova-\0.conf",
+        "/etc/nova/nova.conf\n",
+        "etc/nova/nova.conf",
+        "/etc/nova/sub/nova.conf",
+        "/etc/kolla/nova-api/../nova-api/nova.conf",
+        "",
+    ],
+)
+@pytest.mark.parametrize("kolla", [False, True])
+def test_a_hosts_answer_writes_no_file_here(tmp_path, home, path, kolla):
+    before = tree(home)
+    attack = {"path": path.format(home=home), "text": "ssh-ed25519 the attacker\n"}
+    with pytest.raises(NovaConfigError, match=r"gpu01: unexpected answer .*files\.1\.path"):
+        decide(tmp_path, {"files": [GOOD, attack]}, kolla=kolla)
+    assert tree(home) == before
+
+
+def test_a_good_answer_writes_no_file_here_either(tmp_path, home):
+    before = tree(home)
+    result = decide(tmp_path, {"files": [GOOD], "units": ["nova-compute.service"]})
+    assert [file["path"] for file in result["write"]] == ["/etc/nova/nova.conf.d/300-gpustack.conf"]
+    assert result["restart"] == [["systemctl", "restart", "nova-compute.service"]]
+    assert tree(home) == before
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"files": 5},
+        {"files": [5]},
+        {"files": [{"path": "/etc/nova/nova.conf"}]},
+        {"files": [{**GOOD, "text": ["x"]}]},
+        {"files": [{**GOOD, "text": "x" * (5 << 20)}]},
+        {"files": [{**GOOD, "path": f"/etc/nova/nova-{n}.conf", "text": "#" * (1 << 20)} for n in range(5)]},
+        {"files": [{**GOOD, "path": f"/etc/nova/nova-{n}.conf"} for n in range(100_000)]},
+        {"files": [], "engine": "/bin/sh"},
+        {"files": [], "started": ["x"]},
+        {"files": [], "started": {"compute": [{}]}},
+        {"files": [], "units": "nova-compute.service"},
+        {"files": [], "pending": {"compute": 1}},
+    ],
+)
+def test_malformed_answers_are_refused_soon(tmp_path, home, answer):
+    started = time.thread_time()  # of the processor: a busy machine may take longer
+    with pytest.raises(NovaConfigError, match="gpu01: unexpected answer") as raised:
+        decide(tmp_path, answer)
+    assert time.thread_time() - started < 5
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize("text", ["x\n", "[pci]\n\x0c\nalias\n", "[pci\n"])
+def test_a_file_that_is_no_ini_names_the_host(tmp_path, home, text):
+    with pytest.raises(NovaConfigError, match=r"gpu01:/etc/nova/nova\.conf:\d"):
+        decide(tmp_path, {"files": [{**GOOD, "text": text}]})
+
+
+def test_findings_name_the_hosts_own_path(tmp_path, home):
+    text = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1eb8"}\n'
+    result = decide(tmp_path, {"files": [{**GOOD, "text": text}]}, ("api",))
+    assert "gpu01:/etc/nova/nova.conf:2" in result["text"]
+
+
+def test_the_path_of_vendor_data_is_advised(tmp_path, home, monkeypatch):
+    path = "/etc/nova/vendordata.json"
+    monkeypatch.setattr(f"{__name__}.SPEC", SPEC.replace('"2025.2"', f'"2025.2", vendordata: {path}'))
+    for services in (("api",), ("compute",)):
+        (file,) = decide(tmp_path, {"files": [GOOD]}, services)["write"]
+        assert f"vendordata_jsonfile_path = {path}" in file["content"]
+
+
+def test_the_scheduler_gets_what_the_flavors_need(tmp_path, home, monkeypatch):
+    flavor = "{model: k4200, count: [1, 2], vcpus: 1, ram: 512, disk: 1, numa: {nodes: 1}}"
+    monkeypatch.setattr(f"{__name__}.SPEC", f'{SPEC}flavors:\n  "g-{{count}}": {flavor}\n')
+    (file,) = decide(tmp_path, {"files": [GOOD]}, ("scheduler",))["write"]
+    assert "NUMATopologyFilter" in file["content"]
+    assert "pci_weight_multiplier = 10\n" in file["content"]
+
+
+def test_the_scheduler_gets_what_reserved_hosts_need(tmp_path, home, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.SPEC", f"{SPEC}tenancy: {{aggregates: {{gpu: {{projects: [a]}}}}}}\n")
+    (file,) = decide(tmp_path, {"files": [GOOD]}, ("scheduler",))["write"]
+    assert "AggregateMultiTenancyIsolation" in file["content"]
+    assert "enable_isolated_aggregate_filtering = true\n" in file["content"]
+
+
+QUOTAS = "quotas: {default: {k4200: 1}}\n"
+PROVIDERS = "/etc/nova/provider_config/gpustack.yaml"
+
+
+def test_a_host_with_quotas_gets_its_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.SPEC", SPEC + QUOTAS)
+    first = decide(tmp_path, {"files": [GOOD], "units": ["nova-compute.service"]})
+    (drop_in, markers) = first["write"]
+    assert (markers["path"], markers["mode"]) == (PROVIDERS, "0644")
+    assert "CUSTOM_GPU_QUOTA_K4200" in markers["content"]
+    assert "GPU752" not in str(first)
+    there = {"path": "/etc/nova/nova.conf.d/300-gpustack.conf", "text": drop_in["content"]}
+    settled = {"files": [GOOD, there, {"path": PROVIDERS, "text": markers["content"]}]}
+    assert decide(tmp_path, settled)["services"] == []
+    other = {"files": [GOOD, there, {"path": PROVIDERS, "text": markers["content"].replace("total: ", "total: 1")}]}
+    assert decide(tmp_path, other)["services"] == ["compute"]
+
+
+def test_only_hosts_with_quotas_and_nova_compute_get_markers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PROVIDERS not in str(decide(tmp_path, {"files": [GOOD]}))
+    monkeypatch.setattr(f"{__name__}.SPEC", SPEC + QUOTAS)
+    assert PROVIDERS not in str(decide(tmp_path, {"files": [GOOD]}, services=("api",)))
+    of_kolla = {"files": [{"path": "/etc/kolla/nova-compute/nova.conf", "text": "[pci]\n"}], "engine": "docker"}
+    outcome = decide(tmp_path, of_kolla, kolla=True)
+    assert outcome["write"] == []
+    assert "GPU752" in str(outcome)
