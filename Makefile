@@ -11,7 +11,7 @@ TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgr
 SLOW := tests/unit/playbooks tests/unit/examples/test_boot.py \
 	tests/unit/novadb/test_heads.py $(addprefix tests/unit/repair/test_,killed.py cloud.py playbook.py)
 PARTS := tests/nova/embedded/test_database.py tests/unit/connect/ssh/test_connection.py::test_the_same_facts_as_on_the_host_itself \
-	tests/unit/linux/test_initramfs.py tests/unit/host/test_real_tools.py \
+	tests/unit/linux/test_initramfs.py tests/unit/prepare/host/test_real_tools.py \
 	tests/unit/playbooks/test_verify.py::test_a_prepared_host_passes_and_is_not_touched \
 	tests/nova/embedded/test_nova.py::test_nova_manage_finds_its_cells
 

@@ -1,7 +1,7 @@
 """Operations: the single changes of a plan for a host, shown before they are made.
 
 ``before`` holds the content that a file operation replaces. Operations have no inverse: a host is restored by a new
-plan (:mod:`gpustack.host.undo`), computed from the facts at that time.
+plan (:mod:`gpustack.prepare.host.undo`), computed from the facts at that time.
 
 Plans compute operations and the Ansible roles carry them out; this module does not access the disk. The roles and
 ``-f json`` read ``to_dict``; ``describe`` is the line in the text output.

@@ -10,8 +10,8 @@ from gpustack.base.errors import CHANGES, GpustackError, PlanError, UsageError
 from gpustack.cli.common import Command, add_exit_code, add_format, add_source_options, gather, tell_failures
 
 if TYPE_CHECKING:
-    from gpustack.host.plan import HostPlan
     from gpustack.hosts.facts.gather import Gathered
+    from gpustack.prepare.host.plan import HostPlan
 
 TRIAL_SECONDS = 600
 """The same value as the role's default, gpustack_trial_seconds."""
@@ -56,8 +56,8 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.host.plan import plan_host
-        from gpustack.host.show import show_plan
+        from gpustack.prepare.host.plan import plan_host
+        from gpustack.prepare.host.show import show_plan
         from gpustack.spec.hosts import patterns_for
         from gpustack.spec.load import load_spec
 

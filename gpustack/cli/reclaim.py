@@ -18,7 +18,7 @@ from gpustack.cli.gpu import CLOUD_TIMEOUT
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
-    from gpustack.maintenance.api import ServiceApi
+    from gpustack.prepare.drain.api import ServiceApi
     from gpustack.reclaim.model import Choices, Decision, ReclaimPlan, Rules, Step
     from gpustack.reclaim.read import Reader
     from gpustack.reclaim.run import Outcome, Runner
@@ -56,7 +56,7 @@ class ReclaimCommand(OpenStackCommand):
         from datetime import UTC, datetime
 
         from gpustack.flavor.cloud import FlavorCloud
-        from gpustack.maintenance.cloud import ServiceCloud
+        from gpustack.prepare.drain.cloud import ServiceCloud
         from gpustack.reclaim.decide import decide
         from gpustack.reclaim.model import ReclaimPlan
         from gpustack.reclaim.read import Reader
@@ -260,7 +260,7 @@ class ReclaimUndoCommand(OpenStackCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.maintenance.cloud import ServiceCloud
+        from gpustack.prepare.drain.cloud import ServiceCloud
         from gpustack.reclaim import journal
         from gpustack.reclaim.undo import Undo
 

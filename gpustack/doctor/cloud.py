@@ -62,7 +62,7 @@ def _flavors(connection: Connection) -> Iterator[Check]:
 
 def _services(connection: Connection) -> Iterator[Check]:
     """The reads of host maintenance: the services, and the instances of all projects."""
-    from gpustack.maintenance.cloud import ServiceCloud
+    from gpustack.prepare.drain.cloud import ServiceCloud
 
     api = ServiceCloud(connection)
     number = len(api.services())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.base.errors import CloudError
 from gpustack.fleet.compute import MIGRATIONS, moment
 from gpustack.fleet.requests import get, pages, well_formed
-from gpustack.maintenance.model import is_unfinished
+from gpustack.prepare.drain.model import is_unfinished
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

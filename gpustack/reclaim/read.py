@@ -23,8 +23,8 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.model import Server
 from gpustack.fleet.placement import Device
 from gpustack.fleet.requests import Progress, each, silent
-from gpustack.maintenance.api import ServiceApi
 from gpustack.nova_options.aggregates import Aggregate
+from gpustack.prepare.drain.api import ServiceApi
 from gpustack.reclaim.destinations import no_return
 from gpustack.reclaim.idle import AHEAD, STOPS
 from gpustack.reclaim.model import Candidate, Rules
@@ -64,7 +64,7 @@ class _Hosts:
 class Reader:
     """Reads candidates, all of them or one again.
 
-    :param api: the interface of :mod:`gpustack.maintenance`, for services.
+    :param api: the interface of :mod:`gpustack.prepare.drain`, for services.
     """
 
     def __init__(self, cloud: Connection, api: ServiceApi, rules: Rules) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.maintenance.metadata import MOVED, STOPPED
+from gpustack.prepare.drain.metadata import MOVED, STOPPED
 from gpustack.reclaim.idle import Idle
 from gpustack.reclaim.model import Candidate, Choices, Rules
 

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud.session import Refused
-from gpustack.maintenance.api import ServiceApi
-from gpustack.maintenance.model import Server
+from gpustack.prepare.drain.api import ServiceApi
+from gpustack.prepare.drain.model import Server
 from gpustack.reclaim.decide import judge
 from gpustack.reclaim.journal import ReclaimJournal
 from gpustack.reclaim.model import Candidate, Choices, Decision, Rules, Step

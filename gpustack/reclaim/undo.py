@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpustack.cloud.session import Refused
-from gpustack.maintenance.api import ServiceApi
+from gpustack.prepare.drain.api import ServiceApi
 from gpustack.reclaim.journal import Shelved
 from gpustack.reclaim.run import OFFLOADED, PAUSE, Outcome, Result, last_shelving
 

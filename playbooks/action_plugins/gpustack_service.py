@@ -11,11 +11,11 @@ from ansible.utils.display import Display
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
 from gpustack.base.task_results import TaskResult  # noqa: E402
-from gpustack.maintenance import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.prepare.drain import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
 
 
 class ActionModule(Base):
-    """``gpustack_service``: one phase (see ``gpustack.maintenance.plugin_api``) for the host of the task."""
+    """``gpustack_service``: one phase (see ``gpustack.prepare.drain.plugin_api``) for the host of the task."""
 
     arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "phase": {"type": "str", "required": True, "choices": ["plan", "disable", "empty", "resume", "failed"]},

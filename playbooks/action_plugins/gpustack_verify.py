@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from ansible.plugins.loader import action_loader
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
-from gpustack import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
 from gpustack.base.task_results import TaskResult  # noqa: E402
+from gpustack.prepare import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
 
 
 class ActionModule(Base):

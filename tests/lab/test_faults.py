@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpustack.host.own_files import MODPROBE
+from gpustack.prepare.host.own_files import MODPROBE
 
 from .conftest import Lab
 from .machine import Machine

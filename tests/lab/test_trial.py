@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpustack.host.boot.trial import MARKER
-from gpustack.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT
+from gpustack.prepare.host.boot.trial import MARKER
+from gpustack.prepare.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT
 
 from .conftest import Lab
 from .machine import Machine

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from gpustack.host.own_files import VFS_NETWORK_UNIT, VFS_UNIT
+from gpustack.prepare.host.own_files import VFS_NETWORK_UNIT, VFS_UNIT
 
 from . import playbooks
 from .commands import SSH_OPTIONS, gpustack

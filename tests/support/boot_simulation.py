@@ -14,9 +14,11 @@ import subprocess
 from collections.abc import Iterator, Mapping
 
 from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
-from gpustack.host.boot.trial import TITLE
-from gpustack.host.decide.virtual_functions import RECORD
-from gpustack.host.own_files import (
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.boot.trial import TITLE
+from gpustack.prepare.host.decide.virtual_functions import RECORD
+from gpustack.prepare.host.own_files import (
     DRACUT,
     DRACUT_SCRIPT,
     SCRIPTS,
@@ -26,9 +28,7 @@ from gpustack.host.own_files import (
     VFS_SCRIPT,
     VFS_UNIT,
 )
-from gpustack.host.plan import HostPlan
-from gpustack.hosts.facts.model import Host
-from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.plan import HostPlan
 from support.host_samples import Raw
 
 START = 1_763_700_000

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpustack.cloud.session import Refused
-from gpustack.maintenance.capacity import Amounts, Room
-from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration
+from gpustack.prepare.drain.capacity import Amounts, Room
+from gpustack.prepare.drain.model import Action, ComputeService, Ports, Server, ServerMigration
 
 _NAMES = {
     "stop": "stop",

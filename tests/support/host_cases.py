@@ -1,4 +1,4 @@
-"""Host plans as data: each file in ``tests/unit/host/cases`` has facts, a spec, and the expected plan."""
+"""Host plans as data: each file in ``tests/unit/prepare/host/cases`` has facts, a spec, and the expected plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from gpustack.host.plan import plan_host
+from gpustack.prepare.host.plan import plan_host
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from support.boot_simulation import Machine
@@ -17,7 +17,7 @@ SPEC = parse_spec(
     'version: 1\nmodels:\n  k4200: {match: {vendor: "10de", product: "11b4"}}\nhosts: {gpu01: [k4200]}\n', "test"
 )
 """The talk's cards, on one host."""
-CASES = sorted((Path(__file__).parents[1] / "unit" / "host" / "cases").glob("*.yaml"))
+CASES = sorted((Path(__file__).parents[1] / "unit" / "prepare" / "host" / "cases").glob("*.yaml"))
 
 
 def load(path: Path) -> tuple[dict[str, Any], Spec, Machine]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack.host.plan import HostPlan
+from gpustack.prepare.host.plan import HostPlan
 from gpustack.spec.load import parse_spec
 from gpustack_demo.examples.handmade import hand_made_host
 from support.boot_simulation import Machine

@@ -45,7 +45,7 @@ def test_the_page_lists_the_packages_with_their_floors() -> None:
 
 
 def test_the_rooms_and_modules_that_the_page_names_exist() -> None:
-    """``host/decide``, ``spec/assignment.py``, …"""
+    """``prepare/host/decide``, ``spec/assignment.py``, …"""
     output = re.findall(r"`([\w/]+/\w+(?:\.py)?|\w+\.py)`", PAGE.read_text())
     assert len(output) > len(list((TOP / "gpustack").glob("*/*/__init__.py")))
     assert not [name for name in output if not any((root / name).exists() for root in (TOP, *PACKAGES))]
@@ -70,7 +70,7 @@ def test_the_product_imports_nothing_of_the_demo() -> None:
 
 def test_stand_ins_know_nothing_of_what_they_judge() -> None:
     """A wrong plan, or a wrong reading of a file, must lead to a wrong boot."""
-    judged = re.compile(r"^\s*(?:from|import) gpustack\.(?:host|linux|readiness)\b", re.MULTILINE)
+    judged = re.compile(r"^\s*(?:from|import) gpustack\.(?:prepare\.host|linux|hosts\.readiness)\b", re.MULTILINE)
     examples = (TOP / "demo/gpustack_demo/examples").rglob("*.py")
     assert not [path for path in examples if judged.search(path.read_text(encoding="utf-8"))]
     readers = re.compile(r"^\s*(?:from|import) gpustack\.linux\b", re.MULTILINE)
@@ -101,12 +101,12 @@ SCENARIOS = {
     "flavor/test_signing_in",
     "guest/test_cloud_init",
     "guest/kubernetes/test_howto",
-    "host/test_cases",
-    "host/test_prior_art",
-    "host/test_properties",
-    "host/test_real_tools",
-    "maintenance/test_cases",
-    "maintenance/test_choices",
+    "prepare/host/test_cases",
+    "prepare/host/test_prior_art",
+    "prepare/host/test_properties",
+    "prepare/host/test_real_tools",
+    "prepare/drain/test_cases",
+    "prepare/drain/test_choices",
     "configure/test_kubernetes",
     "connect/ssh/test_guest",
     "test_complete_path",

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from gpustack.base.errors import DatabaseError, JournalError, SnapshotError, SpecError
 from gpustack.base.operations import Reboot, WriteFile
 from gpustack.cli.app import Gpustack, main
-from gpustack.host.own_files import OWNED, RECORD, is_untouched, sealed
-from gpustack.host.plan import plan_host
-from gpustack.host.prove.undone import verify_undone
-from gpustack.host.undo import plan_undo
 from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.own_files import OWNED, RECORD, is_untouched, sealed
+from gpustack.prepare.host.plan import plan_host
+from gpustack.prepare.host.prove.undone import verify_undone
+from gpustack.prepare.host.undo import plan_undo
 from support.boot_simulation import Machine
 from support.cellfile import CellFile, fill, nova_conf
 from support.host_cases import SPEC

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from gpustack.cloud.session import Unanswered
-from gpustack.maintenance.cloud import ServiceCloud
-from gpustack.maintenance.model import InstanceChoices, Policy
-from gpustack.maintenance.plan import ServicePlan
-from gpustack.maintenance.run import Runner, Target
+from gpustack.prepare.drain.cloud import ServiceCloud
+from gpustack.prepare.drain.model import InstanceChoices, Policy
+from gpustack.prepare.drain.plan import ServicePlan
+from gpustack.prepare.drain.run import Runner, Target
 from gpustack_demo.embedded.servers import delete
 from support.maintenance_world import HOST, OTHER, World
 from support.proxy import Traffic, proxy

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from gpustack.cli.app import main
-from gpustack.host.own_files import ADOPTED
-from gpustack.host.plan import plan_host
 from gpustack.hosts.facts.gather import Gathered
+from gpustack.prepare.host.own_files import ADOPTED
+from gpustack.prepare.host.plan import plan_host
 from gpustack.spec.load import parse_spec
 from support.boot_simulation import Machine
 from support.host_samples import SNAPSHOTS, changed, snapshot

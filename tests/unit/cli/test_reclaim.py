@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.maintenance.model import Action, ComputeService, Server
+from gpustack.prepare.drain.model import Action, ComputeService, Server
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 
@@ -77,7 +77,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     action = {"action": "stop", "request_id": "req-1", "start_time": ago(5), "user_id": "u1"}
     stand_in.answers["compute /servers/vm1/os-instance-actions"] = (200, {"instanceActions": [action]})
     monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
-    monkeypatch.setattr("gpustack.maintenance.cloud.ServiceCloud", Services)
+    monkeypatch.setattr("gpustack.prepare.drain.cloud.ServiceCloud", Services)
     MARKS.clear()
     ACTS.clear()
     return stand_in

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack import plugin_api as controller
 from gpustack.configure import plugin_api as nova
 from gpustack.connect.ssh import program as ssh_program
 from gpustack.hosts.facts import store
@@ -21,6 +20,7 @@ from gpustack.hosts.topology.show import ASCII, text
 from gpustack.linux import grub
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.modprobe import read_modprobe
+from gpustack.prepare import plugin_api as controller
 from gpustack.repair.hypervisor import usage
 from support.attack import BYTES, JSON, TEXTS, attack, damaged, examples
 from support.fuzz_inputs import CONF, RAW, SPEC, THERE

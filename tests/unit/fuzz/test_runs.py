@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack import plugin_api as controller
 from gpustack.configure import plugin_api as nova
 from gpustack.connect.playbooks.record import Record
 from gpustack.connect.playbooks.show import line, problems
@@ -18,6 +17,7 @@ from gpustack.hosts.facts.gather import _checked, _named
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.readiness.assessment import host_reasons
+from gpustack.prepare import plugin_api as controller
 from support.attack import JSON, TEXTS, attack, damaged, examples
 from support.fuzz_inputs import THERE
 from support.host_samples import SNAPSHOTS

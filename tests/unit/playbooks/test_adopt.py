@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.host.own_files import ADOPTED
+from gpustack.prepare.host.own_files import ADOPTED
 from gpustack_demo.examples.handmade import hand_made_host
 from gpustack_demo.examples.host import write_host
 from support.playbook_place import Place, configuration, drivers, tree

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
 from gpustack.hosts.facts.collector import collect
-from gpustack.plugin_api import plan
+from gpustack.prepare.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
+from gpustack.prepare.plugin_api import plan
 from support.playbook_place import SPEC, Place, drivers, tree
 
 OWNED = (GRUB, MODPROBE, HOOK, MODULES_LOAD)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gpustack.host.boot.trial import ENTRY, MARKER
-from gpustack.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT
+from gpustack.prepare.host.boot.trial import ENTRY, MARKER
+from gpustack.prepare.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT
 from gpustack_demo.examples import grub
 from gpustack_demo.examples.boot import boot
 from support.playbook_place import Place, drivers, tree

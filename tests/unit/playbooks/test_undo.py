@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 
-from gpustack.host.own_files import JOURNAL, MODPROBE, SCRIPT
 from gpustack.hosts.facts.collector import collect
+from gpustack.prepare.host.own_files import JOURNAL, MODPROBE, SCRIPT
 from gpustack_demo.examples.boot import boot
 from support.playbook_place import Place, configuration, drivers, tree
 

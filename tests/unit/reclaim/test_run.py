@@ -16,8 +16,8 @@ from gpustack.base.errors import JournalError
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Disks
-from gpustack.maintenance.api import ServiceApi
-from gpustack.maintenance.model import Action, Server
+from gpustack.prepare.drain.api import ServiceApi
+from gpustack.prepare.drain.model import Action, Server
 from gpustack.reclaim.decide import judge
 from gpustack.reclaim.journal import ReclaimJournal, Shelved, read
 from gpustack.reclaim.model import Candidate, Choices, Decision, Rules, Step

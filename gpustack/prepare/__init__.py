@@ -1,0 +1,1 @@
+"""Prepare hosts for GPU passthrough."""

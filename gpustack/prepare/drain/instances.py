@@ -1,0 +1,135 @@
+"""Decide what to do with one instance of a host that will be rebooted.
+
+An instance that does not run loses nothing. One that runs is moved or stopped according to its policy, if its state
+permits it. If Nova's data leave open whether it runs, it blocks the reboot until the operator decides. Other states
+block the reboot, because they are somebody's work in progress: rescued, locked, half moved, in ERROR while running,
+paused (except for live migration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation
+from gpustack.prepare.drain.metadata import MOVED, STOPPED, Since, since
+from gpustack.prepare.drain.model import InstanceChoices, Policy, Server
+from gpustack.prepare.drain.steps import ColdMigrate, Confirm, LiveMigrate, Stop
+
+_RUNNING, _PAUSED, _SHUT_DOWN, _CRASHED, _SUSPENDED = 1, 3, 4, 6, 7
+_IN_MEMORY = (_RUNNING, _PAUSED)
+_OFF = (_SHUT_DOWN, _CRASHED, _SUSPENDED)
+_AT_REST = {
+    "SHUTOFF": "it is stopped",
+    "SUSPENDED": "it is suspended, its memory is on the disk",
+    "SHELVED": "it is shelved",
+    "SHELVED_OFFLOADED": "it is shelved",
+    "SOFT_DELETED": "it is deleted",
+    "DELETED": "it is deleted",
+}
+_STEPS: dict[Policy, type[Stop] | type[ColdMigrate] | type[LiveMigrate]] = {
+    Policy.STOP: Stop,
+    Policy.COLD_MIGRATE: ColdMigrate,
+    Policy.LIVE_MIGRATE: LiveMigrate,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Treatment:
+    """What to do with an instance; exactly one is set, or none if there is nothing to do.
+
+    :param step: the step to carry out.
+    :param wait: what to wait for.
+    :param against: the finding that blocks the reboot.
+    :param note: why the instance is left as it is.
+    """
+
+    step: Operation | None = None
+    wait: str = ""
+    against: Finding | None = None
+    note: str = ""
+
+
+def judge(
+    server: Server, host: str, choices: InstanceChoices, *, user: str, up: bool, requests: Collection[str]
+) -> Treatment:
+    """Decide what to do with an instance.
+
+    :param host: the host as Nova names it.
+    :param user: the id of the user as whom gpustack authenticates; empty if unknown.
+    :param up: whether nova-compute reports.
+    :param requests: the steps that this run has already requested: ``KIND:SERVER``.
+    """
+    if server.task is not None:
+        return Treatment(wait=f"{server.label}: {server.task}")
+    if half_moved(server, user):
+        return confirm(server, requests)
+    if server.status in _AT_REST or (server.status == "ERROR" and server.power not in _IN_MEMORY):
+        return _at_rest(server, host, choices)
+    return _running(server, host, choices, up=up)
+
+
+def _at_rest(server: Server, host: str, choices: InstanceChoices) -> Treatment:
+    # An instance in ERROR has the power state 0 if its domain was not found, but also if nova-compute stopped while it
+    # started the domain. Statuses at rest are written after the domain has ended.
+    certain = server.power in _OFF if server.status == "ERROR" else server.power not in _IN_MEMORY
+    if certain:
+        return Treatment(note=f"{server.label}: {_AT_REST.get(server.status, 'it is in ERROR, and does not run')}")
+    if server.id in choices.not_running:
+        return Treatment(note=f"{server.label}: it is {server.status}, and gpustack_not_running names it")
+    place = f"{host} {server.label}"
+    return Treatment(against=finding(Code.INSTANCE_MAY_RUN, place=place, status=server.status, power=server.power))
+
+
+def half_moved(server: Server, user: str) -> bool:
+    """Whether an instance waits for confirmation of a cold migration that gpustack requested."""
+    return server.status == "VERIFY_RESIZE" and MOVED in server.metadata and since(server, MOVED, user) is Since.OURS
+
+
+def confirm(server: Server, requests: Collection[str]) -> Treatment:
+    """Return the step that confirms a cold migration; a wait if this run has requested it already."""
+    step = Confirm(server=server.id, name=server.name, why="gpustack migrated it")
+    if key(step) in requests:
+        return Treatment(wait=f"{server.label}: its migration is being confirmed")
+    return Treatment(step=step)
+
+
+def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -> Treatment:
+    place = f"{host} {server.label}"
+    held = _held(server, choices)
+    policy = choices.device_guests if held else choices.guests
+    devices = ", ".join(held)
+    if policy is Policy.REFUSE:
+        if held:
+            return Treatment(against=finding(Code.DEVICE_INSTANCE_ON_HOST, place=place, devices=devices))
+        return Treatment(against=finding(Code.INSTANCE_ON_HOST, place=place))
+    if server.locked:
+        return Treatment(against=finding(Code.INSTANCE_LOCKED, place=place))
+    allowed = ("ACTIVE", "PAUSED") if policy is Policy.LIVE_MIGRATE else ("ACTIVE",)
+    if server.status not in allowed:
+        return Treatment(against=finding(Code.INSTANCE_STATE_UNFIT, place=place, status=server.status, policy=policy))
+    if policy is Policy.LIVE_MIGRATE and not set(held) <= choices.live_migratable:
+        return Treatment(against=finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices))
+    if not up:
+        return Treatment(against=finding(Code.COMPUTE_DOWN, place=place, policy=policy))
+    return Treatment(step=_step(server, host, policy, devices))
+
+
+def _held(server: Server, choices: InstanceChoices) -> tuple[str, ...]:
+    """Return the devices and device ports that an instance has on its host."""
+    ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
+    return (*server.devices, *ports)
+
+
+def _step(server: Server, host: str, policy: Policy, devices: str) -> Operation:
+    mark = {STOPPED if policy is Policy.STOP else MOVED: host}
+    why = f"it has {devices}" if devices else ""
+    alone = bool(devices) and policy is not Policy.STOP
+    return _STEPS[policy](server=server.id, name=server.name, mark=mark, alone=alone, why=why)
+
+
+def key(step: Operation) -> str:
+    """Return the key under which a run records a requested step: ``KIND:SERVER``."""
+    return f"{step.kind}:{getattr(step, 'server', '')}"

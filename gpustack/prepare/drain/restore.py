@@ -1,0 +1,105 @@
+"""Plan how to restore a verified host: start what gpustack stopped, enable what it disabled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import finding
+from gpustack.prepare.drain.instances import confirm, half_moved, key
+from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED, Since, disabled_here, since
+from gpustack.prepare.drain.model import Server, World
+from gpustack.prepare.drain.plan import Draft, ServicePlan
+from gpustack.prepare.drain.steps import EnableService, Forget, Start
+
+TITLE = "back in service, when it is verified"
+NOTHING: Mapping[str, str] = {}
+_UNMARKABLE = ("ERROR", "UNKNOWN")
+"""Statuses of instances whose metadata cannot be written."""
+
+
+def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, str] = NOTHING) -> ServicePlan:
+    """Plan the remaining steps until a verified host is back in service.
+
+    :param host: the inventory's name.
+    :param alive: whether nova-compute has reported since the host was verified.
+    :param requests: as in :func:`gpustack.prepare.drain.drain.plan_empty`.
+    """
+    service = world.service
+    if service is None:
+        return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
+    judged = _Judged(service.host, world.user, alive, requests)
+    for server in (*world.servers, *world.away):
+        if server.metadata.get(STOPPED) == service.host:
+            judged.stopped(server)
+        elif server.metadata.get(MOVED) == service.host:
+            judged.moved(server)
+    if disabled_here(service):
+        if alive:
+            step = EnableService(service=service.id, host=service.host, why="gpustack disabled it")
+            judged.steps.append(step)
+        elif service.forced_down:
+            judged.findings.append(finding(Code.COMPUTE_FORCED_DOWN, place=service.host))
+        else:
+            judged.waits.append(f"nova-compute of {service.host} to report")
+    return judged.plan(host, TITLE)
+
+
+class _Judged(Draft):
+    def __init__(self, host: str, user: str, alive: bool, requests: Mapping[str, str]) -> None:
+        super().__init__(host, requests)
+        self._user = user
+        self._alive = alive
+
+    def stopped(self, server: Server) -> None:
+        """Add the step for an instance that gpustack marked before it stopped it."""
+        if server.task is not None:
+            self.waits.append(f"{server.label}: {server.task}")
+        elif server.status in _UNMARKABLE:
+            reason = self.requests.get(f"start:{server.id}") or f"it is in {server.status}"
+            self.findings.append(
+                finding(Code.INSTANCE_NOT_STARTED, place=f"{self.service_host} {server.label}", said=reason)
+            )
+        elif server.host != self.service_host or server.status != "SHUTOFF":
+            self._forget(server, "it runs" if server.status == "ACTIVE" else "somebody has changed it since")
+        elif server.locked or since(server, STOPPED, self._user) is not Since.OURS:
+            self.findings.append(finding(Code.INSTANCE_LEFT_STOPPED, place=f"{self.service_host} {server.label}"))
+            self._forget(server, "somebody has changed it since")
+        elif not self._alive:
+            self.waits.append(f"nova-compute of {self.service_host} to report")
+        else:
+            step = Start(server=server.id, name=server.name, why="gpustack stopped it")
+            if key(step) in self.requests:
+                reason = self.requests[key(step)] or "no reason was given"
+                self.findings.append(
+                    finding(Code.INSTANCE_NOT_STARTED, place=f"{self.service_host} {server.label}", said=reason)
+                )
+            else:
+                self.steps.append(step)
+
+    def moved(self, server: Server) -> None:
+        """Add the step for an instance that gpustack marked before it moved it."""
+        if server.task is not None:
+            self.waits.append(f"{server.label}: {server.task}")
+        elif half_moved(server, self._user):
+            verdict = confirm(server, self.requests)
+            if verdict.step is not None:
+                self.steps.append(verdict.step)
+            else:
+                self.waits.append(verdict.wait)
+        elif server.status in _UNMARKABLE:
+            self.notes.append(f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
+        else:
+            self._forget(server, f"it is on {server.host}")
+
+    def _forget(self, server: Server, why: str) -> None:
+        """Remove this host's metadata from an instance.
+
+        :data:`AFTER` is removed first, but only if no other host's metadata needs it.
+        """
+        marks = [mark for mark in (STOPPED, MOVED) if mark in server.metadata]
+        own_marks = [mark for mark in marks if server.metadata[mark] == self.service_host]
+        keys = (*((AFTER,) if own_marks == marks else ()), *own_marks)
+        step = Forget(server=server.id, name=server.name, keys=keys, why=why)
+        if key(step) not in self.requests:
+            self.steps.append(step)

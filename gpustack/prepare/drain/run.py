@@ -1,0 +1,312 @@
+"""Carry plans out: read, do what can be done, and read again, until nothing is left or the time is up.
+
+A run remembers only its own requests. It reads the state that an earlier run left, and so continues an interrupted run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import finding
+from gpustack.base.operations import Operation
+from gpustack.base.text import printable
+from gpustack.cloud.session import Refused
+from gpustack.prepare.drain.api import ServiceApi
+from gpustack.prepare.drain.capacity import Room, lacking
+from gpustack.prepare.drain.drain import plan_empty
+from gpustack.prepare.drain.instances import key
+from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED, disabled_here, reason_of_failure
+from gpustack.prepare.drain.model import InstanceChoices, Ports, Server, World
+from gpustack.prepare.drain.plan import ServicePlan
+from gpustack.prepare.drain.restore import plan_resume
+from gpustack.prepare.drain.service_lookup import find_service
+from gpustack.prepare.drain.steps import (
+    ColdMigrate,
+    Confirm,
+    DisableService,
+    EnableService,
+    Forget,
+    GuestStep,
+    LiveMigrate,
+)
+
+_PAUSE = 2.0
+"""Seconds between two reads."""
+_MOVED_ON = (400, 403, 404, 409)
+"""Statuses of refusals after the instance has changed (403: it was locked); the next read shows its state."""
+
+
+@dataclass(kw_only=True)
+class Target:
+    """The host to work on.
+
+    :param host: the inventory's name.
+    :param own_name: the host's own name; None if unknown.
+    :param wanted: the service's host as the operator named it; empty to find it by the two names.
+    :param others: the operator's names of all other hosts.
+    """
+
+    host: str
+    own_name: str | None = None
+    wanted: str = ""
+    others: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class Runner:
+    """Takes one host out of service and restores it.
+
+    :param seconds: the time limit for instances and nova-compute.
+    :param log: is called with each step before it is carried out, and once with each condition that the run waits for.
+    :ivar done: the steps that were carried out.
+    """
+
+    api: ServiceApi
+    target: Target
+    seconds: float
+    log: Callable[[str], None] = lambda text: None
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    done: list[Operation] = field(default_factory=list)
+    _requests: dict[str, str] = field(default_factory=dict)
+    _followed: set[str] = field(default_factory=set)
+    _awaited: set[str] = field(default_factory=set)
+    _last_ports: Ports | None = None
+
+    # -- out of service --------------------------------------------------------------------------------------
+
+    def look(self, choices: InstanceChoices, why: str) -> ServicePlan:
+        """Return the remaining steps until the host can be rebooted. Changes nothing."""
+        world, refusal = self._world()
+        if refusal is not None:
+            return refusal
+        if world.service is not None and world.servers:
+            world = replace(world, ports=self._ports(world.service.host))
+        return plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC), requests=self._requests)
+
+    def _ports(self, host: str) -> Ports:
+        """The ports of a host; if Neutron does not answer, its last answer."""
+        ports = self.api.ports(host)
+        if ports.unknown and self._last_ports is not None:
+            return self._last_ports
+        self._last_ports = ports
+        return ports
+
+    def disable(self, choices: InstanceChoices, why: str) -> ServicePlan:
+        """Disable the service if nothing blocks emptying the host; return the plan that was made before."""
+        plan = self.look(choices, why)
+        if not plan.refused:
+            for step in plan.steps:
+                if isinstance(step, DisableService):
+                    self._carry_out(step)
+        return plan
+
+    def empty(self, choices: InstanceChoices, why: str, *, disabled: bool) -> ServicePlan:
+        """Take the host out of service; return the last plan, which is empty or has the findings that block it.
+
+        :param disabled: whether this run disabled the service. It is enabled again if the host is refused before any
+            instance was touched.
+        """
+        end = self.clock() + self.seconds
+        while True:
+            plan = self.look(choices, why)
+            touched = any(isinstance(step, GuestStep) for step in self.done)
+            if not touched and not plan.refused and not any(isinstance(step, Confirm) for step in plan.steps):
+                plan = self._with_room(plan)
+            if plan.refused and touched:
+                # Finish what was started: an unconfirmed migration keeps devices on both hosts.
+                begun = replace(plan, steps=tuple(step for step in plan.steps if isinstance(step, Confirm)))
+                if not begun.todo or not self._go_on(begun, end):
+                    return plan
+                continue
+            if plan.refused:
+                if disabled:
+                    self._enable_again()
+                return plan
+            if not plan.todo:
+                return plan
+            disabled = disabled or any(isinstance(step, DisableService) for step in plan.steps)
+            if not self._go_on(plan, end):
+                return self._out_of_time(plan)
+
+    def _with_room(self, plan: ServicePlan) -> ServicePlan:
+        """Add the capacity findings to the plan, before any instance is touched."""
+        moving = [step for step in plan.steps if isinstance(step, ColdMigrate | LiveMigrate)]
+        rooms: dict[tuple[tuple[str, int], ...], Room | None] = {}
+        wanted = []
+        for step in moving:
+            needs = self.api.needs(step.server)
+            kind = tuple(sorted(needs.items()))
+            if kind and kind not in rooms:
+                rooms[kind] = self.api.room(needs)
+            room = rooms.get(kind)
+            if room is not None:
+                wanted.append((step, needs, room))
+        findings = lacking(self.target.host, wanted)
+        return replace(plan, findings=plan.findings + findings) if findings else plan
+
+    def _enable_again(self) -> None:
+        world, refusal = self._world()
+        if refusal is None and world.service is not None and disabled_here(world.service):
+            service = world.service
+            self._carry_out(EnableService(service=service.id, host=service.host, why="no guest was touched"))
+
+    # -- back in service -------------------------------------------------------------------------------------
+
+    def pending(self) -> ServicePlan:
+        """Return the steps that an earlier run left for after the verification of the host. Changes nothing."""
+        self._look_back()
+        world, refusal = self._world()
+        return refusal or plan_resume(self.target.host, world, alive=True)
+
+    def resume(self) -> ServicePlan:
+        """Restore the host; return the last plan, which has the findings of all reads.
+
+        If an instance cannot be started, the service is still enabled, because the host was verified.
+        """
+        end = self.clock() + self.seconds
+        first: str | None = None
+        findings = []
+        self._look_back()
+        while True:
+            world, refusal = self._world()
+            if refusal is not None:
+                return refusal
+            if first is None:
+                first = world.service.seen if world.service else ""
+            alive = world.service is not None and world.service.up and world.service.seen != first
+            plan = plan_resume(self.target.host, world, alive=alive, requests=self._requests)
+            findings += [finding for finding in plan.findings if finding not in findings]
+            if not plan.todo:
+                return replace(plan, findings=tuple(findings))
+            if not self._go_on(plan, end):
+                return self._out_of_time(replace(plan, findings=tuple(findings)))
+
+    def failed(self, why: str) -> ServicePlan:
+        """Write to Nova why the host of a failed run is out of service; return the remaining steps."""
+        pending = self.pending()
+        world, refusal = self._world()
+        service = world.service
+        if refusal is None and service is not None and disabled_here(service):
+            text = reason_of_failure(service.host, why, datetime.now(UTC))
+            why_stated = "who looks at the service sees it"
+            self._carry_out(DisableService(service=service.id, host=service.host, reason=text, why=why_stated))
+        return pending
+
+    # -- both ------------------------------------------------------------------------------------------------
+
+    def _world(self) -> tuple[World, ServicePlan | None]:
+        """Return the host's state, and a plan with findings if its service cannot be identified or read."""
+        target = self.target
+        services = self.api.services()
+        service, problems = find_service(target.host, target.own_name, target.wanted, services, target.others)
+        if problems:
+            return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=problems)
+        if service is None:
+            return World(service=None), None
+        if not service.id:
+            down = (finding(Code.CELL_DOWN, place=service.host),)
+            return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=down)
+        servers = self.api.servers(service.host)
+        return World(
+            service=service,
+            servers=tuple(self._with_actions(server) for server in servers),
+            away=tuple(self._with_actions(server) for server in self._away(service.host, servers)),
+            migrations=self.api.migrations(service.host),
+            user=self.api.user(),
+        ), None
+
+    def _away(self, host: str, present: Iterable[Server]) -> Iterable[Server]:
+        """Yield instances on other hosts with metadata of this host.
+
+        These are half-moved ones, and those that :meth:`_look_back` found.
+        """
+        known = {server_away.id for server_away in present}
+        away = {server_away.id: server_away for server_away in self.api.unconfirmed()}
+        for missing in self._followed - known - away.keys():
+            server = self.api.server(missing)
+            if server is not None:
+                away[missing] = server
+        for server_away in away.values():
+            if server_away.id not in known and host in (
+                server_away.metadata.get(STOPPED),
+                server_away.metadata.get(MOVED),
+            ):
+                self._followed.add(server_away.id)
+                yield server_away
+
+    def _look_back(self) -> None:
+        """Find instances that earlier runs moved away."""
+        world, _ = self._world()
+        if world.service is not None:
+            self._followed.update(self.api.left(world.service.host))
+
+    def _with_actions(self, server: Server) -> Server:
+        """Add the instance actions, only for instances with metadata; record failures of this run's requests."""
+        if not {STOPPED, MOVED} & set(server.metadata):
+            return server
+        actions = self.api.actions(server.id)
+        for request, failure in self._requests.items():
+            if request.endswith(f":{server.id}") and not failure and server.task is None and actions:
+                self._requests[request] = self.api.why_failed(server.id, actions[0].request)
+        return replace(server, actions=actions)
+
+    def _go_on(self, plan: ServicePlan, end: float) -> bool:
+        """Carry out the steps that are possible now; return whether there is time to read again."""
+        busy = bool(plan.waits) or any(isinstance(step, Confirm) for step in plan.steps)
+        for step in plan.steps:
+            alone = isinstance(step, GuestStep) and step.alone
+            if alone and busy:
+                continue  # later reads plan it again
+            busy = busy or alone
+            self._carry_out(step)
+        for wait in plan.waits:
+            if wait not in self._awaited:
+                self.log(printable(f"{self.target.host}: wait: {wait}"))
+                self._awaited.add(wait)
+        if self.clock() >= end:
+            return False
+        if plan.waits or any(isinstance(step, GuestStep) and not isinstance(step, Forget) for step in plan.steps):
+            self.sleep(_PAUSE)
+        return True
+
+    def _out_of_time(self, plan: ServicePlan) -> ServicePlan:
+        late = tuple(
+            finding(Code.TIMED_OUT, place=self.target.host, waits=wait, seconds=int(self.seconds))
+            for wait in plan.waits or ("the steps above",)
+        )
+        return replace(plan, steps=(), waits=(), findings=plan.findings + late)
+
+    def _carry_out(self, step: Operation) -> None:
+        self.log(printable(f"{self.target.host}: {step.describe()}"))
+        if isinstance(step, DisableService):
+            self.api.disable(step.service, step.reason)
+        elif isinstance(step, EnableService):
+            self.api.enable(step.service)
+        else:
+            assert isinstance(step, GuestStep)  # noqa: S101 - there are no others
+            self._on_guest(step)
+        self.done.append(step)
+
+    def _on_guest(self, step: GuestStep) -> None:
+        """Carry out one step on an instance. A refusal because it changed is left to the next read."""
+        self._requests[key(step)] = ""
+        self._followed.add(step.server)
+        try:
+            if isinstance(step, Forget):
+                for mark in step.keys:
+                    self.api.unmark(step.server, mark)
+                return
+            if step.mark is not None:
+                newest = self.api.actions(step.server)
+                after = newest[0].request if newest else ""
+                self.api.mark(step.server, {**step.mark, AFTER: after})
+            self.api.act(step.server, step.kind)
+        except Refused as error:
+            if error.status not in _MOVED_ON:
+                raise
+            self._requests[key(step)] = error.what

@@ -1,0 +1,107 @@
+"""The steps on a service and its instances: each step is one change, shown before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gpustack.base.operations import Operation
+
+
+@dataclass(frozen=True, kw_only=True)
+class DisableService(Operation):
+    """Disable nova-compute, so that no new instances are scheduled."""
+
+    kind: ClassVar[str] = "disable_service"
+    service: str
+    host: str
+    reason: str
+
+    def describe(self) -> str:
+        return f"disable nova-compute of {self.host}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnableService(Operation):
+    """Enable nova-compute."""
+
+    kind: ClassVar[str] = "enable_service"
+    service: str
+    host: str
+
+    def describe(self) -> str:
+        return f"enable nova-compute of {self.host}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuestStep(Operation):
+    """A step on one instance.
+
+    :param server: the id of the instance.
+    :param mark: metadata to write before the step, together with the last request
+        (:data:`gpustack.prepare.drain.metadata.AFTER`).
+    :param alone: whether the step waits until nothing else is under way. If two instances are moved at the same time,
+        one can lose the device that was promised to both, and ends in ERROR.
+    """
+
+    server: str
+    name: str
+    mark: Mapping[str, str] | None = None
+    alone: bool = False
+    verb: ClassVar[str] = ""
+
+    def describe(self) -> str:
+        return f"{self.verb} {self.name} ({self.server})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop(GuestStep):
+    """Shut down an instance."""
+
+    kind: ClassVar[str] = "stop"
+    verb: ClassVar[str] = "stop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(GuestStep):
+    """Start an instance that gpustack stopped."""
+
+    kind: ClassVar[str] = "start"
+    verb: ClassVar[str] = "start"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveMigrate(GuestStep):
+    """Move an instance while it runs."""
+
+    kind: ClassVar[str] = "live_migrate"
+    verb: ClassVar[str] = "live-migrate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColdMigrate(GuestStep):
+    """Shut down an instance, move it, and start it on the destination."""
+
+    kind: ClassVar[str] = "cold_migrate"
+    verb: ClassVar[str] = "cold-migrate"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confirm(GuestStep):
+    """Confirm a cold migration of gpustack; until then the source keeps the instance's devices and disk."""
+
+    kind: ClassVar[str] = "confirm"
+    verb: ClassVar[str] = "confirm the migration of"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forget(GuestStep):
+    """Remove gpustack's metadata from an instance.
+
+    :param keys: the metadata keys to remove.
+    """
+
+    keys: tuple[str, ...]
+    kind: ClassVar[str] = "forget"
+    verb: ClassVar[str] = "take gpustack's marks off"

@@ -1,0 +1,186 @@
+"""Kernel arguments if GRUB's boot entries are files (RHEL and derivatives): grubby, and the sources of new entries.
+
+grubby(8) changes the entries of installed kernels. Entries of future kernels are made from ``/etc/kernel/cmdline``
+(kernel-install(8)). If that file is missing, they are made from ``GRUB_CMDLINE_LINUX`` in ``/etc/default/grub``, or
+from the running kernel's command line. So gpustack adds arguments to all of these places, to each only missing ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import RunCommand
+from gpustack.hosts.facts.model import Host
+from gpustack.linux.cmdline import CommandLine, argument
+from gpustack.linux.grub import LINUX
+from gpustack.linux.module_parameters import contradicts, fulfils
+from gpustack.prepare.host.boot import record
+from gpustack.prepare.host.boot.record import ENTRIES
+from gpustack.prepare.host.own_files import RECORD, OwnedFile
+from gpustack.prepare.host.render import render_record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """The desired state of boot entries that are files, and of the files from which new entries are made.
+
+    :ivar files: gpustack's record, by path.
+    :ivar edits: the desired content of files of others, by path.
+    :ivar commands: the commands that change the entries.
+    :ivar next_line: the command line of the first entry after the commands; None without entries.
+    """
+
+    files: dict[str, OwnedFile]
+    edits: dict[str, OwnedFile]
+    commands: tuple[RunCommand, ...]
+    next_line: CommandLine | None
+    findings: tuple[Finding, ...]
+
+
+def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
+    """Find the missing arguments of each place.
+
+    :param wanted: all arguments that must be on the kernel's command line.
+    """
+    recorded = record.recorded(host)
+    needs = {path: _lacking(record.value_of(path, text), wanted) for path, text in record.plain(host).items()}
+    edits = {path: edit for path in needs if (edit := _edit(host, path, needs[path])) is not None}
+    lines = record.in_entries(host, without=recorded.get(ENTRIES, ()))
+    needs[ENTRIES] = tuple(a for a in wanted if any(not fulfils(line, a) for line in lines.values()))
+    first = next(iter(lines.values()), None)
+    return Entries(
+        files=record_of(recorded, needs),
+        edits=edits,
+        commands=tuple(_commands(host, needs[ENTRIES], recorded.get(ENTRIES, ()))),
+        next_line=None if first is None else with_arguments(first, needs[ENTRIES]),
+        findings=(*_file_findings(host, needs, edits), *_entry_findings(host, lines, needs[ENTRIES])),
+    )
+
+
+def _lacking(value: str | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    line = CommandLine(text=value or "")
+    return tuple(a for a in wanted if not fulfils(line, a))
+
+
+def _edit(host: Host, path: str, needed: tuple[str, ...]) -> OwnedFile | None:
+    """The file with the arguments added; None if no line of it can contain them."""
+    content = record.edited(path, record.plain(host)[path], added=needed)
+    if content is None:
+        return None
+    return OwnedFile(content=content, mode=host.files[path].mode, why="kernel arguments of kernels to come")
+
+
+def _file_findings(
+    host: Host, needs: Mapping[str, tuple[str, ...]], edits: Mapping[str, OwnedFile]
+) -> Iterator[Finding]:
+    for path, text in record.plain(host).items():
+        value, needed = record.value_of(path, text), needs[path]
+        if needed and CommandLine(text=value or "").for_init is not None:
+            yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {path}")
+        if value is None or path not in edits:
+            yield from _no_line(host, path, text, needed)
+        if path in edits:
+            line = CommandLine(text=record.value_of(path, edits[path].content) or "")
+            yield from swallowed(host, path, line, needed)
+
+
+def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str, ...]) -> Iterator[Finding]:
+    yield from _replaced(host, lines, needed)
+    for source, line in lines.items():
+        if line.for_init is None:
+            yield from swallowed(host, source, with_arguments(line, needed), needed)
+    for entry in host.boot.entries:
+        if not entry.recovery and CommandLine(text=entry.arguments).for_init is not None:
+            yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {entry.source}")
+
+
+def _no_line(host: Host, path: str, text: str, needed: tuple[str, ...]) -> Iterator[Finding]:
+    """Why arguments can't be added to a line of ``/etc/default/grub``; to other files they always can."""
+    arguments, defaults = ", ".join(needed), record.evaluated(text)
+    if not needed:
+        return
+    for reason in defaults.unknown(LINUX):
+        place = f"{host.hostname} {reason.file}:{reason.line}"
+        yield finding(Code.GRUB_DEFAULTS_WITHOUT_EFFECT, place=place, arguments=arguments, why=reason.why)
+    if defaults.arguments(LINUX):
+        yield finding(
+            Code.GRUB_DEFAULTS_WITHOUT_EFFECT, place=f"{host.hostname} {path}", arguments=arguments, why=_OVERRIDDEN
+        )
+    elif not defaults.unknown(LINUX):
+        yield finding(Code.GRUB_DEFAULTS_LINE_MISSING, place=f"{host.hostname} {path}")
+
+
+_OVERRIDDEN = 'no line GRUB_CMDLINE_LINUX="…" is plain (quoted, without variables), or a later line overrides it'
+OPEN_QUOTE = "a double quote before them is not closed, so that they are a part of another argument's value"
+
+
+def swallowed(host: Host, source: str, line: CommandLine, added: tuple[str, ...]) -> Iterator[Finding]:
+    """Findings about arguments at the end of a line that the kernel ignores because a quote before them is open."""
+    if line.for_init is None and (lost := [a for a in added if not line.has(a)]):
+        yield finding(Code.ARGUMENTS_LOST, place=host.hostname, arguments=", ".join(lost), path=source, why=OPEN_QUOTE)
+
+
+def with_arguments(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
+    """Append the missing ones of ``added`` to a line."""
+    return CommandLine.of([line.text, *(a for a in added if not fulfils(line, a))])
+
+
+def record_of(recorded: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, ...]]) -> dict[str, OwnedFile]:
+    """The record of arguments by place, those added now and earlier; empty if there are none."""
+    lines = [
+        f"{place} {a}"
+        for place in record.PLACES
+        for a in dict.fromkeys((*needs.get(place, ()), *recorded.get(place, ())))
+    ]
+    if not lines:
+        return {}
+    return {RECORD: OwnedFile(content=render_record(lines), mode="0644", why="which kernel arguments are gpustack's")}
+
+
+def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -> Iterator[Finding]:
+    """Findings about arguments of others that grubby would replace: it identifies arguments by name."""
+    for source, line in lines.items():
+        for text in add:
+            for other in (o for o in line.all(argument(text).name) if not o.same_as(argument(text))):
+                if contradicts(other, text):
+                    continue  # ARGUMENT_CONFLICTS names it
+                is_enough = fulfils(CommandLine(text=other.text), text)
+                combined = other.text if is_enough else f"{other.text},{argument(text).value}"
+                yield finding(
+                    Code.ARGUMENT_REPLACED_BY_GRUBBY,
+                    place=f"{host.hostname} {source}",
+                    said=other.text,
+                    wanted=text,
+                    both=combined,
+                )
+
+
+def _commands(host: Host, needed: tuple[str, ...], ours: tuple[str, ...]) -> Iterator[RunCommand]:
+    """The grubby commands. They do not change ``/etc/default/grub``, which gpustack edits before."""
+    lines = record.in_entries(host).values()
+    gone = dict.fromkeys(a for a in ours if a not in needed)
+    remove = tuple(a for a in gone if any(line.has(a) for line in lines))
+    add = tuple(a for a in needed if any(not fulfils(line, a) for line in lines))
+    if remove:
+        yield _remove_arguments(remove, "they are no longer wanted")
+    if add:
+        joined = " ".join(add)
+        argv = ("grubby", "--update-kernel=ALL", f"--args={joined}", "--no-etc-grub-update")
+        yield RunCommand(argv=argv, why=f"boot entries lack {joined}")
+
+
+def undo_commands(host: Host) -> Iterator[RunCommand]:
+    """The commands that remove gpustack's arguments from all boot entries."""
+    lines = record.in_entries(host).values()
+    recorded = record.recorded(host).get(ENTRIES, ())
+    if removable := tuple(argument for argument in recorded if any(line.has(argument) for line in lines)):
+        yield _remove_arguments(removable, "gpustack added them")
+
+
+def _remove_arguments(arguments: tuple[str, ...], why: str) -> RunCommand:
+    joined = " ".join(arguments)
+    argv = ("grubby", "--update-kernel=ALL", f"--remove-args={joined}", "--no-etc-grub-update")
+    return RunCommand(argv=argv, why=why)

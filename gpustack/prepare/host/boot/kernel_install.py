@@ -1,0 +1,176 @@
+"""Kernel arguments on hosts with systemd-boot: ``/etc/kernel/cmdline``, and the entries that kernel-install writes.
+
+``kernel-install add`` copies a kernel and its initramfs to the boot partition, and writes an entry with the arguments
+in ``/etc/kernel/cmdline`` (kernel-install(8)). So gpustack edits that file and regenerates all entries from it; entries
+of future kernels use it too. If an entry has other arguments, they came from elsewhere and would be lost. Then gpustack
+reports the entry and blocks the plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import RunCommand
+from gpustack.hosts.facts.model import BootEntry, BootKernel, Host
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.module_parameters import fulfils
+from gpustack.prepare.host.boot import record
+from gpustack.prepare.host.boot.bls import Entries, record_of, swallowed, with_arguments
+from gpustack.prepare.host.boot.record import ENTRIES, KERNEL_CMDLINE, MADE
+from gpustack.prepare.host.boot.tools import install_kernel
+from gpustack.prepare.host.own_files import OwnedFile, digest
+
+_VENDORS = "/usr/lib/kernel/cmdline"
+_TRIES = "/etc/kernel/tries"
+_SREL = "/loader/entries.srel"
+_MACHINE_ID = "systemd.machine_id"  # kernel-install adds it to the file's arguments
+_LAYOUT = re.compile(r"""^\s*layout=["']?([^"'\s#]*)""", re.MULTILINE)
+
+
+def hindrances(host: Host) -> Iterator[Finding]:
+    """Findings about reasons why kernel-install can't regenerate the entries of this host."""
+    for image in host.boot.unified:
+        yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
+    for place, why in _other_entries(host):
+        yield finding(Code.ENTRIES_OF_OTHER_LAYOUT, place=f"{host.hostname} {place}", why=why)
+    if _TRIES in host.files:
+        yield finding(Code.BOOT_COUNTING, place=f"{host.hostname} {_TRIES}")
+    yield from _not_rebuildable(host)
+
+
+def _other_entries(host: Host) -> Iterator[tuple[str, str]]:
+    if "kernel-install" not in host.boot.tools:
+        yield "kernel-install", "this program is in none of /usr/sbin, /usr/bin and /sbin"
+    for path, layout in _layouts(host):
+        if layout not in ("", "auto", "bls"):
+            yield path, f"the layout here is {layout}"
+
+
+def _not_rebuildable(host: Host) -> Iterator[Finding]:
+    for entry in _ordinary(host):
+        if _kernel_of(host, entry) is None:
+            yield finding(Code.ENTRY_NOT_OF_KERNEL_INSTALL, place=f"{host.hostname} {entry.source}")
+    for kernel in host.boot.kernels:
+        if kernel.source is None:
+            sources = [entry.source for entry in _ordinary(host) if _kernel_of(host, entry) == kernel]
+            place = sources[0] if sources else kernel.image or kernel.release
+            yield finding(Code.KERNEL_PACKAGE_REMOVED, place=f"{host.hostname} {place}", release=kernel.release)
+
+
+def _layouts(host: Host) -> Iterator[tuple[str, str]]:
+    """The settings of kernel-install's layout, each with its file."""
+    layouts = [
+        (path, matches[-1])
+        for path, file in sorted(host.files.items())
+        if "/kernel/install.conf" in path and (matches := _LAYOUT.findall(file.text))
+    ]
+    yield from layouts
+    if not layouts:
+        for path, file in host.files.items():
+            if path.endswith(_SREL) and (told_by_loader := file.text.strip()) != "type1":
+                yield path, told_by_loader or "other"
+
+
+def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
+    """Find the missing arguments of ``/etc/kernel/cmdline``, and the entries that must be regenerated.
+
+    :param wanted: all arguments that must be on the kernel's command line.
+    """
+    recorded = record.recorded(host)
+    in_entries = frozenset(recorded.get(ENTRIES, ()))
+    text = _without_ours(host, in_entries)
+    current = CommandLine(text=text or "")
+    needs: dict[str, tuple[str, ...]] = {}
+    edits: dict[str, OwnedFile] = {}
+    findings = list(_differing(host, current, in_entries))
+    if current.for_init is not None:
+        findings.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {KERNEL_CMDLINE}"))
+    needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not fulfils(current, a))
+    file = host.files.get(KERNEL_CMDLINE)
+    if text is not None and (file is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
+        content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE]) or ""
+        mode = "0644" if file is None else file.mode
+        edits[KERNEL_CMDLINE] = OwnedFile(content=content, mode=mode, why="the kernels' arguments")
+        if file is None:
+            needs[MADE] = (f"sha256:{digest(text)}",)
+    line = with_arguments(current, needs[ENTRIES])
+    findings += swallowed(host, KERNEL_CMDLINE, line, needs[ENTRIES])
+    return Entries(
+        files=record_of(recorded, needs),
+        edits=edits,
+        commands=tuple(_commands(host, needs[ENTRIES], in_entries - frozenset(needs[ENTRIES]))),
+        next_line=line if _ordinary(host) else None,
+        findings=tuple(findings),
+    )
+
+
+def _ordinary(host: Host) -> list[BootEntry]:
+    return [entry for entry in host.boot.entries if not entry.recovery]
+
+
+def _without_ours(host: Host, own: frozenset[str]) -> str | None:
+    """The content of ``/etc/kernel/cmdline`` without gpustack; if the file is missing, the content to create.
+
+    Without the file, kernel-install uses the running kernel's command line, which may be arbitrary. The host boots
+    with the arguments of its entries, so the file is created from them. None if there are no entries.
+    """
+    if KERNEL_CMDLINE in host.files:
+        return record.plain(host)[KERNEL_CMDLINE]
+    if _VENDORS in host.files:
+        return host.files[_VENDORS].text
+    entries = _ordinary(host)
+    return f"{' '.join(_own(CommandLine(text=entries[0].arguments), own))}\n" if entries else None
+
+
+def _own(line: CommandLine, without: frozenset[str] = frozenset()) -> list[str]:
+    """The arguments on an entry's line, without the one that kernel-install adds, and without ``without``."""
+    pieces = [raw for _, raw in line.pieces if raw]
+    return [piece for piece in pieces if piece.partition("=")[0] != _MACHINE_ID and piece not in without]
+
+
+def _differing(host: Host, current: CommandLine, own: frozenset[str]) -> Iterator[Finding]:
+    file = _own(current)
+    for entry in _ordinary(host):
+        in_entry = _own(CommandLine(text=entry.arguments), own)
+        if sorted(in_entry) != sorted(file):
+            differences = [f"{a} is only in the entry" for a in in_entry if a not in file]
+            differences += [f"{a} is only in {KERNEL_CMDLINE}" for a in file if a not in in_entry]
+            different = ", ".join(differences) or "an argument is repeated in one of them"
+            place = f"{host.hostname} {entry.source}"
+            yield finding(Code.ENTRY_DIFFERS_FROM_CMDLINE, place=place, different=different)
+
+
+def _commands(host: Host, wanted: tuple[str, ...], obsolete: frozenset[str]) -> Iterator[RunCommand]:
+    for entry in _ordinary(host):
+        kernel, line = _kernel_of(host, entry), CommandLine(text=entry.arguments)
+        lacks = [a for a in wanted if not fulfils(line, a)]
+        has = [a for a in sorted(obsolete) if line.has(a)]
+        if kernel is not None and (lacks or has):
+            why = [f"lacks {' '.join(lacks)}"] if lacks else []
+            why += [f"still has {' '.join(has)}"] if has else []
+            yield install_kernel(kernel, f"its entry {' and '.join(why)}")
+
+
+def _kernel_of(host: Host, entry: BootEntry) -> BootKernel | None:
+    """The kernel of an entry that kernel-install wrote: ``TOKEN-RELEASE.conf`` for ``TOKEN/RELEASE/linux``."""
+    for kernel in host.boot.kernels:
+        if kernel.image is not None and kernel.image == entry.kernel and kernel.image.endswith("/linux"):
+            token = PurePosixPath(kernel.image).parts[-3]
+            if PurePosixPath(entry.source).name == f"{token}-{kernel.release}.conf":
+                return kernel
+    return None
+
+
+def undo_commands(host: Host) -> Iterator[RunCommand]:
+    """The commands that regenerate entries with gpustack's arguments, after these are removed from the file."""
+    yield from _commands(host, (), frozenset(record.recorded(host).get(ENTRIES, ())))
+
+
+def is_made(host: Host) -> bool:
+    """Whether gpustack created ``/etc/kernel/cmdline``, and it has not been modified since."""
+    digests = record.recorded(host).get(MADE, ())
+    return KERNEL_CMDLINE in host.files and f"sha256:{digest(record.plain(host)[KERNEL_CMDLINE])}" in digests

@@ -1,0 +1,148 @@
+"""The file changes for the next boot, and the commands that rebuild initramfs images and GRUB's menu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
+from gpustack.hosts.facts.model import BootEntry, BootKernel, Host
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.grub import paths as grub_paths
+from gpustack.linux.module_parameters import fulfils
+from gpustack.prepare.host.boot.tools import rebuild
+from gpustack.prepare.host.boot.trial import TITLE as TRIAL_TITLE
+from gpustack.prepare.host.decide.desired import PARAMETERS, Desired
+from gpustack.prepare.host.own_files import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
+from gpustack.prepare.host.prior_setup.adopt import journalled
+
+MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/", "/etc/dracut.conf")
+"""Path prefixes of files of others that are inputs of an initramfs."""
+
+
+def file_operations(host: Host, desired: Desired) -> tuple[Operation, ...]:
+    """The operations that bring owned files, and files with boot arguments, to their desired content."""
+    return tuple(_file_operations(host, desired))
+
+
+def _file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
+    for path in OWNED:
+        file, wanted = host.files.get(path), desired.files.get(path)
+        if wanted is not None:
+            if file is None or (file.text, _mode(file.mode)) != (wanted.content, _mode(wanted.mode)):
+                why = wanted.why
+                if file is not None and file.text == wanted.content:
+                    why = f"its mode is {file.mode} instead of {wanted.mode}"
+                before = None if file is None else file.text
+                yield WriteFile(path=path, content=wanted.content, before=before, mode=wanted.mode, why=why)
+        elif file is not None:
+            yield RemoveFile(path=path, before=file.text, why="it would be empty")
+    for path, edit in desired.entries.edits.items() if desired.entries is not None else ():
+        file = host.files.get(path)
+        before = None if file is None else file.text
+        if edit.content != before:
+            yield WriteFile(path=path, content=edit.content, before=before, mode=edit.mode, why=edit.why)
+
+
+def _mode(text: str) -> int:
+    try:
+        return int(text, 8) & 0o7777
+    except ValueError:
+        return -1
+
+
+def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The commands that apply changed files, and files that an earlier run left unapplied, to the next boot."""
+    changed = {op.path for op in files if isinstance(op, WriteFile | RemoveFile)}
+    if desired.entries is not None:
+        rebuilt = tuple(_initramfs_commands(host, changed))
+        covered = {command.argv for command in rebuilt}
+        return (*rebuilt, *(command for command in desired.entries.commands if command.argv not in covered))
+    return (*_initramfs_commands(host, changed), *_grub_commands(host, desired, changed))
+
+
+def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
+    touched = [path for path in IN_INITRAMFS if path in changed]
+    touched += sorted(path for path in changed - {*IN_INITRAMFS} if path.startswith(MADE_FROM))
+    sources = [*IN_INITRAMFS, *(path for path in journalled(host) if path.startswith(MADE_FROM))]
+    for kernel in host.boot.kernels:
+        if touched:
+            yield from rebuild(host, kernel, f"applies {' and '.join(touched)}")
+        elif not (present := [path for path in sources if path in host.files]):
+            continue
+        elif kernel.initramfs is None:
+            yield from rebuild(host, kernel, f"kernel {kernel.release} has no initramfs")
+        elif stale := [path for path in present if _is_newer(host, path, kernel)]:
+            yield from rebuild(host, kernel, f"{kernel.initramfs} is older than {' and '.join(stale)}")
+
+
+def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:
+    """Whether a file may have changed since the initramfs was built; True if a time is unknown."""
+    written, image_made = host.files[path].mtime_ns, kernel.initramfs_mtime_ns
+    return written is None or image_made is None or written > image_made
+
+
+def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[RunCommand]:
+    argv = ("update-grub",)
+    menu = {*IN_MENU, *grub_paths({*host.files, *changed})}
+    if touched := [path for path in sorted(menu) if path in changed]:
+        yield RunCommand(argv=argv, why=f"applies {' and '.join(touched)}")
+    elif TRIAL_ENTRY not in host.files and any(entry.title == TRIAL_TITLE for entry in host.boot.entries):
+        yield RunCommand(argv=argv, why="GRUB's menu still has the entry of a trial that is over")
+    elif _wrong_entries(host, desired) and changed:
+        # A file that was restored with an old mtime makes the menu look current.
+        yield RunCommand(argv=argv, why="GRUB's menu has other arguments than its configuration")
+    elif _wrong_entries(host, desired) and _is_menu_stale(host):
+        yield RunCommand(argv=argv, why="GRUB's menu is older than its configuration, and has other arguments")
+
+
+def _is_menu_stale(host: Host) -> bool:
+    """Whether GRUB's configuration may have changed since its menu was generated; True if a time is unknown."""
+    menu_made = host.boot.config_mtime
+    written = [host.files[path].mtime_ns for path in grub_paths(host.files)]
+    return menu_made is None or any(time is None or time > menu_made for time in written)
+
+
+def _wrong_entries(host: Host, desired: Desired) -> list[BootEntry]:
+    """The normal boot entries whose values of ``PARAMETERS`` differ from those of the next command line."""
+    if desired.next_line is None:
+        return []
+    wanted = _looked_after(desired.next_line)
+    return [
+        entry
+        for entry in host.boot.entries
+        if not entry.recovery and _looked_after(CommandLine(text=entry.arguments)) != wanted
+    ]
+
+
+def _looked_after(line: CommandLine) -> Mapping[str, tuple[str | None, ...]]:
+    return {name: tuple(a.value for a in line.all(name)) for name in PARAMETERS}
+
+
+def lacking(line: CommandLine, desired: Desired) -> list[str]:
+    """The desired arguments that are missing on a command line."""
+    return [argument for argument in desired.arguments if not fulfils(line, argument)]
+
+
+def withdrawn(line: CommandLine, desired: Desired) -> list[str]:
+    """The arguments on a line with parameters of gpustack that the next boot will not have."""
+    if desired.next_line is None:
+        return []
+    next_line = desired.next_line
+    present = [current.text for name in PARAMETERS for current in line.all(name)]
+    return [text for text in present if not (next_line.has(text) or fulfils(next_line, text))]
+
+
+def entry_findings(host: Host, desired: Desired) -> tuple[Finding, ...]:
+    """Findings about entries without desired arguments although the menu is newer than its configuration."""
+    if not desired.arguments or _is_menu_stale(host):
+        return ()
+    ordinary = [entry for entry in host.boot.entries if not entry.recovery]
+    lacking_entries = [entry for entry in ordinary if lacking(CommandLine(text=entry.arguments), desired)]
+    findings = []
+    for entry in lacking_entries:
+        arguments = ", ".join(lacking(CommandLine(text=entry.arguments), desired))
+        code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
+        findings.append(finding(code, place=f"{host.hostname} {entry.source}", title=entry.title, arguments=arguments))
+    return tuple(findings)

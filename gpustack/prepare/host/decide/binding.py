@@ -1,0 +1,320 @@
+"""Bind functions to passthrough drivers at boot, before a host driver probes them.
+
+The module options of vfio-pci (or pci-stub) list the ``vendor:product`` ids. Three measures make it bind first: the
+initramfs loads it by name; a softdep loads it before each host driver that matches one of the functions
+(``modprobe.d(5)``); the GPUs' host drivers are blacklisted if no other device needs them.
+
+A driver binds an id on all devices that have it. So ids are used only if all functions with the id are passed through.
+Other functions are bound by address, before the modules load (:mod:`gpustack.prepare.host.decide.addresses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.linux.cmdline import canonical
+from gpustack.linux.drivers import BY_ID, VFIO
+from gpustack.pci import catalogue, classes
+from gpustack.prepare.host.boot.tools import has_dracut
+from gpustack.prepare.host.decide.addresses import Listed
+from gpustack.prepare.host.decide.host_drivers import held_early, host_drivers, too_early
+from gpustack.prepare.host.decide.targets import Targets
+from gpustack.prepare.host.prior_setup.foreign_config import DRIVERCTL, Elsewhere
+from gpustack.spec.model import Options
+
+_IDS_LONGEST = 1023  # static char ids[1024] (drivers/vfio/pci/vfio_pci.c, drivers/pci/pci-stub.c)
+_BACKEND = "vfio_iommu_type1"
+# Modules with these prefixes work only together: if one is in use, none of its stack is blacklisted.
+_STACKS = ("nvidia", "nova")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """The settings for modprobe, the initramfs and the kernel's command line.
+
+    :ivar by_address: functions that are bound by address: they share their id with a device of the host, have a
+        variant driver, or a built-in host driver binds them before the initramfs runs.
+    :ivar options: ids by driver, for modprobe.
+    :ivar softdeps: passthrough drivers to load before a host driver, by host driver.
+    :ivar blacklist: host drivers.
+    :ivar arguments: kernel arguments with the ids of drivers that are built into a kernel.
+    :ivar early_modules: modules that the initramfs loads.
+    :ivar late_modules: modules that systemd loads (modules-load.d); every bootable kernel has them.
+    """
+
+    by_address: tuple[Listed, ...]
+    options: Mapping[str, tuple[str, ...]]
+    softdeps: Mapping[str, tuple[str, ...]]
+    blacklist: tuple[str, ...]
+    arguments: tuple[str, ...]
+    early_modules: tuple[str, ...]
+    late_modules: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Binding:
+    """Decide how the targets are bound to their drivers."""
+    assigned = {driver for _, driver in targets.functions.values()}
+    drivers = tuple(driver for driver in BY_ID if driver in assigned)
+    variants = sorted(assigned - set(BY_ID))
+    staying, early = _staying(host, targets), held_early(host, targets)
+    by_address = tuple(
+        Listed.of(function, driver, is_taken=function.address in early)
+        for function, driver in sorted(targets.functions.values(), key=lambda pair: pair[0].bdf)
+        if function.ids in staying or driver in variants or function.address in early
+    )
+    ids = _ids(targets, drivers, {function.address for function in by_address})
+    loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
+    built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
+    modules = _modules(drivers, variants)
+    return Binding(
+        by_address=by_address,
+        options={driver: listed for driver, listed in ids.items() if driver in loadable},
+        softdeps=dict(_softdeps(targets, loadable)),
+        blacklist=tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else (),
+        arguments=tuple(f"{driver}.ids={','.join(ids[driver])}" for driver in ids if driver in built_in),
+        early_modules=tuple(name for name in modules if _is_early(host, name)),
+        late_modules=tuple(name for name in modules if _in_every_kernel(host, name)),
+        findings=(
+            *_identical(host, targets, staying),
+            *_two_drivers(host, targets),
+            *_kernels(host, drivers),
+            *too_early(host, targets),
+            *_too_long(host, ids),
+            *_kept(host, targets, options),
+            *_conflicts(host, ids, targets, other),
+        ),
+    )
+
+
+def _ids(targets: Targets, drivers: Iterable[str], by_address: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The ids that each driver binds, without functions that are bound by address."""
+    pairs = [pair for address, pair in targets.functions.items() if address not in by_address]
+    found = {driver: sorted({function.ids for function, of in pairs if of == driver}) for driver in drivers}
+    return {driver: tuple(listed) for driver, listed in found.items() if listed}
+
+
+def _modules(drivers: Sequence[str], variants: Sequence[str]) -> list[str]:
+    """The modules of the drivers, and VFIO's IOMMU backend."""
+    backend = [_BACKEND] if VFIO in drivers or variants else []
+    return [*(canonical(driver) for driver in (*drivers, *variants)), *backend]
+
+
+def _kinds(host: Host, module: str) -> frozenset[str | None]:
+    """The kinds of a module in the bootable kernels: ``module``, ``builtin``."""
+    return frozenset(kind for kernel in host.boot.kernels if (kind := kernel.modules.get(module)) is not None)
+
+
+def _is_early(host: Host, module: str) -> bool:
+    """Whether the initramfs loads a module. dracut fails if a kernel does not have the module."""
+    return _in_every_kernel(host, module) if has_dracut(host) else "module" in _kinds(host, module)
+
+
+def _in_every_kernel(host: Host, module: str) -> bool:
+    return "module" in _kinds(host, module) and all(module in k.modules for k in host.boot.kernels)
+
+
+def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    wanted: dict[str, set[str]] = {}
+    for function, driver in targets.functions.values():
+        if driver in drivers:
+            for module in host_drivers(function):
+                wanted.setdefault(module, set()).add(driver)
+    for module in sorted(wanted):
+        yield module, tuple(driver for driver in BY_ID if driver in wanted[module])
+
+
+def kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
+    """The functions that stay with the host. Virtual functions belong to their physical function."""
+    going = targets.functions
+    for function in sorted(host.pci, key=lambda f: f.bdf):
+        if function.address not in going and function.physical_function not in going:
+            yield function
+
+
+def _stack(module: str) -> str:
+    return next((stack for stack in _STACKS if module.startswith(f"{stack}_")), module)
+
+
+def _blacklist(host: Host, targets: Targets) -> Iterator[str]:
+    """The GPUs' host drivers that no function of the host uses or matches."""
+    spared_drivers = spared(host, targets)
+    yield from sorted(module for module in _gpu_drivers(targets) if module not in spared_drivers)
+
+
+def _gpu_drivers(targets: Targets) -> dict[str, str]:
+    """The host drivers of the GPUs that are passed through, each with the GPU's vendor id."""
+    return {module: target.gpu.main.vendor for target in targets.gpus for module in host_drivers(target.gpu.main)}
+
+
+def spared(host: Host, targets: Targets) -> dict[str, Function]:
+    """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
+    # A GPU that stays may need any driver of its vendor, so vendors are compared first.
+    retained = tuple(kept_functions(host, targets))
+    gpus = {function.vendor: function for function in retained if _is_kept_gpu(function)}
+    used: dict[str, Function] = {}
+    for function in retained:
+        for name in (function.driver, *function.modules):
+            if name is not None:
+                used.setdefault(_stack(canonical(name)), function)
+    needed = {module: gpus.get(vendor) or used.get(_stack(module)) for module, vendor in _gpu_drivers(targets).items()}
+    return {module: function for module, function in needed.items() if function is not None}
+
+
+def _is_kept_gpu(function: Function) -> bool:
+    """Whether a function that stays with the host is a GPU: it may need any driver of its vendor."""
+    return classes.is_gpu_class(function.pci_class) and function.physical_function is None
+
+
+def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
+    """Findings about GPU host drivers that are not blacklisted because a function of the host needs them."""
+    by_function: dict[str, list[str]] = {}
+    for module, function in spared(host, targets).items() if options.blacklist_host_drivers else ():
+        by_function.setdefault(function.address, []).append(module)
+    for address, modules in by_function.items():
+        function = host.functions[address]
+        description = catalogue.describe(function.vendor, function.product, function.pci_class)
+        place = f"{host.hostname} {address}"
+        yield finding(
+            Code.HOST_DRIVER_NOT_BLACKLISTED, place=place, modules=", ".join(sorted(modules)), what=description
+        )
+
+
+def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
+    """The functions that stay with the host but share an id with one that is passed through, by id."""
+    going = {function.ids for function, _ in targets.functions.values()}
+    by_id: dict[str, list[Function]] = {}
+    for function in kept_functions(host, targets):
+        if function.ids in going:
+            by_id.setdefault(function.ids, []).append(function)
+    return {ids: tuple(functions) for ids, functions in by_id.items()}
+
+
+def identical(host: Host, targets: Targets) -> tuple[Function, ...]:
+    """The functions that share an id with a target but stay with the host; gpustack must not bind them."""
+    return tuple(function for functions in _staying(host, targets).values() for function in functions)
+
+
+def _identical(host: Host, targets: Targets, staying: Mapping[str, Iterable[Function]]) -> Iterator[Finding]:
+    for target in targets.all:
+        for function in {f.ids: f for f in target.gpu.functions if f.ids in staying}.values():
+            yield finding(
+                Code.BOUND_BY_ADDRESS,
+                place=f"{host.hostname} {target.address}",
+                ids=function.ids,
+                what=classes.word(function.pci_class),
+                staying=", ".join(f.address for f in staying[function.ids]),
+            )
+
+
+def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
+    going: dict[str, list[str]] = {}
+    drivers: dict[str, set[str]] = {}
+    for address, (function, driver) in targets.functions.items():
+        if driver not in BY_ID:
+            continue  # a variant driver is bound by address
+        going.setdefault(function.ids, []).append(address)
+        drivers.setdefault(function.ids, set()).add(driver)
+    for ids, assigned in drivers.items():
+        if len(assigned) > 1:
+            place = f"{host.hostname} {', '.join(sorted(going[ids]))}"
+            yield finding(Code.ID_DRIVERS_DIFFER, place=place, ids=ids, drivers=" and ".join(sorted(assigned)))
+
+
+def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
+    for kernel in host.boot.kernels:
+        for driver in drivers:
+            if canonical(driver) not in kernel.modules:
+                image = kernel.image or "its image was not found"
+                yield finding(
+                    Code.KERNEL_WITHOUT_DRIVER, place=host.hostname, release=kernel.release, image=image, driver=driver
+                )
+
+
+def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+    for driver, listed in ids.items():
+        length = len(",".join(listed))
+        if length > _IDS_LONGEST:
+            yield finding(Code.IDS_TOO_LONG, place=host.hostname, driver=driver, length=length, longest=_IDS_LONGEST)
+
+
+def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
+    own_ids = {canonical(driver): frozenset(listed) for driver, listed in ids.items()}
+    functions = tuple(function for function, _ in targets.functions.values())
+    for foreign in other.ids():
+        of_driver = own_ids.get(foreign.driver, frozenset())
+        differs = foreign.ids != of_driver and (of_driver or foreign.concerns(functions))
+        if differs or not foreign.takes_all(functions):
+            text = f"{foreign.driver} ids={foreign.text}"
+            wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
+            yield finding(Code.IDS_CONFLICT, place=f"{host.hostname} {foreign.place}", said=text, wanted=wanted)
+    for place, text, effect in switched_off(host, targets, other):
+        yield finding(Code.NEEDED_MODULE_DISABLED, place=f"{host.hostname} {place}", said=text, effect=effect)
+    yield from _by_address(host, targets, other)
+
+
+def _modules_of(targets: Targets) -> tuple[str, ...]:
+    """The modules of the targets' drivers, with their dependencies (``drivers/vfio/Makefile``)."""
+    drivers = {canonical(driver) for _, driver in targets.functions.values()}
+    return tuple(sorted(drivers | set(_VFIO if drivers - {"pci_stub"} else ())))
+
+
+_OLD = "vfio_virqfd"  # removed in Linux 6.2
+_VFIO = ("vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_virqfd", "iommufd", "irqbypass")
+
+
+def switched_off(host: Host, targets: Targets, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
+    """Settings that prevent a module of the targets' drivers from loading: place, text and effect."""
+    for module in _modules_of(targets):
+        kinds = {kernel.modules.get(module) for kernel in host.boot.kernels}
+        if module != _OLD or kinds != {None}:
+            yield from _off_switches(module, other)
+
+
+def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
+    """Settings that prevent one module from loading or working.
+
+    modprobe loads a blacklisted module as a dependency of another one. The kernel's parameter ``module_blacklist`` has
+    no such exception (``kernel/module/main.c``, ``blacklisted``).
+    """
+    kept_out = f"it keeps {module} from being loaded"
+    is_needed_only = module in _VFIO and module != _BACKEND
+    for statement in () if is_needed_only else other.modprobe.blacklisted(module):
+        yield statement.place, str(statement), kept_out
+    for statement in other.modprobe.about("install", module):
+        effect = kept_out if statement.does_nothing else f"modprobe runs that instead of loading {module}"
+        yield statement.place, str(statement), effect
+    for place, text in other.omitted(module):
+        yield place, text, kept_out
+    last = None if other.from_entries else next(iter(other.all("module_blacklist")[-1:]), None)
+    for sourced in other.arguments or ():
+        name, listed = canonical(sourced.argument.name), (sourced.argument.value or "").split(",")
+        if name == "module_blacklist":  # the kernel uses the last one, and does not treat - and _ as equal
+            is_off = module in listed and last in (None, sourced)
+        elif name in ("modprobe.blacklist", "rd.driver.blacklist"):
+            is_off = not is_needed_only and module in map(canonical, listed)
+        else:
+            is_off = name == "initcall_blacklist" and f"{module}_init" in listed
+        if is_off:
+            yield sourced.place, sourced.argument.text, kept_out
+
+
+def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Finding]:
+    """Findings about driverctl overrides of the targets."""
+    functions = targets.functions
+    for path, text in sorted(other.texts.items()):
+        if path.startswith(DRIVERCTL):
+            address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
+            override = text.strip()
+            if address in functions and override != functions[address][1]:
+                yield finding(
+                    Code.DRIVERCTL_CONFLICTS,
+                    place=f"{host.hostname} {path}",
+                    address=address,
+                    override=override or "none",
+                    driver=functions[address][1],
+                )

@@ -1,0 +1,219 @@
+"""The desired state of a host, which the plan compares with the facts, and which verification checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.hosts.facts.gpus import is_gpu
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.readiness.host import host_reasons
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
+from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
+from gpustack.linux.modprobe import read_modprobe
+from gpustack.pci import classes
+from gpustack.prepare.host.boot import bls as entries
+from gpustack.prepare.host.boot import kernel_install
+from gpustack.prepare.host.boot.bls import OPEN_QUOTE, Entries
+from gpustack.prepare.host.boot.tools import has_dracut, has_entries, has_systemd_boot
+from gpustack.prepare.host.decide import addresses, iommu, mediated, support, virtual_functions
+from gpustack.prepare.host.decide.binding import Binding, bind
+from gpustack.prepare.host.decide.targets import Targets, choose
+from gpustack.prepare.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
+from gpustack.prepare.host.prior_setup import detect as handmade
+from gpustack.prepare.host.prior_setup.foreign_config import Elsewhere, elsewhere
+from gpustack.prepare.host.prior_setup.traces import Trace
+from gpustack.prepare.host.render import render, render_virtual_functions
+from gpustack.spec.hosts import options_for
+from gpustack.spec.model import Spec
+
+PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
+"""All kernel parameters that gpustack sets or removes."""
+# Findings that a plan fixes, or reports with its own codes.
+_NOT_REPEATED = frozenset(
+    {
+        Code.IOMMU_INACTIVE,
+        Code.NO_INTERRUPT_REMAPPING,
+        Code.UNSAFE_INTERRUPTS_IN_FORCE,
+        Code.READ_IN_CONTAINER,
+        Code.NVSWITCH_FABRIC,
+    }
+)
+_NOT_VISIBLE = Code.IOMMU_UNKNOWN
+_LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
+_BREAK = "\n"
+_BOOT_IMAGE = 128  # reserve for GRUB's own arguments: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desired:
+    """The desired state of a host.
+
+    :ivar arguments: kernel arguments that must be on the command line, from any configuration.
+    :ivar added: the subset that gpustack adds.
+    :ivar next_line: the command line of a normal menu entry after GRUB's menu is regenerated, as far as GRUB's defaults
+        determine it; None if unknown.
+    :ivar files: the files that gpustack owns, by path.
+    :ivar by_hand: hand-made configuration for the same devices.
+    :ivar entries: the desired boot entries, if they are files (Boot Loader Specification); else None.
+    """
+
+    targets: Targets
+    binding: Binding
+    arguments: tuple[str, ...]
+    added: tuple[str, ...]
+    next_line: CommandLine | None
+    files: dict[str, OwnedFile]
+    by_hand: tuple[Trace, ...]
+    entries: Entries | None
+    findings: tuple[Finding, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """The state that verification checks, as plain data."""
+        return {
+            "arguments": list(self.arguments),
+            "functions": {address: driver for address, (_, driver) in sorted(self.targets.functions.items())},
+            "files": {path: {"content": file.content, "mode": file.mode} for path, file in self.files.items()},
+            "initramfs": {
+                "modules": list(self.binding.early_modules),
+                "files": [path for path in (MODPROBE, SCRIPT, DRACUT_SCRIPT) if path in self.files],
+            },
+        }
+
+
+def desire(spec: Spec, host: Host) -> Desired:
+    """Compute the desired state of a host, and the findings about it."""
+    options = options_for(spec, host.hostname)
+    targets = choose(spec, host)
+    other = elsewhere(host)
+    binding = bind(host, options, targets, other)
+    arguments = iommu.arguments(host, options, other)
+    by_hand = handmade.traces(host, targets, binding, options, other)
+    wanted = (*arguments.wanted, *binding.arguments) if targets.exist else ()
+    added = tuple(argument for argument in wanted if not other.fulfils(argument))
+    planned = _entries(host, wanted)
+    files = render(() if planned else added, binding, dracut=has_dracut(host)) | (planned.files if planned else {})
+    cards, network_cards = (
+        [virtual_functions.arguments(entry) for entry in targets.shared if entry.is_network is network]
+        for network in (False, True)
+    )
+    files |= render_virtual_functions(cards, network_cards)
+    drop_in = files.get(GRUB)
+    next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
+    findings = [
+        *(_grave(f) for f in host_reasons(host) if f.code not in _NOT_REPEATED),
+        *targets.findings,
+    ]
+    if targets.exist:
+        findings += [*support.findings(host), *arguments.findings, *binding.findings]
+        findings += planned.findings if planned else _grub(host, other, added, next_line)
+        findings += _not_ours(host, files)
+        findings += _moved(host)
+        findings += _in_use_elsewhere(host, targets)
+        findings += _lost(host, targets)
+        findings += mediated.findings(host, targets)
+        findings += handmade.findings(host, targets, by_hand, other)
+    return Desired(
+        targets=targets,
+        binding=binding,
+        arguments=wanted,
+        added=added,
+        next_line=next_line,
+        files=files,
+        by_hand=by_hand,
+        entries=planned,
+        findings=tuple(dict.fromkeys(findings)),
+    )
+
+
+def _grave(host_finding: Finding) -> Finding:
+    """Raise the severity of an unknown IOMMU to error, because a plan must not guess."""
+    return replace(host_finding, severity=Severity.ERROR) if host_finding.code == _NOT_VISIBLE else host_finding
+
+
+def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
+    """The desired boot entries, if they are files; None if GRUB generates a menu."""
+    if has_systemd_boot(host):
+        return kernel_install.plan_entries(host, wanted)
+    return entries.plan_entries(host, wanted) if has_entries(host) else None
+
+
+def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: CommandLine | None) -> Iterator[Finding]:
+    unknown = other.defaults.unknown(LINUX, LINUX_DEFAULT)
+    for reason in unknown:
+        yield finding(
+            Code.GRUB_DEFAULTS_NOT_EVALUABLE, place=f"{host.hostname} {reason.file}:{reason.line}", why=reason.why
+        )
+    if unknown:
+        return
+    current = other.defaults.line(LINUX, LINUX_DEFAULT)
+    if current is not None and current.for_init is not None:
+        yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {DEFAULTS}")
+        return
+    line = "" if next_line is None else next_line.text
+    lost = [a for a in added if next_line is None or _BREAK in line or not next_line.has(a)]
+    if next_line is None or lost:
+        why = _why_lost(lost, line)
+        yield finding(Code.ARGUMENTS_LOST, place=host.hostname, arguments=", ".join(lost), path=GRUB, why=why)
+    elif len(next_line.text) + _BOOT_IMAGE > _LONGEST_COMMAND_LINE:
+        yield finding(
+            Code.COMMAND_LINE_TOO_LONG, place=host.hostname, length=len(next_line.text), longest=_LONGEST_COMMAND_LINE
+        )
+
+
+def _why_lost(arguments: Iterable[str], line: str) -> str:
+    """Why GRUB's menu would not pass arguments to the kernel."""
+    if _BREAK in line:  # 10_linux does not escape it, so the rest becomes another GRUB command
+        return "a value before them goes over the end of a line, and there the menu entry's arguments end"
+    if all(argument in line for argument in arguments):
+        return OPEN_QUOTE
+    return "a file that is read later replaces GRUB_CMDLINE_LINUX_DEFAULT"
+
+
+def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
+    for path in files:
+        file = host.files.get(path)
+        if file is not None and file.text.strip() and not is_ours(file.text):
+            yield finding(Code.FOREIGN_FILE_AT_OWN_PATH, place=f"{host.hostname} {path}")
+
+
+def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Functions in a GPU's group that other software (DPDK) has bound to a passthrough driver."""
+    file = host.files.get(MODPROBE)
+    config = read_modprobe({MODPROBE: file.text} if file is not None else {})
+    ids = {
+        device_id for driver in BY_ID for o in config.option(driver, "ids") for device_id in (o.value or "").split(",")
+    }
+    listed = {device.address for device in addresses.listed(host)}
+    functions = targets.functions
+    for target in targets.gpus:
+        for f in target.gpu.neighbours:
+            is_ours = f.address in listed or (f.ids in ids and not f.driver_override)
+            if not is_gpu(f) and f.address not in functions and is_passthrough_driver(f.driver) and not is_ours:
+                controller = f"{f.address} ({classes.word(f.pci_class)})"
+                place = f"{host.hostname} {target.address}"
+                yield finding(
+                    Code.GROUP_CONTROLLER_BOUND_BY_OTHERS,
+                    place=place,
+                    group=f.iommu_group,
+                    what=controller,
+                    driver=f.driver,
+                )
+
+
+def _lost(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Virtual functions of instances that the next boot would not create."""
+    for function, users in virtual_functions.lost(host, targets.shared):
+        place = f"{host.hostname} {function.address}"
+        yield finding(Code.VIRTUAL_FUNCTIONS_LOST, place=place, functions=users)
+
+
+def _moved(host: Host) -> Iterator[Finding]:
+    """Devices that are bound by address, but are no longer at that address."""
+    for device in addresses.listed(host):
+        if (stranger := device.stranger(host)) is not None:
+            place = f"{host.hostname} {device.address}"
+            yield finding(Code.ANOTHER_DEVICE_AT_ADDRESS, place=place, expected=device.identity, there=stranger)

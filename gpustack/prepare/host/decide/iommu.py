@@ -1,0 +1,160 @@
+"""The kernel arguments that enable the IOMMU, and other settings that contradict them.
+
+``Documentation/admin-guide/kernel-parameters.txt`` describes them; :mod:`gpustack.linux.module_parameters` evaluates
+their lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.hosts.facts.model import Host
+from gpustack.linux.module_parameters import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
+from gpustack.prepare.host.prior_setup.foreign_config import Elsewhere
+from gpustack.spec.model import Options
+
+UNSAFE_INTERRUPTS = "vfio_iommu_type1.allow_unsafe_interrupts"
+NAMES = ("intel_iommu", "iommu", UNSAFE_INTERRUPTS)
+"""The parameters that gpustack sets for the IOMMU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IommuArguments:
+    """The kernel arguments for the IOMMU.
+
+    :ivar wanted: arguments that must be on the command line, from any configuration.
+    """
+
+    wanted: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def kind(host: Host) -> str | None:
+    """``intel``, ``amd``, or None if unknown: by the firmware's tables, else by the processor's vendor."""
+    if "DMAR" in host.iommu.acpi_tables:
+        return "intel"
+    if "IVRS" in host.iommu.acpi_tables:
+        return "amd"
+    return {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "amd"}.get(host.cpu.vendor or "")
+
+
+def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
+    """Decide the IOMMU's arguments, and report settings that contradict them."""
+    wanted = [
+        *(["intel_iommu=on"] if kind(host) == "intel" else []),
+        *(["iommu=pt"] if options.iommu_pt else []),
+        *([f"{UNSAFE_INTERRUPTS}=1"] if options.allow_unsafe_interrupts else []),
+    ]
+    findings = [*_conflicts(host, options, other), *_interrupts(host, options), *_kind_findings(host, other)]
+    return IommuArguments(wanted=tuple(wanted), findings=tuple(findings))
+
+
+def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
+    """Word, argument and place of each comma-separated word in all occurrences of a parameter."""
+    for sourced in other.all(name):
+        for word in words(sourced.argument):
+            yield word, sourced.argument.text, sourced.place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contradiction:
+    """A kernel argument or modprobe option that contradicts the plan.
+
+    :ivar text: its text in the configuration.
+    """
+
+    text: str
+    place: str
+    reason: str
+
+
+def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+    """The settings in configuration of others that contradict the plan."""
+    yield from _switches(host, options, other)
+    yield from _unsafe_elsewhere(options, other)
+
+
+def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
+    for contradiction in contradictions(host, options, other):
+        yield finding(
+            Code.ARGUMENT_CONFLICTS,
+            place=f"{host.hostname} {contradiction.place}",
+            argument=contradiction.text,
+            reason=contradiction.reason,
+        )
+
+
+def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+    off = "it switches the IOMMU off"
+    sticky = {
+        "amd_iommu": {"off": off},
+        "iommu": {"off": off, "soft": "it has DMA copied by software instead of the IOMMU"},
+    }
+    switches = {INTEL_IOMMU: off}
+    if options.iommu_pt:
+        switches[PASSTHROUGH] = "it contradicts iommu=pt, which options.iommu_pt asks for"
+    if not options.allow_unsafe_interrupts:
+        switches[REMAPPING] = "it switches interrupt remapping off"
+        sticky["nointremap"] = {"": switches[REMAPPING]}
+    if kind(host) == "intel":  # each vendor's driver ignores the other one's parameter
+        del sticky["amd_iommu"]
+    elif kind(host) == "amd":
+        del switches[INTEL_IOMMU]
+    for name, reasons in sticky.items():
+        for word, argument, place in _words(other, name):
+            for beginning, reason in reasons.items():
+                if word.startswith(beginning):
+                    yield Contradiction(text=argument, place=place, reason=reason)
+    for switch, reason in switches.items():
+        for sourced in other.arguments or ():
+            if switched([sourced.argument], switch) is False:
+                yield Contradiction(text=sourced.argument.text, place=sourced.place, reason=reason)
+
+
+def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
+    remapping = host.iommu.interrupt_remapping
+    if options.allow_unsafe_interrupts:
+        yield finding(
+            Code.UNSAFE_INTERRUPTS_ALLOWED if remapping is not True else Code.UNSAFE_INTERRUPTS_UNNECESSARY,
+            place=host.hostname,
+        )
+    elif remapping is False:
+        # While the IOMMU is off (amd_iommu=off), the state of interrupt remapping is not final.
+        yield finding(
+            Code.INTERRUPTS_NOT_REMAPPED if host.iommu.units else Code.REMAPPING_NOT_KNOWN_YET, place=host.hostname
+        )
+
+
+def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+    module, _, name = UNSAFE_INTERRUPTS.partition(".")
+    settings = [(s.argument.value, s.argument.text, s.place) for s in other.all(UNSAFE_INTERRUPTS)]
+    for option in other.modprobe.option(module, name):
+        assignment = "" if option.value is None else f"={option.value}"
+        settings.append((option.value, f"options {module} {name}{assignment}", option.place))
+    for value, text, place in settings:
+        allowed = value is None or truth(value) is True
+        if allowed and not options.allow_unsafe_interrupts:
+            reason = "the spec does not allow it (options.allow_unsafe_interrupts)"
+            yield Contradiction(text=text, place=place, reason=reason)
+        elif not allowed and options.allow_unsafe_interrupts:
+            reason = "the spec asks for the opposite (options.allow_unsafe_interrupts)"
+            yield Contradiction(text=text, place=place, reason=reason)
+
+
+def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
+    for word, argument, place in _words(other, "amd_iommu"):
+        if word == "on":
+            yield finding(Code.ARGUMENT_WITHOUT_EFFECT, place=f"{host.hostname} {place}", argument=argument)
+    for sourced in other.all("pcie_acs_override"):
+        yield finding(Code.ACS_OVERRIDE, place=f"{host.hostname} {sourced.place}", argument=sourced.argument.text)
+    unread = [f"{e.path}: {e.error}" for e in host.unread if e.path.startswith("/sys/firmware/acpi")]
+    if not host.iommu.units and not host.iommu.acpi_tables:
+        # NO_IOMMU reports a firmware that announces none.
+        if unread:
+            yield finding(Code.IOMMU_TABLES_UNREADABLE, place=host.hostname, paths="; ".join(unread))
+    elif kind(host) is None:
+        units = ", ".join(host.iommu.units or host.iommu.acpi_tables)
+        yield finding(Code.IOMMU_KIND_UNKNOWN, place=host.hostname, units=units)

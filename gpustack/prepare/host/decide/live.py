@@ -1,0 +1,136 @@
+"""Bind cards on the running host, without a reboot, and report why others can't be bound.
+
+A card is unbound from its host driver only if it has no users: an unbind of a device in use can hang in the kernel, or
+remove the console. The running kernel must already have the desired arguments, an active IOMMU and the drivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import BindLive, Moved
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.drivers import BY_ID, is_held
+from gpustack.prepare.host.boot.rebuild import lacking, withdrawn
+from gpustack.prepare.host.decide.desired import Desired
+from gpustack.prepare.host.decide.virtual_functions import fault
+from gpustack.spec.assignment import Assigned
+from gpustack.spec.model import Options
+
+# Boot framebuffers in /proc/iomem: they keep the card's memory even after its driver is unbound.
+_FRAME_BUFFERS = frozenset({"BOOTFB", "efifb", "vesafb", "simplefb", "simple-framebuffer", "simpledrm"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """The bindings on the running host.
+
+    :ivar host: the facts after the operations.
+    :ivar findings: the reasons why other cards require a reboot.
+    """
+
+    operations: tuple[BindLive, ...]
+    host: Host
+    findings: tuple[Finding, ...]
+
+
+def bind_live(host: Host, desired: Desired, options: Options) -> Live:
+    """Bind the cards that can be bound now."""
+    waiting = [target for target in desired.targets.all if any(True for _ in _missing(target))]
+    findings = [*_virtual_functions(host, desired)]
+    if not waiting:
+        return Live(operations=(), host=host, findings=tuple(findings))
+    if obstacles := tuple(_against_host(host, desired, options)):
+        return Live(operations=(), host=host, findings=(*obstacles, *findings))
+    operations: list[BindLive] = []
+    for target in waiting:
+        held = [*_against(host, target)]
+        findings += held
+        if not held:
+            operations.append(_bind(target))
+    new_drivers = {moved.address: op.driver for op in operations for moved in op.functions}
+    pci = tuple(
+        f.model_copy(update={"driver": new_drivers[f.address], "driver_override": new_drivers[f.address]})
+        if f.address in new_drivers
+        else f
+        for f in host.pci
+    )
+    return Live(operations=tuple(operations), host=host.with_pci(pci), findings=tuple(findings))
+
+
+def _virtual_functions(host: Host, desired: Desired) -> Iterator[Finding]:
+    """The shared cards whose virtual functions a boot creates."""
+    for card in desired.targets.shared:
+        if (reason := fault(host, card)) is not None:
+            yield finding(Code.LIVE_VIRTUAL_FUNCTIONS, place=f"{host.hostname} {card.address}", reason=reason)
+
+
+def _missing(target: Assigned) -> Iterator[Function]:
+    """The functions of a card that are not bound to their driver."""
+    return (function for function in target.gpu.functions if not is_held(function.driver, target.driver_of(function)))
+
+
+def _bind(target: Assigned) -> BindLive:
+    # Audio and USB functions depend on the display function (drivers/pci/quirks.c, quirk_gpu_hda): unbind them first.
+    ordered = sorted(_missing(target), key=lambda f: (f.address == target.address, f.bdf))
+    names = sorted({function.driver or "no driver" for function in ordered})
+    return BindLive(
+        why=f"nothing uses it, and it is on {', '.join(names)} instead of {target.driver}",
+        card=target.address,
+        driver=target.driver,
+        functions=tuple(
+            Moved(address=f.address, before=f.driver, vendor=f.vendor, product=f.product, pci_class=f.pci_class)
+            for f in ordered
+        ),
+    )
+
+
+def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[Finding]:
+    """The findings about the running host that prevent live binding."""
+    place = host.hostname
+    if different := "; ".join(_different_arguments(host, desired)):
+        yield finding(Code.LIVE_ARGUMENTS_DIFFER, place=place, different=different)
+    if not host.iommu.units:
+        yield finding(Code.LIVE_IOMMU_INACTIVE, place=place, what="the IOMMU is inactive")
+    elif not host.iommu.interrupt_remapping and not (options.allow_unsafe_interrupts and host.iommu.unsafe_interrupts):
+        yield finding(Code.LIVE_IOMMU_INACTIVE, place=place, what="interrupts are not remapped")
+    running = next((k for k in host.boot.kernels if k.release == host.kernel.release), None)
+    for driver in sorted({driver for _, driver in desired.targets.functions.values()}):
+        if running is None or canonical(driver) not in running.modules:
+            release = host.kernel.release or "of an unknown release"
+            yield finding(Code.LIVE_DRIVER_MISSING, place=place, release=release, driver=driver)
+
+
+def _different_arguments(host: Host, desired: Desired) -> Iterator[str]:
+    if host.kernel.command_line is None:
+        yield "its arguments are unknown"
+        return
+    line = CommandLine(text=host.kernel.command_line)
+    if missing := lacking(line, desired):
+        yield f"it was started without {', '.join(missing)}"
+    if over := withdrawn(line, desired):
+        yield f"it was started with {', '.join(over)}, which is not needed any more"
+
+
+def _against(host: Host, target: Assigned) -> Iterator[Finding]:
+    """The findings that prevent live binding of a card; empty if it is not in use."""
+    variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in BY_ID})
+    if variants:
+        place = f"{host.hostname} {target.address}"
+        yield finding(Code.LIVE_VARIANT_DRIVER, place=place, drivers=", ".join(variants))
+        return
+    for function in _missing(target):
+        place = f"{host.hostname} {function.address}"
+        held = [*(function.holders or ())]
+        held += [f"{claim} draws on it" for claim in function.claims if claim in _FRAME_BUFFERS]
+        held += [f"{function.sriov_numvfs} virtual functions are enabled"] * (
+            bool(function.sriov_numvfs) and not any("virtual functions" in text for text in held)
+        )
+        if held:
+            yield finding(Code.FUNCTION_IN_USE, place=place, held="; ".join(held))
+        elif function.driver is not None and function.holders is None:
+            yield finding(Code.FUNCTION_USE_UNKNOWN, place=place, driver=function.driver)

@@ -1,0 +1,124 @@
+"""Supported hosts: distribution, boot loader, initramfs tool, complete facts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation, WriteFile
+from gpustack.hosts.facts.model import Host
+from gpustack.prepare.host.boot import kernel_install
+from gpustack.prepare.host.boot.tools import family, has_systemd_boot
+from gpustack.prepare.host.own_files import is_exact, is_ours
+from gpustack.prepare.host.prior_setup.foreign_config import UPDATE_INITRAMFS
+
+_XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
+_INITRAMFS = ("initramfs-tools", "dracut")
+# A plan without these facts could overwrite or contradict existing configuration.
+_ESSENTIAL = (
+    "/boot",
+    "/efi",
+    "/etc/kernel/cmdline",
+    "/etc/default/grub",
+    "/etc/dracut.conf",
+    "/etc/driverctl.d",
+    "/etc/initramfs-tools",
+    "/etc/modprobe.d",
+    "/etc/modules-load.d",
+    "/lib/modules",
+    "/proc/cmdline",
+)
+_NO_LOADER = (
+    "none found (no grub.cfg in /boot/grub, /boot/grub2 or /boot/efi/EFI/*, no /etc/default/grub, "
+    "no loader/loader.conf in /boot, /efi or /boot/efi)"
+)
+_NO_TOOL = (
+    "none found (neither update-initramfs with mkinitramfs, nor dracut, nor mkinitcpio in /usr/sbin, /usr/bin or /sbin)"
+)
+_OSTREE = "/boot/ostree/"
+_PROXMOX = "/etc/kernel/proxmox-boot-uuids"
+_NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
+
+
+def findings(host: Host) -> tuple[Finding, ...]:
+    """The reasons why gpustack can't prepare this host."""
+    return (*_machine(host), *_boot_loader(host), *_images(host), *_boot(host), *_unknown(host))
+
+
+def inexact(host: Host, operations: Iterable[Operation]) -> Iterator[Finding]:
+    """Findings about files of others that can't be changed: writing them would damage bytes that are not UTF-8."""
+    for write in (operation for operation in operations if isinstance(operation, WriteFile)):
+        if write.before is not None and not is_exact(write.before) and not is_ours(write.before):
+            reason = f"{write.path}: not valid UTF-8"
+            yield finding(Code.BOOT_CONFIGURATION_UNREADABLE, place=host.hostname, paths=reason)
+
+
+def _machine(host: Host) -> Iterator[Finding]:
+    if host.container is not None:
+        yield finding(Code.FACTS_FROM_CONTAINER, place=host.hostname, container=host.container)
+    if host.architecture not in (None, "x86_64"):
+        yield finding(Code.ARCHITECTURE_NOT_SUPPORTED, place=host.hostname, architecture=host.architecture)
+    if not _XEN.isdisjoint(host.kernel.loaded_modules):
+        yield finding(Code.XEN, place=host.hostname, modules=", ".join(sorted(_XEN & set(host.kernel.loaded_modules))))
+    if family(host) is None:
+        name, identity, like = (host.os_release.get(key) or "not set" for key in ("PRETTY_NAME", "ID", "ID_LIKE"))
+        place = f"{host.hostname} /etc/os-release"
+        yield finding(Code.DISTRIBUTION_NOT_SUPPORTED, place=place, name=name, identity=identity, like=like)
+    if any((kernel.image or "").startswith(_OSTREE) for kernel in host.boot.kernels):
+        yield finding(Code.IMAGE_MODE, place=f"{host.hostname} {_OSTREE}")
+
+
+def _boot_loader(host: Host) -> Iterator[Finding]:
+    if has_systemd_boot(host):
+        yield from kernel_install.hindrances(host)
+    elif host.boot.loader != "grub":
+        for image in host.boot.unified:
+            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
+        if not host.boot.unified:
+            yield finding(Code.BOOT_LOADER_NOT_SUPPORTED, place=host.hostname, loader=host.boot.loader or _NO_LOADER)
+    elif host.boot.bls and "grubby" not in host.boot.tools:
+        yield finding(Code.GRUBBY_MISSING, place=host.hostname)
+    elif host.boot.bls and host.boot.grubby_keeps_defaults is False:
+        yield finding(Code.GRUBBY_TOO_OLD, place=host.hostname)
+    elif not host.boot.bls and family(host) == "redhat":
+        yield finding(Code.BOOT_ENTRIES_OFF, place=host.hostname)
+    uuids = host.files.get(_PROXMOX)
+    if uuids is not None and uuids.text.strip():
+        yield finding(Code.PROXMOX_BOOT_TOOL, place=f"{host.hostname} {_PROXMOX}")
+
+
+def _images(host: Host) -> Iterator[Finding]:
+    # On Debian, kernel-install always adds the initramfs-tools image to an entry, even if dracut built another one.
+    is_debian = has_systemd_boot(host) and family(host) == "debian"
+    supported = _INITRAMFS[:1] if is_debian else _INITRAMFS
+    if host.initramfs_tool not in supported:
+        tool = host.initramfs_tool or _NO_TOOL
+        systems = " with systemd-boot on Debian and derivatives" if is_debian else ""
+        tools = " and ".join(supported) + systems
+        yield finding(Code.INITRAMFS_TOOL_NOT_SUPPORTED, place=host.hostname, tool=tool, supported=tools)
+
+
+def _boot(host: Host) -> Iterator[Finding]:
+    if not host.boot.kernels:
+        yield finding(Code.NO_KERNEL, place=host.hostname)
+    is_unread = any(entry.path.endswith("/grub.cfg") for entry in host.unread)
+    if not is_unread and all(entry.recovery for entry in host.boot.entries):
+        yield finding(Code.NO_BOOT_ENTRY, place=host.hostname)
+    file = host.files.get(UPDATE_INITRAMFS)
+    if host.initramfs_tool == "initramfs-tools" and file is not None and _NEVER.search(file.text):
+        yield finding(Code.UPDATE_INITRAMFS_OFF, place=f"{host.hostname} {UPDATE_INITRAMFS}")
+
+
+def _unknown(host: Host) -> Iterator[Finding]:
+    unread = [
+        entry
+        for entry in host.unread
+        if any(entry.path == path or entry.path.startswith((f"{path}/", f"{path}.")) for path in _ESSENTIAL)
+    ]
+    if unread:
+        errors = sorted(f"{entry.path}: {entry.error}" for entry in unread)
+        yield finding(Code.BOOT_CONFIGURATION_UNREADABLE, place=host.hostname, paths="; ".join(errors[:5]))
+    if host.kernel.command_line is None and not any(entry.path == "/proc/cmdline" for entry in unread):
+        yield finding(Code.RUNNING_ARGUMENTS_UNKNOWN, place=host.hostname)

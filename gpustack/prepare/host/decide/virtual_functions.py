@@ -1,0 +1,188 @@
+"""Virtual functions that are created at boot: what the script of their unit gets, what it did, what prevents it.
+
+Nothing here is specific to GPUs: a physical function of any class can be shared. The kernel creates virtual functions
+only if the driver of the physical function supports that, and they disappear at the next boot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.readiness.assessment import of_instances
+from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.prepare.host.decide.addresses import kept_at_boot
+from gpustack.prepare.host.own_files import is_ours
+from gpustack.prepare.host.prior_setup.foreign_config import elsewhere
+from gpustack.spec.assignment import Shared
+
+NVIDIA = "nvidia"
+"""The host driver that creates all virtual functions of a card; those with a vGPU type work."""
+RECORD = "/run/gpustack/virtual-functions"
+"""The script's log of this boot: one line per physical function and start."""
+_USER_SPACE = frozenset({"uio_pci_generic", "igb_uio"})
+"""The drivers that give a card to a process, such as DPDK, besides vfio-pci."""
+_HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
+_SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
+_ADDRESS = re.compile(r"\b[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b")
+_OF_OTHERS = re.compile(r"^[^#\n]*(?:sriov_numvfs|sriov-manage)", re.MULTILINE)
+
+
+def arguments(shared: Shared) -> tuple[str, ...]:
+    """The arguments of one physical function in the script: address, expected ids, number, vGPU type."""
+    function = shared.function
+    return (function.address, function.vendor, function.product, str(shared.count), str(shared.vgpu_type or "-"))
+
+
+def made_at_boot(host: Host) -> dict[str, int]:
+    """The number of virtual functions that the script left at each physical function, by address."""
+    return {match[1]: int(match[2]) for line in _record(host) if (match := _HAS.fullmatch(line)) is not None}
+
+
+def skipped_at_boot(host: Host) -> dict[str, str]:
+    """The script's last reason to skip a physical function since the boot, by address."""
+    return {match[1]: match[2] for line in _record(host) if (match := _SKIPPED.fullmatch(line)) is not None}
+
+
+def _record(host: Host) -> list[str]:
+    file = host.files.get(RECORD)
+    return file.text.splitlines() if file is not None else []
+
+
+def fault(host: Host, shared: Shared) -> str | None:
+    """The difference of a card's virtual functions from the spec; None if they are as planned.
+
+    NVIDIA's host driver creates all that the card has.
+    """
+    number, function = shared.function.sriov_numvfs or 0, shared.function
+    if number < shared.count or (number > shared.count and function.driver != NVIDIA):
+        return f"{shared.address} has {number} virtual functions instead of {shared.count}"
+    parts = ordered(host, shared.address)[: shared.count]
+    others = [part.address for part in parts if part.driver == NVIDIA and not _has_type(part, shared)]
+    return f"the vGPU type of {', '.join(others)} is not {shared.vgpu_type}" if others else None
+
+
+def missing(host: Host, shared: Iterable[Shared]) -> Iterator[str]:
+    """The physical functions whose virtual functions are not as planned, as reasons for a reboot."""
+    return filter(None, (explained(host, entry) for entry in shared))
+
+
+def explained(host: Host, shared: Shared) -> str | None:
+    """The same as :func:`fault`, with the reason if the script skipped the card: another boot may not help."""
+    text, skipped = fault(host, shared), skipped_at_boot(host).get(shared.address)
+    return text if text is None or skipped is None else f"{text} (skipped at boot: {skipped})"
+
+
+def surplus(host: Host, shared: Iterable[Shared] = ()) -> Iterator[str]:
+    """Virtual functions that gpustack created at this boot, and that the next boot does not create."""
+    wanted = {entry.address for entry in shared}
+    for function in left(host):
+        if function.address not in wanted:
+            yield f"{function.address} has {function.sriov_numvfs} virtual functions, which are no longer wanted"
+
+
+def left(host: Host) -> tuple[Function, ...]:
+    """The physical functions that have virtual functions by gpustack."""
+    made = made_at_boot(host)
+    return tuple(function for function in host.pci if function.address in made and function.sriov_numvfs)
+
+
+def lost(host: Host, shared: Iterable[Shared] = ()) -> Iterator[tuple[Function, str]]:
+    """The physical functions by gpustack whose instances the next boot would break, each with their virtual functions.
+
+    The next boot does not create the virtual functions, or creates them with another vGPU type.
+    """
+    wanted = {entry.address: entry for entry in shared}
+    for function in left(host):
+        entry = wanted.get(function.address)
+        parts = ordered(host, function.address)
+        if entry is not None:
+            retyped = [part for part in parts[: entry.count] if part.mediated and not _has_type(part, entry)]
+            parts = (*parts[entry.count :], *retyped)
+        if users := "; ".join(of_instances(parts)):
+            yield function, users
+
+
+def ordered(host: Host, address: str) -> tuple[Function, ...]:
+    """The virtual functions of a physical function, by number."""
+    return tuple(sorted(host.virtual.get(address, ()), key=lambda f: f.bdf))
+
+
+def _has_type(part: Function, entry: Shared) -> bool:
+    """Whether a virtual function has the planned vGPU type, as the facts name it."""
+    return entry.vgpu_type is None or f"vGPU type {entry.vgpu_type}" in part.mediated
+
+
+def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
+    """The reasons why virtual functions can't be created, or not be used."""
+    for entry in shared:
+        function, place = entry.function, f"{host.hostname} {entry.address}"
+        total = function.sriov_totalvfs
+        if total is None or total < entry.count:
+            most = "no SR-IOV capability" if total is None else f"{total} virtual functions at most"
+            yield finding(Code.TOO_FEW_VIRTUAL_FUNCTIONS, place=place, count=entry.count, most=most)
+        if function.driver in _USER_SPACE or (
+            is_passthrough_driver(function.driver) and (entry.is_network or _bound_by_others(host, function))
+        ):
+            yield finding(Code.SHARED_CARD_ON_PASSTHROUGH_DRIVER, place=place, driver=function.driver)
+        elif function.driver is None:
+            reason = "no driver has bound the card"
+            yield finding(
+                Code.VIRTUAL_FUNCTIONS_NOT_CREATED,
+                place=place,
+                severity=Severity.WARNING,
+                reason=reason,
+                count=entry.count,
+            )
+        if function.driver == NVIDIA and entry.vgpu_type is None:
+            yield finding(Code.VGPU_TYPE_MISSING, place=place, model=entry.model)
+        yield from _ids(host, entry)
+        yield from by_others(host, entry)
+
+
+def _bound_by_others(host: Host, function: Function) -> bool:
+    """Whether other configuration binds it, so that the next boot does not give it to its host driver.
+
+    A card that gpustack has bound gets its host driver with the boot that the plan requests, also if an earlier run has
+    rewritten gpustack's files already.
+    """
+    if function.driver_override:
+        return function.address not in kept_at_boot(host)
+    return any(ids.binds(function) for ids in elsewhere(host).ids())
+
+
+def _ids(host: Host, entry: Shared) -> Iterator[Finding]:
+    if entry.product is None:
+        return
+    wrong = {f.product for f in host.virtual.get(entry.address, ()) if f.product != entry.product}
+    if wrong:
+        place = f"{host.hostname} {entry.address}"
+        products = ", ".join(sorted(wrong))
+        yield finding(
+            Code.OTHER_VIRTUAL_PRODUCT, place=place, model=entry.model, products=products, expected=entry.product
+        )
+
+
+def by_others(host: Host, entry: Shared) -> Iterator[Finding]:
+    """Files of others that create virtual functions of this card, or may do so because they name no card."""
+    for path, file in sorted(host.files.items()):
+        if is_ours(file.text) or not _OF_OTHERS.search(file.text):
+            continue
+        text = file.text.lower()
+        if _names(text, entry.function):
+            certainty = "creates"
+        elif not _ADDRESS.search(text) and not any(_names(text, function) for function in host.pci):
+            certainty = "names no card, and may create"
+        else:
+            continue
+        place = f"{host.hostname} {path}"
+        yield finding(Code.VIRTUAL_FUNCTIONS_BY_OTHERS, place=place, certainty=certainty, address=entry.address)
+
+
+def _names(text: str, function: Function) -> bool:
+    """Whether a text has the address of a function, without the domain too, or an interface of it."""
+    names = {function.address.removeprefix("0000:"), *(net.name.lower() for net in function.uses.net)}
+    return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", text) for name in names)

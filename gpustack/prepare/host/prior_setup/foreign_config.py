@@ -1,0 +1,126 @@
+"""The configuration of a host without gpustack's files: kernel arguments, modprobe, ids, with file and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gpustack.hosts.facts.model import Host
+from gpustack.linux.cmdline import Argument, CommandLine, canonical
+from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT, TUNED, Defaults, Sourced, read_defaults
+from gpustack.linux.modprobe import ModprobeConfig, read_modprobe
+from gpustack.linux.module_parameters import fulfils
+from gpustack.prepare.host.boot import record
+from gpustack.prepare.host.boot.tools import has_entries
+from gpustack.prepare.host.decide.ids import Ids
+from gpustack.prepare.host.own_files import GRUB, OWNED
+
+INITRAMFS_MODULES = "/etc/initramfs-tools/modules"
+UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"
+DRIVERCTL = "/etc/driverctl.d/"
+RC_LOCAL = "/etc/rc.local"
+_DRACUT = re.compile(r"/(etc|usr/lib/dracut)/dracut\.conf(\.d/.*\.conf)?")
+_OMIT = re.compile(r"\s*omit_drivers\+?=(.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """The configuration of a host without gpustack's own files.
+
+    :ivar texts: the files' texts by path.
+    :ivar defaults: GRUB's defaults.
+    :ivar arguments: the kernel arguments of a normal menu entry; None if unknown.
+    :ivar modprobe: modprobe's configuration, without the kernel's command line.
+    :ivar from_entries: whether boot entries are files; then ``arguments`` are from all entries and their sources.
+    """
+
+    texts: dict[str, str]
+    defaults: Defaults
+    arguments: tuple[Sourced, ...] | None
+    modprobe: ModprobeConfig
+    from_entries: bool = False
+
+    def all(self, name: str) -> tuple[Sourced, ...]:
+        """All occurrences of a kernel parameter."""
+        return tuple(s for s in self.arguments or () if s.argument.is_for(name))
+
+    def fulfils(self, argument: str) -> bool:
+        """Whether the configuration already has this argument, or one with the same effect."""
+        return fulfils(CommandLine.of(s.argument.text for s in self.arguments or ()), argument)
+
+    def with_drop_in(self, content: str | None) -> Defaults:
+        """GRUB's defaults with gpustack's drop-in, as ``update-grub`` evaluates them."""
+        return read_defaults(self.texts if content is None else {**self.texts, GRUB: content})
+
+    def line(self, drop_in: str | None) -> CommandLine | None:
+        """The command line without gpustack's arguments, except those of ``drop_in``; None if unknown."""
+        if self.from_entries:
+            return CommandLine.of(s.argument.text for s in self.arguments or ())
+        return self.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
+
+    def omitted(self, module: str) -> Iterator[tuple[str, str]]:
+        """Places and lines with ``omit_drivers`` for a module (dracut.conf(5))."""
+        for path, text in sorted(self.texts.items()):
+            for number, line in enumerate(text.split("\n") if _DRACUT.fullmatch(path) else (), 1):
+                match = _OMIT.fullmatch(line)
+                if match is not None and module in map(canonical, re.split(r"[\s\"']+", match[1])):
+                    yield f"{path}:{number}", line.strip()
+
+    def ids(self) -> Iterator[Ids]:
+        """The ids that hand-made configuration gives to vfio-pci and pci-stub."""
+        for module in ("vfio_pci", "pci_stub"):
+            for option in self.modprobe.option(module, "ids"):
+                if option.value:
+                    yield Ids(driver=module, text=option.value, place=option.place)
+            for sourced in self.all(f"{module}.ids"):
+                if sourced.argument.value:
+                    yield Ids(driver=module, text=sourced.argument.value, place=sourced.place)
+        # initramfs-tools passes the words after a module's name to modprobe (initramfs-tools(7)).
+        for number, line in enumerate(self.texts.get(INITRAMFS_MODULES, "").split("\n"), 1):
+            fields = line.split()
+            if fields and canonical(fields[0]) in ("vfio_pci", "pci_stub"):
+                for field in fields[1:]:
+                    name, _, value = field.partition("=")
+                    if name == "ids" and value:
+                        place = f"{INITRAMFS_MODULES}:{number}"
+                        yield Ids(driver=canonical(fields[0]), text=value, place=place)
+
+
+def elsewhere(host: Host) -> Elsewhere:
+    """Read the configuration of a host without gpustack's files and recorded arguments."""
+    texts = {path: file.text for path, file in host.files.items() if path not in OWNED}
+    entries = has_entries(host)
+    if entries:
+        texts |= record.plain(host)
+    defaults = read_defaults(texts)
+    return Elsewhere(
+        texts=texts,
+        defaults=defaults,
+        arguments=tuple(_in_entries(host, texts)) if entries else defaults.arguments(LINUX, LINUX_DEFAULT),
+        modprobe=read_modprobe(texts),
+        from_entries=entries,
+    )
+
+
+def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
+    """The arguments of the boot entries, and of the files from which future entries are made."""
+    lines = record.in_entries(host, without=record.recorded(host).get(record.ENTRIES, ()))
+    for path in record.files(host):
+        if path == DEFAULTS:
+            yield from record.evaluated(texts[path]).arguments(LINUX) or ()
+        else:
+            lines[path] = CommandLine(text=texts[path])
+    tuned = {s.argument.text: s for s in _by_tuned(texts)}
+    yielded: set[tuple[str, Argument]] = set()
+    for source, line in lines.items():
+        for argument in line.arguments:
+            if (source, argument) not in yielded:
+                yielded.add((source, argument))
+                yield tuned.get(argument.text) or Sourced(argument=argument, file=source, line=0)
+
+
+def _by_tuned(texts: Mapping[str, str]) -> tuple[Sourced, ...]:
+    """tuned's arguments, which entries contain as GRUB's variable ``tuned_params``."""
+    files = {TUNED: texts[TUNED], DEFAULTS: f"{LINUX}='$tuned_params'\n"} if TUNED in texts else {}
+    return read_defaults(files).arguments(LINUX) or ()

@@ -1,0 +1,114 @@
+"""Verify that an undo has removed all effects of gpustack from a host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Severity, finding
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.facts.model import Host
+from gpustack.prepare.host.decide.virtual_functions import left
+from gpustack.prepare.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
+from gpustack.prepare.host.prior_setup.foreign_config import Elsewhere, elsewhere
+from gpustack.prepare.host.prove.checks import CheckStatus, HostCheck, Images
+from gpustack.prepare.host.prove.verify import Verification
+from gpustack.prepare.host.undo import still_kept, too_many
+
+_IN_IMAGE = (
+    MODPROBE,
+    SCRIPT.removeprefix("/etc/initramfs-tools"),
+    f"-{PurePosixPath(DRACUT_SCRIPT).name}",  # dracut adds a number before the name of a hook
+)
+
+
+def verify_undone(host: Host, initramfs: Images | None) -> Verification:
+    """Check that a running host has no files, arguments, initramfs content or bindings of gpustack.
+
+    :param initramfs: as in :func:`gpustack.prepare.host.prove.verify.verify_host`.
+    """
+    other = elsewhere(host)
+    checks = (
+        *_files(host),
+        *_arguments(host, other),
+        *_images(host, initramfs),
+        *_drivers(host, other),
+        *_virtual_functions(host),
+    )
+    findings = [check.finding for check in checks if check.finding is not None]
+    return Verification(
+        host=host.hostname,
+        checks=checks,
+        findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
+    )
+
+
+def _check(what: str, place: str, wrong: str | None, seen: str) -> HostCheck:
+    if wrong is None:
+        return HostCheck(what=what, place=place, status=CheckStatus.OK, seen=seen)
+    return HostCheck(
+        what=what,
+        place=place,
+        status=CheckStatus.FAILED,
+        seen=wrong,
+        finding=finding(Code.VERIFY_TRACE_LEFT, place=place, what=what, seen=wrong),
+    )
+
+
+def _unknown(what: str, place: str, seen: str) -> HostCheck:
+    doubt = finding(Code.VERIFY_UNPROVED, place=place, what=what, seen=seen, severity=Severity.WARNING)
+    return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=doubt)
+
+
+def _files(host: Host) -> Iterator[HostCheck]:
+    for path in (*OWNED, ADOPTED, AGAIN, JOURNAL):
+        file = host.files.get(path)
+        is_left = file is not None and is_ours(file.text)
+        observed = "there is none" if file is None else "it is somebody else's"
+        what = "there is no such file of gpustack's"
+        yield _check(what, f"{host.hostname} {path}", "it is still there" if is_left else None, observed)
+
+
+def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
+    lines = [("the running kernel has no argument of gpustack's", "/proc/cmdline", host.kernel.command_line)]
+    lines += [
+        (f"the menu entry {entry.title!r} has no argument of gpustack's", entry.source, entry.arguments)
+        for entry in host.boot.entries
+    ]
+    for what, path, text in lines:
+        place = f"{host.hostname} {path}"
+        if text is None:
+            yield _unknown(what, place, "it could not be read")
+        else:
+            surplus = too_many(host, other, text)
+            yield _check(what, place, f"it has {', '.join(surplus)}" if surplus else None, "")
+
+
+def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
+    for kernel in host.boot.kernels:
+        what = f"the initramfs of Linux {kernel.release} has nothing of gpustack's"
+        place = f"{host.hostname} {kernel.initramfs or kernel.release}"
+        image = None if images is None else images.get(kernel.release)
+        if image is None or "error" in image:
+            yield _unknown(what, place, "it was not read" if image is None else str(image["error"]))
+        else:
+            remaining = [path for path in image.get("files", {}) if path.endswith(_IN_IMAGE)]
+            yield _check(what, place, f"it has {', '.join(remaining)}" if remaining else None, "")
+
+
+def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
+    still_bound = {function.address for function in still_kept(host, other)}
+    functions = {f.address: f for gpu in gpus(host) for f in gpu.functions} | {
+        a: host.functions[a] for a in still_bound
+    }
+    for address, function in sorted(functions.items()):
+        driver = function.driver or "no driver"
+        fault = f"it is on {driver}" if address in still_bound else None
+        yield _check("it is not bound for passthrough", f"{host.hostname} {address}", fault, f"it is on {driver}")
+
+
+def _virtual_functions(host: Host) -> Iterator[HostCheck]:
+    for function in left(host):
+        what = "it has no virtual functions by gpustack"
+        yield _check(what, f"{host.hostname} {function.address}", f"it has {function.sriov_numvfs}", "")

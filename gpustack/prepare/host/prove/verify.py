@@ -1,0 +1,88 @@
+"""Verify that a host has the state that its spec requires, by its facts and its initramfs images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpustack.base.findings import Finding, Severity
+from gpustack.hosts.facts.model import Host
+from gpustack.prepare.host.decide.desired import desire
+from gpustack.prepare.host.prove import checks
+from gpustack.prepare.host.prove.checks import HostCheck, Images
+from gpustack.spec.hosts import options_for
+from gpustack.spec.model import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """The result of a verification.
+
+    :ivar findings: sorted by severity, most severe first.
+    :ivar gpus: the number of GPUs that are passed through.
+    """
+
+    host: str
+    checks: tuple[HostCheck, ...]
+    findings: tuple[Finding, ...]
+    gpus: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether no finding is an error."""
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+
+    def to_dict(self) -> dict[str, object]:
+        """The verification as plain data, for JSON."""
+        return {
+            "host": self.host,
+            "passed": self.passed,
+            "gpus": self.gpus,
+            "checks": [check.to_dict() for check in self.checks],
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def verify_next(spec: Spec, host: Host) -> Verification:
+    """Check, before a reboot, the boot entries and the files from which entries of future kernels are made."""
+    desired = desire(spec, host)
+    results = (*checks.menu(host, desired), *checks.future(host, desired)) if desired.targets.exist else ()
+    return _verification(host, results, ())
+
+
+def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool = False) -> Verification:
+    """Check that a host is ready for passthrough.
+
+    :param initramfs: results of :func:`gpustack.linux.initramfs.read_initramfs`, or ``{"error": reason}``, by kernel
+        release; None if no image was read, which is reported.
+    :param trial: whether the current boot is a trial; then menu, files and initramfs are not checked.
+    """
+    desired = desire(spec, host)
+    results: list[HostCheck] = []
+    if desired.targets.exist:
+        results += checks.iommu(host, options_for(spec, host.hostname))
+        results += checks.arguments(host, desired)
+        if not trial:
+            results += checks.not_in_trial(host)
+            results += checks.menu(host, desired)
+            results += checks.files(host, desired)
+            results += checks.future(host, desired)
+            results += checks.initramfs(host, desired, initramfs)
+        for target in desired.targets.all:
+            results += checks.gpu(host, target)
+        results += checks.virtual_functions(host, desired.targets)
+    results += checks.addresses(host, desired)
+    return _verification(host, results, desired.findings, gpus=len(desired.targets.gpus))
+
+
+def _verification(
+    host: Host, results: Iterable[HostCheck], others: Iterable[Finding], *, gpus: int = 0
+) -> Verification:
+    checked = tuple(results)
+    findings = [*others, *(check.finding for check in checked if check.finding is not None)]
+    return Verification(
+        host=host.hostname,
+        checks=checked,
+        findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
+        gpus=gpus,
+    )

@@ -1,0 +1,189 @@
+"""Render the files that gpustack owns on a host from the templates."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Container, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gpustack.base.errors import PlanError
+from gpustack.base.files import share_dir
+from gpustack.linux.cmdline import is_plain
+from gpustack.prepare.host.decide.binding import Binding
+from gpustack.prepare.host.own_files import (
+    DRACUT,
+    DRACUT_MODULE,
+    DRACUT_SCRIPT,
+    GRUB,
+    HOOK,
+    MODPROBE,
+    MODULES_LOAD,
+    SCRIPT,
+    TRIAL_ENTRY,
+    TRIAL_UNIT,
+    VFS_AT_BOOT,
+    VFS_NETWORK_UNIT,
+    VFS_SCRIPT,
+    VFS_UNIT,
+    OwnedFile,
+    sealed,
+)
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) -> dict[str, OwnedFile]:
+    """Return the desired files by path, without files that would be empty.
+
+    :param arguments: the kernel arguments that gpustack adds to GRUB's defaults.
+    :param dracut: whether dracut, not initramfs-tools, builds the initramfs.
+    :raises PlanError: if a value has characters that are not safe in files of a shell or of modprobe.
+    """
+    files: dict[str, OwnedFile] = {}
+    if arguments := tuple(arguments):
+        files[GRUB] = OwnedFile(
+            content=_rendered("grub.cfg.j2", arguments=arguments), mode="0644", why="kernel arguments"
+        )
+    if binding.options or binding.softdeps or binding.blacklist:
+        files[MODPROBE] = OwnedFile(
+            content=_rendered(
+                "modprobe.conf.j2",
+                options=binding.options,
+                softdeps=binding.softdeps,
+                blacklist=binding.blacklist,
+            ),
+            mode="0644",
+            why="the devices for passthrough",
+        )
+    files |= _dracut(binding, files) if dracut else _initramfs_tools(binding)
+    if binding.late_modules:
+        files[MODULES_LOAD] = OwnedFile(
+            content=_rendered("modules-load.conf.j2", modules=binding.late_modules),
+            mode="0644",
+            why="loads the passthrough drivers if the initramfs has not loaded them",
+        )
+    return files
+
+
+def render_virtual_functions(
+    cards: Iterable[Iterable[str]], network_cards: Iterable[Iterable[str]] = ()
+) -> dict[str, OwnedFile]:
+    """Return the files that create virtual functions at boot, by path; none without physical functions.
+
+    Network cards have a unit of their own: it runs before the network starts, that of the others after their drivers'
+    services.
+
+    :param cards: address, vendor, product, number and vGPU type (or ``-``) of each physical function, of any class.
+    :param network_cards: the same of network cards.
+    """
+    cards, network_cards = tuple(cards), tuple(network_cards)
+    units = {}
+    if network_cards:
+        content = _rendered("network-functions.service.j2", script=VFS_SCRIPT)
+        why = "runs that script for network cards before the network starts"
+        units[VFS_NETWORK_UNIT] = OwnedFile(content=content, mode="0644", why=why)
+    if cards:
+        content = _rendered("virtual-functions.service.j2", script=VFS_SCRIPT)
+        why = "runs that script before libvirt and nova-compute start"
+        units[VFS_UNIT] = OwnedFile(content=content, mode="0644", why=why)
+    if not units:
+        return {}
+    script = _rendered("virtual-functions.sh.j2", functions=cards, network_cards=network_cards)
+    start = _rendered("virtual-functions.conf.j2", units=[path.rpartition("/")[2] for path in units])
+    start_why = f"starts {'these units' if len(units) > 1 else 'that unit'} at boot"
+    return {
+        VFS_SCRIPT: OwnedFile(content=script, mode="0755", why="creates virtual functions"),
+        **units,
+        VFS_AT_BOOT: OwnedFile(content=start, mode="0644", why=start_why),
+    }
+
+
+def render_record(lines: Iterable[str]) -> str:
+    """The record of kernel arguments that gpustack added to files of others; each line is a place and an argument."""
+    return _rendered("arguments.j2", lines=[line.split(" ", 1) for line in lines])
+
+
+_BY_ADDRESS = "devices that are bound by address"
+_LOADED = "loads the passthrough drivers in the initramfs, before any host driver"
+
+
+def _initramfs_tools(binding: Binding) -> dict[str, OwnedFile]:
+    files = {}
+    if binding.by_address:
+        content = _rendered("initramfs-script.sh.j2", devices=[device.words for device in binding.by_address])
+        files[SCRIPT] = OwnedFile(content=content, mode="0755", why=_BY_ADDRESS)
+    if binding.early_modules:
+        content = _rendered("initramfs-hook.sh.j2", modules=binding.early_modules)
+        files[HOOK] = OwnedFile(content=content, mode="0755", why=_LOADED)
+    return files
+
+
+def _dracut(binding: Binding, others: Container[str]) -> dict[str, OwnedFile]:
+    files = {}
+    if binding.by_address:
+        content = _rendered("dracut-script.sh.j2", devices=[device.words for device in binding.by_address])
+        files[DRACUT_SCRIPT] = OwnedFile(content=content, mode="0755", why=_BY_ADDRESS)
+        why = "puts that script into the initramfs"
+        files[DRACUT_MODULE] = OwnedFile(content=_rendered("dracut-module.sh.j2"), mode="0755", why=why)
+    items = [MODPROBE] if MODPROBE in others else []
+    if binding.early_modules or items or files:
+        content = _rendered("dracut.conf.j2", modules=binding.early_modules, items=items, by_address=bool(files))
+        files[DRACUT] = OwnedFile(content=content, mode="0644", why=_LOADED)
+    return files
+
+
+def render_trial(
+    *, line: str, extra: Iterable[str], entry: str, title: str, marker: str, seconds: int
+) -> dict[str, OwnedFile]:
+    """Return the files of a trial boot, by path.
+
+    :param line: the kernel's command line to try.
+    :param extra: additional arguments of the trial only.
+    :param entry: the id of the menu entry.
+    :param marker: the kernel argument that identifies the trial.
+    :param seconds: the time within which the boot must be confirmed.
+    """
+    return {
+        TRIAL_UNIT: OwnedFile(
+            content=_rendered("trial-unit.service.j2", marker=marker, seconds=seconds),
+            mode="0644",
+            why="ends the trial boot when nobody confirms it",
+        ),
+        TRIAL_ENTRY: OwnedFile(
+            content=_rendered("trial-entry.sh.j2", line=line, extra=tuple(extra), entry=entry, title=title),
+            mode="0755",
+            why="the new kernel arguments, to be tried once",
+        ),
+    }
+
+
+def _rendered(
+    template: str, **values: bool | str | int | Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]
+) -> str:
+    return sealed(_environment().get_template(template).render(values))
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(share_dir("templates") / "host"),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  (these are no web pages: every value passes the filter "plain")
+    )
+    environment.filters["plain"] = _plain
+    environment.filters["quoted"] = shlex.quote
+    return environment
+
+
+def _plain(text: str) -> str:
+    if not is_plain(text):
+        raise PlanError(
+            f"{text!r} is not allowed in a configuration file: it has more than letters, digits and . , : = + @ / - _",
+            remedy="check where this word comes from: the spec, or the snapshot of the host",
+        )
+    return text

@@ -1,0 +1,221 @@
+"""The functions that the playbooks' action plugins call on the controller: spec and facts in, plain data out.
+
+The roles carry out the result and decide nothing themselves, so that ``gpustack host plan`` and the playbooks agree.
+Everything is imported at the top: Ansible loads an action plugin once and forks for each task and host, and an import
+inside a function would run again in every fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+from gpustack.base.errors import SpecError
+from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
+from gpustack.base.task_results import TaskResult, failure
+from gpustack.base.text import LAYOUT, printable
+from gpustack.hosts.facts.images import checked_images
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.boot.trial import TrialDocument
+from gpustack.prepare.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED, digest
+from gpustack.prepare.host.plan import HostPlan, plan_host
+from gpustack.prepare.host.prove import undone
+from gpustack.prepare.host.prove import verify as prove
+from gpustack.prepare.host.prove.verify import Verification
+from gpustack.prepare.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
+from gpustack.prepare.host.undo import LAST, plan_undo
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
+
+
+class FileToWrite(TypedDict):
+    """A file with its new content; ``expected`` is the current SHA-256 of a file that gpustack does not own."""
+
+    path: str
+    content: str
+    mode: str
+    expected: NotRequired[str]
+
+
+class CommandToRun(TypedDict):
+    """A command, and the reason for it."""
+
+    argv: list[str]
+    why: str
+
+
+class TrialState(TrialDocument):
+    """Whether a trial is running or wanted; the other keys exist only if the plan has a trial."""
+
+    running: bool
+    wanted: bool
+
+
+class HostPlanResult(TaskResult):
+    """The parts of a plan that the role carries out.
+
+    ``todo``: whether the plan contains changes. ``prove``: whether the commands change boot entries that are files,
+    which are then verified before a reboot. ``plan``: the output of ``gpustack host plan -f json``. ``last``: the files
+    that an undo removes after its commands.
+    """
+
+    plan: dict[str, object]
+    counts: dict[str, int]
+    write: list[FileToWrite]
+    remove: list[str]
+    commands: list[CommandToRun]
+    bind: list[dict[str, object]]
+    reboot: list[str]
+    trial: TrialState
+    todo: bool
+    prove: NotRequired[bool]
+    last: NotRequired[list[str]]
+
+
+class VerificationResult(TaskResult):
+    """The result of a passed verification; ``details`` has every check."""
+
+    verification: dict[str, object]
+
+
+def plan(
+    spec_path: str,
+    facts: Mapping[str, Any],
+    hostname: str,
+    *,
+    adopt: bool = False,
+    live: bool = False,
+    trial: int | None = None,
+) -> HostPlanResult | TaskResult:
+    """Plan a host.
+
+    :param spec_path: the spec; a relative path starts from the current directory.
+    :param facts: the output of the collector on the host.
+    :param hostname: the host's name in the spec; it replaces the one in ``facts``.
+    :param adopt: whether to replace existing manual configuration.
+    :param live: whether to bind on the running host instead of a reboot, where possible.
+    :param trial: the time limit of a trial boot of new kernel arguments, in seconds; None for no trial.
+    :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
+    """
+    host = _host(facts, hostname)
+    planned = plan_host(_spec(spec_path), host, adopt=adopt, live=live, trial=trial)
+    if planned.refused:
+        return _blocked(planned)
+    result = _result(planned)
+    return {**result, "prove": host.boot.bls and bool(result["commands"])}
+
+
+def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanResult | TaskResult:
+    """Plan to restore a host.
+
+    :param force: whether to remove files that were modified since gpustack wrote them.
+    :raises gpustack.base.errors.GpustackError: when the facts can't be used.
+    """
+    planned = plan_undo(_host(facts, hostname), force=force)
+    if planned.refused:
+        return _blocked(planned)
+    result = _result(planned)
+    return {
+        **result,
+        "remove": [path for path in result["remove"] if path not in LAST],
+        "last": [path for path in result["remove"] if path in LAST],
+    }
+
+
+def _blocked(planned: HostPlan) -> TaskResult:
+    summary = f"the plan for {planned.host} is refused; nothing is changed there"
+    return failure(summary, show_plan(planned), planned.findings)
+
+
+def _result(planned: HostPlan) -> HostPlanResult:
+    operations = planned.operations
+    trial: TrialDocument = {} if planned.trial is None else planned.trial.to_dict()
+    return {
+        "text": printable(show_plan(planned), keep=LAYOUT),
+        "plan": planned.to_dict(),
+        "counts": count(operations),
+        "write": [_written(o) for o in operations if isinstance(o, WriteFile)],
+        "remove": [o.path for o in operations if isinstance(o, RemoveFile)],
+        "commands": [{"argv": list(o.argv), "why": o.why} for o in operations if isinstance(o, RunCommand)],
+        "bind": [asdict(o) for o in operations if isinstance(o, BindLive)],
+        "reboot": list(planned.reboot),
+        "trial": {**trial, "running": planned.in_trial, "wanted": bool(trial) and not planned.in_trial},
+        "todo": bool(operations or planned.reboot),
+    }
+
+
+def _written(operation: WriteFile) -> FileToWrite:
+    entry: FileToWrite = {"path": operation.path, "content": operation.content, "mode": operation.mode}
+    if operation.path not in (*OWNED, ADOPTED, AGAIN, JOURNAL):
+        entry["expected"] = "" if operation.before is None else digest(operation.before)
+    return entry
+
+
+def verify(
+    spec_path: str,
+    facts: Mapping[str, Any],
+    initramfs: Mapping[str, Any] | None,
+    hostname: str,
+    *,
+    trial: bool = False,
+) -> VerificationResult | TaskResult:
+    """Verify a running host.
+
+    :param initramfs: the content of each kernel's image, by kernel release; None when the images were not read.
+    :param trial: whether this boot is a trial; then menu and initramfs are not verified yet.
+    :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
+    """
+    verified = prove.verify_host(
+        _spec(spec_path), _host(facts, hostname), checked_images(initramfs, hostname), trial=trial
+    )
+    return _verified(verified, READY, f"{hostname} is not ready")
+
+
+def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> VerificationResult | TaskResult:
+    """Verify before a reboot that the boot loader's entries have the arguments.
+
+    :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
+    """
+    verified = prove.verify_next(_spec(spec_path), _host(facts, hostname))
+    summary = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
+    return _verified(verified, BOOTABLE, summary)
+
+
+def verify_undone(
+    facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str
+) -> VerificationResult | TaskResult:
+    """Verify that nothing of gpustack is left on a running host.
+
+    :raises gpustack.base.errors.GpustackError: when the facts can't be used.
+    """
+    verified = undone.verify_undone(_host(facts, hostname), checked_images(initramfs, hostname))
+    return _verified(verified, UNDONE, f"{hostname} is not as it was before gpustack")
+
+
+def _verified(verified: Verification, verdicts: tuple[str, str], summary: str) -> VerificationResult | TaskResult:
+    details = show_verification(verified, verdicts)
+    if not verified.passed:
+        return failure(summary, details, verified.findings)
+    return {
+        "text": show_verification(verified, verdicts, details=False),
+        "details": printable(details, keep=LAYOUT),
+        "verification": verified.to_dict(),
+    }
+
+
+def _spec(path: str) -> Spec:
+    file = Path.cwd() / Path(path).expanduser()
+    if not file.is_file():
+        raise SpecError(
+            "there is no such file",
+            where=str(file),
+            remedy="give the spec with -e gpustack_spec=PATH; a relative path starts from the current directory",
+        )
+    return load_spec(file)
+
+
+def _host(facts: Mapping[str, Any], hostname: str) -> Host:
+    return parse_host({**facts, "hostname": hostname}, hostname)

@@ -1,0 +1,153 @@
+"""What is hard to write as a case: many ids, and that every finding of the plan's range is shown by a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import definitions
+from gpustack.prepare.host.plan import plan_host
+from gpustack.spec.load import parse_spec
+from support.boot_simulation import Machine
+from support.host_cases import load
+from support.host_samples import changed, snapshot
+
+HERE = Path(__file__).parents[1]
+
+
+def test_more_ids_than_the_kernel_keeps_are_refused() -> None:
+    count = 110
+    cards = {
+        f"0000:{0x20 + n // 8:02x}:{n % 8:02x}.0": {
+            "vendor": "10de",
+            "product": f"{0x2000 + n:04x}",
+            "class": "030000",
+            "modules": ["nouveau"],
+            "driver": "nouveau",
+            "reset_methods": ["bus"],
+        }
+        for n in range(count)
+    }
+    models = {f"m{n}": {"match": {"vendor": "10de", "product": f"{0x2000 + n:04x}"}} for n in range(count)}
+    spec = parse_spec(yaml.safe_dump({"version": 1, "models": models, "hosts": {"gpu01": list(models)}}), "test")
+    plan = plan_host(spec, Machine(changed(snapshot("k4200"), {"pci": cards})).host)
+    assert [f.code for f in plan.findings if f.severity == "error"] == ["GPU116"]
+    assert "1099 characters" in plan.findings[0].message
+
+
+MODULES = ("vfio", "vfio_iommu_type1", "vfio_pci", "vfio_pci_core", "vfio_virqfd", "iommufd", "irqbypass")
+SPEC = {
+    "version": 1,
+    "models": {"k4200": {"match": {"vendor": "10de", "product": "11b4"}}},
+    "hosts": {"gpu01": ["k4200"]},
+}
+
+
+def messages(files: dict[str, str], code: Code = Code.NEEDED_MODULE_DISABLED) -> list[str]:
+    """The messages with a code, by default those about disabled modules, on a host with these files."""
+    host = Machine(changed(snapshot("k4200"), {"files": files})).host
+    findings = plan_host(parse_spec(yaml.safe_dump(SPEC), "test"), host).findings
+    return [finding.message for finding in findings if finding.code == code]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_module_of_vfio_must_be_loadable(module: str) -> None:
+    (message,) = messages({"/etc/modprobe.d/local.conf": f"install {module} /bin/false\n"})
+    assert f"install {module} /bin/false" in message
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_blacklist_stops_only_modules_that_are_loaded_by_name(module: str) -> None:
+    """modprobe loads a blacklisted module as a dependency of another one."""
+    found = messages({"/etc/modprobe.d/local.conf": f"blacklist {module}\n"})
+    assert len(found) == (module in ("vfio_iommu_type1", "vfio_pci"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ("modprobe.blacklist=vfio-pci", 1),
+        ("rd.driver.blacklist=nouveau,vfio_iommu_type1", 1),
+        ("modprobe.blacklist=nouveau rd.driver.blacklist=nvidia", 0),
+        ("modprobe.blacklist=vfio_pci_core", 0),  # modprobe loads it as a dependency
+        ("module_blacklist=vfio_pci_core", 1),  # the kernel does not
+        ("module_blacklist=vfio-pci", 0),  # nor does it treat - and _ as equal
+        ("module_blacklist=vfio_pci module_blacklist=nouveau", 0),  # it uses the last one
+        ("module_blacklist=nouveau module_blacklist=vfio_pci", 1),
+        ("initcall_blacklist=vfio_pci_init", 1),
+        ("initcall_blacklist=vfio_pci", 0),
+        ("vfio_pci_init=vfio_pci_init", 0),
+    ],
+)
+def test_kernel_arguments_that_keep_a_module_of_vfio_out(arguments: str, count: int) -> None:
+    assert len(messages({"/etc/default/grub": f'GRUB_CMDLINE_LINUX="{arguments}"\n'})) == count
+
+
+def test_each_boot_entry_has_a_module_blacklist_of_its_own() -> None:
+    """The last argument of one command line counts; an entry is not a later part of another one."""
+    _case, spec, machine = load(HERE / "cases/systemd-boot-cmdline.yaml")
+    entries = [dict(entry) for entry in machine.raw["boot"]["entries"]]
+    for entry, module in zip(entries, ("vfio_pci", "nouveau"), strict=True):
+        entry["arguments"] += f" module_blacklist={module}"
+    host = Machine(changed(machine.raw, {"set": {"boot.entries": entries}})).host
+    findings = [f for f in plan_host(spec, host).findings if f.code == Code.NEEDED_MODULE_DISABLED]
+    assert [entries[0]["source"] in finding.place for finding in findings] == [True]
+
+
+@pytest.mark.parametrize(
+    ("option", "count"),
+    [
+        ("vfio-pci ids=10de:11b4,10de:0e0a", 0),
+        ("vfio-pci ids=10de:11b4", 1),
+        ("vfio-pci ids=8086:1572", 1),  # modprobe appends the options of gpustack: the kernel uses one of the lists
+        ("pci-stub ids=10de:0e0a", 1),
+        ("pci-stub ids=8086:1572", 0),  # neither the driver nor the device concerns gpustack
+    ],
+)
+def test_ids_by_hand_are_a_conflict_if_they_differ(option: str, count: int) -> None:
+    assert len(messages({"/etc/modprobe.d/local.conf": f"options {option}\n"}, Code.IDS_CONFLICT)) == count
+
+
+@pytest.mark.parametrize(
+    ("address", "override", "count"),
+    [
+        ("0000:84:00.0", "nouveau\n", 1),
+        ("0000:84:00.0", "", 1),
+        ("0000:84:00.0", "vfio-pci\n", 0),
+        ("0000:01:00.0", "igb\n", 0),  # not passed through
+    ],
+)
+def test_an_override_of_driverctl_is_a_conflict_on_a_gpu_that_is_passed_through(
+    address: str, override: str, count: int
+) -> None:
+    assert len(messages({f"/etc/driverctl.d/pci-{address}": override}, Code.DRIVERCTL_CONFLICTS)) == count
+
+
+@pytest.mark.parametrize(
+    ("card", "binding"),
+    [
+        ("nouveau", {"driver": "nouveau", "modules": []}),
+        ("nouveau", {"driver": None, "modules": ["nouveau"]}),
+        ("nvidia", {"driver": "nvidia_uvm", "modules": []}),
+        ("nova_core", {"driver": "nova_drm", "modules": []}),
+    ],
+)
+def test_a_stack_that_a_device_of_the_host_uses_or_matches_is_not_blacklisted(
+    card: str, binding: dict[str, object]
+) -> None:
+    cards = {address: {"modules": [card], "driver": card} for address in ("0000:84:00.0", "0000:88:00.0")}
+    device = {"vendor": "1b36", "product": "0042", "class": "118000", **binding}
+    host = Machine(changed(snapshot("k4200"), {"pci": {**cards, "0000:01:00.0": device}})).host
+    findings = plan_host(parse_spec(yaml.safe_dump(SPEC), "test"), host).findings
+    (finding,) = [finding for finding in findings if finding.code == Code.HOST_DRIVER_NOT_BLACKLISTED]
+    assert "0000:01:00.0" in finding.place
+    assert card in finding.message
+
+
+def test_every_finding_of_the_plan_and_of_the_verification_is_shown_by_a_test() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in (*HERE.glob("cases/*.yaml"), *HERE.rglob("test_*.py"))]
+    text = "\n".join(texts)
+    assert [code for code in definitions() if code.startswith(("GPU1", "GPU2")) and code not in text] == []
