@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
 from gpustack.configure import reference as nova_reference
-from gpustack.guest.card import driver_text
+from gpustack.offer.guest.card import driver_text
 from gpustack.pci import catalogue
 from gpustack.repair.classes import CLASSES
 from gpustack.spec import reference

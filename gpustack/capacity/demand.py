@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from gpustack.capacity.aggregates import FILTER
 from gpustack.capacity.model import Demand
-from gpustack.flavor.flavors import WantedFlavor
 from gpustack.nova_options.scheduler import Scheduler
+from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.spec.extra_specs import AFFINITY, CPU_POLICY, MAXPHYSADDR, NUMA_NODES, OLD_HIDE, has_numa_nodes
 from gpustack.spec.model import Spec
 

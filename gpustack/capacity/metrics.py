@@ -12,11 +12,11 @@ from gpustack.base.prometheus import gauge
 from gpustack.capacity.assess import assess, state
 from gpustack.capacity.demand import demand_of
 from gpustack.capacity.model import Capacity
-from gpustack.flavor.desired import wanted
 from gpustack.fleet.model import Fleet
 from gpustack.hosts.facts.model import Host as Facts
 from gpustack.nova_options.releases import Release
 from gpustack.nova_options.scheduler import Scheduler
+from gpustack.offer.flavor.desired import wanted
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:

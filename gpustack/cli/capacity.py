@@ -103,8 +103,8 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         """The hosts, and the flavors to count."""
         from gpustack.capacity.assess import state
         from gpustack.capacity.demand import demand_of
-        from gpustack.flavor.desired import wanted
         from gpustack.hosts.facts.store import load_snapshot
+        from gpustack.offer.flavor.desired import wanted
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)

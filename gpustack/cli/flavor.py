@@ -18,9 +18,9 @@ from gpustack.cli.common import Command, Lister, ShowOne, is_for_machines
 from gpustack.spec.extra_specs import AFFINITY, ALIAS
 
 if TYPE_CHECKING:
-    from gpustack.flavor.cloud import FlavorCloud
-    from gpustack.flavor.flavors import PresentFlavor
-    from gpustack.flavor.operations import FlavorOperation
+    from gpustack.offer.flavor.cloud import FlavorCloud
+    from gpustack.offer.flavor.flavors import PresentFlavor
+    from gpustack.offer.flavor.operations import FlavorOperation
     from gpustack.spec.model import Spec
 
 _POLICIES = ("legacy", "preferred", "required", "socket")
@@ -32,7 +32,7 @@ class InCloud(OpenStackCommand):
 
     def cloud(self, parsed_args: argparse.Namespace) -> FlavorCloud:
         """A client of the cloud, with its connection."""
-        from gpustack.flavor.cloud import FlavorCloud
+        from gpustack.offer.flavor.cloud import FlavorCloud
 
         return FlavorCloud(self.connection(parsed_args))
 
@@ -57,9 +57,9 @@ gpustack flavor list --long -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each flavor."""
-        from gpustack.flavor.apply import answers
-        from gpustack.flavor.compare import Questions
-        from gpustack.flavor.flavors import readable
+        from gpustack.offer.flavor.apply import answers
+        from gpustack.offer.flavor.compare import Questions
+        from gpustack.offer.flavor.flavors import readable
 
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
@@ -104,7 +104,7 @@ class FlavorShowCommand(InCloud, ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
-        from gpustack.flavor.manual import find_flavor
+        from gpustack.offer.flavor.manual import find_flavor
 
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
@@ -144,9 +144,9 @@ class FlavorDeleteCommand(InCloud):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.base.errors import CloudError
-        from gpustack.flavor.apply import carry_out
-        from gpustack.flavor.manual import find_flavor
-        from gpustack.flavor.operations import DeleteFlavor
+        from gpustack.offer.flavor.apply import carry_out
+        from gpustack.offer.flavor.manual import find_flavor
+        from gpustack.offer.flavor.operations import DeleteFlavor
 
         cloud = self.cloud(parsed_args)
         present = cloud.flavors()
@@ -171,7 +171,7 @@ class FlavorDeleteCommand(InCloud):
 
 
 def _may_go(cloud: FlavorCloud, flavor: PresentFlavor) -> None:
-    from gpustack.flavor.compare import counted
+    from gpustack.offer.flavor.compare import counted
 
     if not flavor.ours:
         raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--force deletes it")

@@ -14,8 +14,8 @@ from gpustack.cli.common import positive
 from gpustack.cli.flavor import InCloud, read_spec, tell_done
 
 if TYPE_CHECKING:
-    from gpustack.flavor.flavors import PresentFlavor
-    from gpustack.flavor.manual import GpuOption
+    from gpustack.offer.flavor.flavors import PresentFlavor
+    from gpustack.offer.flavor.manual import GpuOption
     from gpustack.spec.model import Spec
 
 _POLICIES = ("legacy", "preferred", "required", "socket")
@@ -35,7 +35,7 @@ def _size(unit: str) -> Callable[[str], int]:
 
 def _gpus(*, model: bool) -> Callable[[str], GpuOption]:
     def read(text: str) -> GpuOption:
-        from gpustack.flavor.manual import gpu_option
+        from gpustack.offer.flavor.manual import gpu_option
 
         try:
             return gpu_option(text, model=model)
@@ -77,11 +77,11 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.flavor.apply import answers, carry_out
-        from gpustack.flavor.compare import Questions
-        from gpustack.flavor.desired import extra_specs
-        from gpustack.flavor.flavors import Sizes, WantedFlavor
-        from gpustack.flavor.manual import creation, requested
+        from gpustack.offer.flavor.apply import answers, carry_out
+        from gpustack.offer.flavor.compare import Questions
+        from gpustack.offer.flavor.desired import extra_specs
+        from gpustack.offer.flavor.flavors import Sizes, WantedFlavor
+        from gpustack.offer.flavor.manual import creation, requested
 
         if not parsed_args.gpus:
             raise UsageError("the flavor requests no GPU", remedy="name a GPU with --model or --alias")
@@ -132,9 +132,9 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.flavor.apply import answers, carry_out
-        from gpustack.flavor.compare import Questions
-        from gpustack.flavor.manual import Changes, change, find_flavor
+        from gpustack.offer.flavor.apply import answers, carry_out
+        from gpustack.offer.flavor.compare import Questions
+        from gpustack.offer.flavor.manual import Changes, change, find_flavor
 
         spec = _spec_at_hand(parsed_args)
         cloud = self.cloud(parsed_args)
@@ -165,7 +165,7 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 
         :raises UsageError: if the flavor would request no GPU, or the number of GPUs is ambiguous.
         """
-        from gpustack.flavor.desired import extra_specs
+        from gpustack.offer.flavor.desired import extra_specs
         from gpustack.spec.extra_specs import ALIAS, alias_value
 
         gpus = self._gpus(parsed_args, spec, flavor)
@@ -178,8 +178,8 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 
     def _gpus(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> Mapping[str, int]:
         """The number of GPUs by alias: as requested, or that of the flavor."""
-        from gpustack.flavor.flavors import gpus_text
-        from gpustack.flavor.manual import requested
+        from gpustack.offer.flavor.flavors import gpus_text
+        from gpustack.offer.flavor.manual import requested
 
         if parsed_args.gpus:
             one_kind = len(parsed_args.gpus) == 1 and parsed_args.gpus[0].count is None

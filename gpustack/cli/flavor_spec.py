@@ -13,10 +13,10 @@ from gpustack.cli.common import add_exit_code, add_format, confirm, positive, re
 from gpustack.cli.flavor import InCloud, tell_done
 
 if TYPE_CHECKING:
-    from gpustack.flavor.apply import Failure
-    from gpustack.flavor.cloud import FlavorCloud
-    from gpustack.flavor.compare import FlavorPlan
-    from gpustack.flavor.operations import FlavorOperation
+    from gpustack.offer.flavor.apply import Failure
+    from gpustack.offer.flavor.cloud import FlavorCloud
+    from gpustack.offer.flavor.compare import FlavorPlan
+    from gpustack.offer.flavor.operations import FlavorOperation
 
 
 class FlavorPlanCommand(InCloud):
@@ -77,13 +77,13 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
     def _planned(self, parsed_args: argparse.Namespace) -> FlavorCloud:
         import dataclasses
 
-        from gpustack.flavor.apply import plan
-        from gpustack.flavor.compare import FlavorChoices
-        from gpustack.flavor.desired import wanted
-        from gpustack.guest.requirements import conflicts
         from gpustack.hosts.facts.store import load_snapshot
+        from gpustack.offer.flavor.apply import plan
+        from gpustack.offer.flavor.compare import FlavorChoices
+        from gpustack.offer.flavor.desired import wanted
+        from gpustack.offer.guest.requirements import conflicts
+        from gpustack.offer.tenancy.flavors import guarded
         from gpustack.spec.load import load_spec
-        from gpustack.tenancy.flavors import guarded
 
         spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
@@ -149,7 +149,7 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and apply it."""
-        from gpustack.flavor.apply import apply
+        from gpustack.offer.flavor.apply import apply
 
         cloud = self._planned(parsed_args)
         self._print(parsed_args)

@@ -14,8 +14,8 @@ from gpustack.cli.common import Command, add_exit_code, add_format
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
-    from gpustack.guest.drivers import Installation
-    from gpustack.guest.requirements import GuestRequirement
+    from gpustack.offer.guest.drivers import Installation
+    from gpustack.offer.guest.requirements import GuestRequirement
     from gpustack.spec.model import Spec
 
 
@@ -48,7 +48,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from gpustack.guest import drivers, requirements
+        from gpustack.offer.guest import drivers, requirements
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
@@ -88,7 +88,7 @@ def _chosen(spec: Spec, names: list[str]) -> list[str]:
 
 
 def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str, Any]:
-    from gpustack.guest.drivers import installations, operator_pin, recommended
+    from gpustack.offer.guest.drivers import installations, operator_pin, recommended
 
     driver = needs.nvidia
     best = recommended(driver) if driver else None
@@ -144,7 +144,7 @@ def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str
 
 
 def _lines(needs: GuestRequirement) -> Iterator[str]:
-    from gpustack.guest.drivers import OPERATOR, installations, operator_pin, recommended
+    from gpustack.offer.guest.drivers import OPERATOR, installations, operator_pin, recommended
 
     yield f"{needs.flavor} (models: {', '.join(need.model for need in needs.models) or 'none'})"
     if needs.conflict:

@@ -54,7 +54,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        from gpustack.guest.check import Promise, findings, promise, rows
+        from gpustack.offer.guest.check import Promise, findings, promise, rows
 
         if (parsed_args.flavor is None) != (parsed_args.spec is None):
             raise UsageError("SPEC and --flavor need each other", remedy="give both, or neither")
@@ -83,8 +83,8 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
 
     def _facts(self, parsed_args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         """The guest's name and facts."""
-        from gpustack.guest import check, source
-        from gpustack.guest.inside import console
+        from gpustack.offer.guest import check, source
+        from gpustack.offer.guest.inside import console
 
         if parsed_args.console is not None:
             log = _read(parsed_args.console)

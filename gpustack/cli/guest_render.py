@@ -11,7 +11,7 @@ from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_format, positive
 
 if TYPE_CHECKING:
-    from gpustack.guest.kubernetes.documents import Rendering
+    from gpustack.offer.guest.kubernetes.documents import Rendering
     from gpustack.spec.model import Spec
 
 FORMS = ("capo", "capi-helm", "nodefeaturerule", "operator-values", "kubeadm")
@@ -64,8 +64,8 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the documents."""
-        from gpustack.guest.kubernetes.render import render
         from gpustack.hosts.facts.store import load_snapshot
+        from gpustack.offer.guest.kubernetes.render import render
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)

@@ -30,7 +30,7 @@ gpustack guest vendordata gpustack.yaml --merge /etc/nova/vendordata.json --out 
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.base.files import write_atomic
-        from gpustack.guest import check, vendordata
+        from gpustack.offer.guest import check, vendordata
         from gpustack.spec.load import load_spec
 
         promised = check.promises(load_spec(parsed_args.spec))

@@ -17,10 +17,10 @@ from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines,
 from gpustack.cli.gpu import CLOUD_TIMEOUT
 
 if TYPE_CHECKING:
-    from gpustack.image.change import SetProperties
-    from gpustack.image.check import Checked
-    from gpustack.image.cloud import ImageCloud
-    from gpustack.image.run import Outcome
+    from gpustack.offer.image.change import SetProperties
+    from gpustack.offer.image.check import Checked
+    from gpustack.offer.image.cloud import ImageCloud
+    from gpustack.offer.image.run import Outcome
 
 
 class ImageCommand(OpenStackCommand):
@@ -57,10 +57,10 @@ class ImageCommand(OpenStackCommand):
     def read(self, parsed_args: argparse.Namespace) -> ImageCloud:
         """Read and check the images."""
         from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.image.check import check, unmatched
-        from gpustack.image.cloud import ImageCloud
-        from gpustack.image.needs import needs_of
-        from gpustack.image.select import pairs
+        from gpustack.offer.image.check import check, unmatched
+        from gpustack.offer.image.cloud import ImageCloud
+        from gpustack.offer.image.needs import needs_of
+        from gpustack.offer.image.select import pairs
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
@@ -95,7 +95,7 @@ gpustack image check gpustack.yaml -f json --exit-code"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        from gpustack.image import table
+        from gpustack.offer.image import table
 
         self.read(parsed_args)
         if is_for_machines(parsed_args):
@@ -145,9 +145,9 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.changes.journal_file import default_path
-        from gpustack.image.change import changes
-        from gpustack.image.journal import ImageJournal
-        from gpustack.image.run import carry_out
+        from gpustack.offer.image.change import changes
+        from gpustack.offer.image.journal import ImageJournal
+        from gpustack.offer.image.run import carry_out
 
         cloud = self.read(parsed_args)
         if self._missing:
@@ -180,9 +180,9 @@ class ImageUndoCommand(OpenStackCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.image import journal
-        from gpustack.image.cloud import ImageCloud
-        from gpustack.image.run import carry_out
+        from gpustack.offer.image import journal
+        from gpustack.offer.image.cloud import ImageCloud
+        from gpustack.offer.image.run import carry_out
 
         entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != journal.FAILED]
         operations = [entry.operation.reverse() for entry in reversed(entries)]
@@ -209,7 +209,7 @@ def _agreed(command: OpenStackCommand, operations: Sequence[SetProperties], *, y
 
 def _print(command: OpenStackCommand, outcomes: Iterable[Outcome]) -> ApplyError | None:
     """Print outcomes as they come."""
-    from gpustack.image.run import Result
+    from gpustack.offer.image.run import Result
 
     results = []
     for outcome in outcomes:

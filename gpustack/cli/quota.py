@@ -14,10 +14,10 @@ from gpustack.cli.common import add_exit_code, add_format, confirm, release_of
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
     from gpustack.nova_options.releases import Release
-    from gpustack.quota.cloud import LimitsCloud
-    from gpustack.quota.compare import QuotaPlan
-    from gpustack.quota.enforcement import Check
-    from gpustack.quota.operations import LimitOperation
+    from gpustack.offer.quota.cloud import LimitsCloud
+    from gpustack.offer.quota.compare import QuotaPlan
+    from gpustack.offer.quota.enforcement import Check
+    from gpustack.offer.quota.operations import LimitOperation
     from gpustack.spec.model import Placement, Spec
 
 _EFFECTS = {"enforced": "enforced", "none": "report only"}
@@ -74,11 +74,11 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
         from dataclasses import replace
 
         from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.quota.apply import plan
-        from gpustack.quota.cloud import LimitsCloud
-        from gpustack.quota.desired import wanted
-        from gpustack.quota.enforcement import enforced
-        from gpustack.quota.hosts import differing, gpus_of, sums
+        from gpustack.offer.quota.apply import plan
+        from gpustack.offer.quota.cloud import LimitsCloud
+        from gpustack.offer.quota.desired import wanted
+        from gpustack.offer.quota.enforcement import enforced
+        from gpustack.offer.quota.hosts import differing, gpus_of, sums
         from gpustack.spec.load import load_spec
         from gpustack.spec.markers import markers
 
@@ -102,9 +102,9 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
 
     def _others(self, spec: Spec, parsed_args: argparse.Namespace) -> list[Finding]:
         """Findings about the release, and about flavors."""
-        from gpustack.flavor.cloud import FlavorCloud
-        from gpustack.quota.enforcement import gaps
-        from gpustack.quota.flavors import uncounted
+        from gpustack.offer.flavor.cloud import FlavorCloud
+        from gpustack.offer.quota.enforcement import gaps
+        from gpustack.offer.quota.flavors import uncounted
         from gpustack.spec.markers import markers
 
         found = list(gaps(spec.quotas.count, self._release, self._placement)) if spec.quotas else []
@@ -155,7 +155,7 @@ gpustack quota apply gpustack.yaml --yes --prune"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and apply it."""
-        from gpustack.quota.apply import apply
+        from gpustack.offer.quota.apply import apply
 
         cloud = self._planned(parsed_args)
         self._print(parsed_args)

@@ -13,8 +13,8 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines
 
 if TYPE_CHECKING:
-    from gpustack.quota.cloud import LimitsCloud
-    from gpustack.quota.model import Present, Project
+    from gpustack.offer.quota.cloud import LimitsCloud
+    from gpustack.offer.quota.model import Present, Project
 
 
 class QuotaShowCommand(OpenStackCommand, Lister):
@@ -47,9 +47,9 @@ gpustack quota show --project research"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each project and model."""
-        from gpustack.quota.cloud import LimitsCloud
-        from gpustack.quota.desired import wanted
-        from gpustack.quota.shares import COLUMNS, FIELDS, shares
+        from gpustack.offer.quota.cloud import LimitsCloud
+        from gpustack.offer.quota.desired import wanted
+        from gpustack.offer.quota.shares import COLUMNS, FIELDS, shares
         from gpustack.spec.load import load_spec
 
         models = wanted(load_spec(parsed_args.spec)).models if parsed_args.spec else {}

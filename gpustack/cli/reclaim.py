@@ -55,7 +55,7 @@ class ReclaimCommand(OpenStackCommand):
         """Read the instances, and decide."""
         from datetime import UTC, datetime
 
-        from gpustack.flavor.cloud import FlavorCloud
+        from gpustack.offer.flavor.cloud import FlavorCloud
         from gpustack.prepare.drain.cloud import ServiceCloud
         from gpustack.reclaim.decide import decide
         from gpustack.reclaim.model import ReclaimPlan

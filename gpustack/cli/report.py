@@ -86,9 +86,9 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
     def _quotas(self, parsed_args: argparse.Namespace, spec: Spec) -> QuotaTable:
         """Read the limits of projects, and add what is missing to the fleet."""
         from gpustack.fleet.model import Gap, Source
-        from gpustack.quota.cloud import LimitsCloud
-        from gpustack.quota.desired import wanted
-        from gpustack.quota.survey import survey
+        from gpustack.offer.quota.cloud import LimitsCloud
+        from gpustack.offer.quota.desired import wanted
+        from gpustack.offer.quota.survey import survey
         from gpustack.report.quotas import QuotaTable, quota_table
 
         projects = {holder.project for gpu in self._fleet.gpus for holder in gpu.holders}
@@ -110,8 +110,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         from gpustack.capacity.demand import demand_of
         from gpustack.capacity.findings import findings
         from gpustack.capacity.table import text_row
-        from gpustack.flavor.desired import wanted
         from gpustack.fleet.model import Gap, Source
+        from gpustack.offer.flavor.desired import wanted
         from gpustack.report.tables import FlavorRow
 
         desired = wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)

@@ -51,7 +51,7 @@ class SpecCheckCommand(ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """The counts of the spec, or of its problems."""
-        from gpustack.guest.requirements import conflicts
+        from gpustack.offer.guest.requirements import conflicts
         from gpustack.spec.load import examine_file
 
         self._examination = examination = examine_file(parsed_args.file)
@@ -95,8 +95,8 @@ class SpecCheckCommand(ShowOne):
 
 def _compared(spec: Spec, snapshot: Path) -> Sequence[Finding]:
     """The findings about the spec's flavors on the hosts of a snapshot."""
-    from gpustack.flavor.desired import wanted
     from gpustack.hosts.facts.store import load_snapshot
+    from gpustack.offer.flavor.desired import wanted
 
     release = release_of(None, spec if spec.nova else None)
     return wanted(spec, release=release, hosts=load_snapshot(snapshot)).findings

@@ -15,9 +15,9 @@ from gpustack.cli.common import Lister, add_exit_code, add_format, confirm, is_f
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.tenancy.compare import TenancyPlan
-    from gpustack.tenancy.model import Present
-    from gpustack.tenancy.operations import TenancyOperation
+    from gpustack.offer.tenancy.compare import TenancyPlan
+    from gpustack.offer.tenancy.model import Present
+    from gpustack.offer.tenancy.operations import TenancyOperation
 
 
 class TenancyPlanCommand(OpenStackCommand):
@@ -60,11 +60,11 @@ gpustack tenancy plan gpustack.yaml --exit-code -f json"""
         return 0
 
     def _planned(self, parsed_args: argparse.Namespace) -> Connection:
+        from gpustack.offer.tenancy.cloud import present, projects
+        from gpustack.offer.tenancy.compare import compare
+        from gpustack.offer.tenancy.desired import wanted
         from gpustack.spec.load import load_spec
         from gpustack.spec.tenancy import DEFAULT_TRAIT
-        from gpustack.tenancy.cloud import present, projects
-        from gpustack.tenancy.compare import compare
-        from gpustack.tenancy.desired import wanted
 
         spec = load_spec(parsed_args.spec)
         if spec.tenancy is None and not parsed_args.prune:
@@ -117,8 +117,8 @@ gpustack tenancy apply gpustack.yaml --yes --prune"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and apply it."""
-        from gpustack.tenancy.apply import apply
-        from gpustack.tenancy.cloud import TenancyCloud
+        from gpustack.offer.tenancy.apply import apply
+        from gpustack.offer.tenancy.cloud import TenancyCloud
 
         connection = self._planned(parsed_args)
         self._print(parsed_args)
@@ -153,9 +153,9 @@ class TenancyShowCommand(OpenStackCommand, Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each host and aggregate."""
+        from gpustack.offer.tenancy.cloud import present
+        from gpustack.offer.tenancy.show import reserved
         from gpustack.spec.tenancy import DEFAULT_TRAIT
-        from gpustack.tenancy.cloud import present
-        from gpustack.tenancy.show import reserved
 
         raw = is_for_machines(parsed_args)
         rows: list[tuple[Any, ...]] = []

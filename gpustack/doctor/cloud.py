@@ -55,7 +55,7 @@ def _signed_in(connection: Connection) -> Check:
 
 
 def _flavors(connection: Connection) -> Iterator[Check]:
-    from gpustack.flavor.cloud import FlavorCloud
+    from gpustack.offer.flavor.cloud import FlavorCloud
 
     yield ok("Nova flavors", f"{len(FlavorCloud(connection).flavors())} readable")
 

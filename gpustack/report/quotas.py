@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpustack.quota.shares import Share
-from gpustack.quota.survey import Survey
+from gpustack.offer.quota.shares import Share
+from gpustack.offer.quota.survey import Survey
 from gpustack.report.hosts import clipped
 
 _MOST = 500

@@ -1,4 +1,4 @@
-"""How many GPUs with large BARs the firmware of an instance places: every row of tests/unit/flavor/address-space.yaml.
+"""How many GPUs with large BARs the firmware of an instance places: every row of ``address-space.yaml``.
 
 The GPUs are QEMU's `pci-testdev`, whose BAR has any size and needs no memory, each behind a root port of its own. TCG:
 KVM instances of some hosts have no other address width than the host's.
@@ -22,7 +22,7 @@ from .conftest import Lab
 from .image import Image
 from .machine import FIRMWARE_CODE, FIRMWARE_VARIABLES
 
-TABLE = Path(__file__).parents[1] / "unit" / "flavor" / "address-space.yaml"
+TABLE = Path(__file__).parents[1] / "unit" / "offer" / "flavor" / "address-space.yaml"
 ROWS = yaml.safe_load(TABLE.read_text())
 TIMEOUT = 600
 BEGIN, END = "BARS-BEGIN", "BARS-END"

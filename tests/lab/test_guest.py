@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import CHANGES
-from gpustack.guest.inside.report import START
+from gpustack.offer.guest.inside.report import START
 
 from .cloud_guest import GuestImage, ensure_guest_image, first_boot
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from gpustack.cloud.session import Refused, Unanswered
-from gpustack.flavor.flavors import PresentFlavor, Sizes
+from gpustack.offer.flavor.flavors import PresentFlavor, Sizes
 
 NEVER = 10**9
 T = TypeVar("T")

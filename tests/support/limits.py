@@ -1,4 +1,4 @@
-"""A stand-in for Keystone's limits and Placement's use, as :class:`gpustack.quota.api.LimitsApi`."""
+"""A stand-in for Keystone's limits and Placement's use, as :class:`gpustack.offer.quota.api.LimitsApi`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from gpustack.base.errors import CloudError
-from gpustack.quota.model import Limit, Present, Project
+from gpustack.offer.quota.model import Limit, Present, Project
 
 MARKER = "CUSTOM_GPU_QUOTA_K4200"
 

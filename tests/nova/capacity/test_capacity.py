@@ -16,11 +16,11 @@ from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 
 from gpustack.cli.app import main
-from gpustack.flavor.apply import apply, plan
-from gpustack.flavor.cloud import FlavorCloud
-from gpustack.flavor.compare import FlavorChoices
-from gpustack.flavor.desired import wanted
 from gpustack.nova_options.releases import release
+from gpustack.offer.flavor.apply import apply, plan
+from gpustack.offer.flavor.cloud import FlavorCloud
+from gpustack.offer.flavor.compare import FlavorChoices
+from gpustack.offer.flavor.desired import wanted
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, force_down, service_id

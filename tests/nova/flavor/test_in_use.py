@@ -7,11 +7,11 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
-from gpustack.flavor.apply import apply, plan
-from gpustack.flavor.cloud import FlavorCloud
-from gpustack.flavor.compare import FlavorChoices
-from gpustack.flavor.desired import wanted
 from gpustack.nova_options.releases import release
+from gpustack.offer.flavor.apply import apply, plan
+from gpustack.offer.flavor.cloud import FlavorCloud
+from gpustack.offer.flavor.compare import FlavorChoices
+from gpustack.offer.flavor.desired import wanted
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete

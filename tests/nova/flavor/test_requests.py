@@ -15,12 +15,12 @@ import pytest
 
 from gpustack.base.errors import CloudError
 from gpustack.cli.app import main
-from gpustack.flavor.apply import apply, plan
-from gpustack.flavor.cloud import FlavorCloud
-from gpustack.flavor.compare import FlavorChoices
-from gpustack.flavor.desired import wanted
-from gpustack.flavor.flavors import MARK, WantedFlavor
 from gpustack.nova_options.releases import release
+from gpustack.offer.flavor.apply import apply, plan
+from gpustack.offer.flavor.cloud import FlavorCloud
+from gpustack.offer.flavor.compare import FlavorChoices
+from gpustack.offer.flavor.desired import wanted
+from gpustack.offer.flavor.flavors import MARK, WantedFlavor
 from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.releases import available

@@ -13,10 +13,10 @@ from gpustack.base.findings import errors
 from gpustack.configure.desired import wanted
 from gpustack.configure.lint import lint
 from gpustack.configure.render import render
-from gpustack.flavor.apply import apply, plan
-from gpustack.flavor.cloud import FlavorCloud
-from gpustack.flavor.desired import wanted as flavors_of
 from gpustack.nova_options import releases
+from gpustack.offer.flavor.apply import apply, plan
+from gpustack.offer.flavor.cloud import FlavorCloud
+from gpustack.offer.flavor.desired import wanted as flavors_of
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from gpustack_demo.embedded.hosts import devices_of_snapshot, gpus

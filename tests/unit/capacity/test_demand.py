@@ -8,9 +8,9 @@ import pytest
 
 from gpustack.capacity.demand import demand_of
 from gpustack.capacity.model import Demand
-from gpustack.flavor.desired import wanted
 from gpustack.nova_options.releases import release
 from gpustack.nova_options.scheduler import Scheduler
+from gpustack.offer.flavor.desired import wanted
 from gpustack.spec.load import parse_spec
 
 SPEC = """

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpustack.cli import guest_render
-from gpustack.guest.kubernetes import render
+from gpustack.offer.guest.kubernetes import render
 
 SPEC = """
 version: 1

@@ -9,7 +9,7 @@ import pytest
 
 from gpustack.cli.app import main
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.tenancy.model import MARK, Node, Present
+from gpustack.offer.tenancy.model import MARK, Node, Present
 
 SPEC = """\
 version: 1
@@ -26,8 +26,8 @@ def run(tmp_path: Path, text: str, command: str, *options: str) -> int:
     spec.write_text(text)
     with (
         mock.patch("gpustack.cloud.session.connect"),
-        mock.patch("gpustack.tenancy.cloud.present", return_value=PRESENT),
-        mock.patch("gpustack.tenancy.cloud.projects", return_value={}),
+        mock.patch("gpustack.offer.tenancy.cloud.present", return_value=PRESENT),
+        mock.patch("gpustack.offer.tenancy.cloud.projects", return_value={}),
     ):
         return main(["tenancy", command, str(spec), *options])
 
@@ -55,7 +55,7 @@ def test_the_plan_lists_changes_and_what_an_earlier_spec_left(
 
 
 def test_apply_changes_nothing_without_confirmation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with mock.patch("gpustack.tenancy.apply.apply") as apply:
+    with mock.patch("gpustack.offer.tenancy.apply.apply") as apply:
         assert run(tmp_path, SPEC + TENANCY, "apply") != 0
         apply.assert_not_called()
         assert run(tmp_path, SPEC + TENANCY, "apply", "--yes") == 0

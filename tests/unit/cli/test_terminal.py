@@ -34,8 +34,8 @@ PLUGINS = PACKAGE.parent / "playbooks" / "action_plugins"
 OTHER_PROGRAMS = (
     "hosts/facts/collector",
     "hosts/facts/bundle.py",
-    "guest/bundle.py",
-    "guest/inside",
+    "offer/guest/bundle.py",
+    "offer/guest/inside",
     "linux/initramfs",
     "repair/domains.py",
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpustack.quota.model import Project
-from gpustack.quota.shares import Share
-from gpustack.quota.survey import Survey
+from gpustack.offer.quota.model import Project
+from gpustack.offer.quota.shares import Share
+from gpustack.offer.quota.survey import Survey
 from gpustack.report.page import Report, parts
 from gpustack.report.quotas import QuotaTable, quota_table
 from support.fleets import HOSTILE, fleet_of

@@ -10,11 +10,11 @@ import pytest
 
 from gpustack.base.errors import SpecError
 from gpustack.configure.desired import wanted
-from gpustack.flavor.shares import host_shares
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, offered
+from gpustack.offer.flavor.shares import host_shares
 from gpustack.prepare.host.decide.targets import choose
 from gpustack.spec.assignment import Service, assigned_gpus, assigned_switches, service_of, shared_functions
 from gpustack.spec.model import Spec

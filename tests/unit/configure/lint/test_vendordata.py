@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpustack.configure.lint import lint
-from gpustack.guest import vendordata
 from gpustack.nova_options.releases import release
+from gpustack.offer.guest import vendordata
 
 CODES = ("GPU863", "GPU864")
 LISTS = "#cloud-config\nruncmd: [[date]]\nntp: {servers: [a]}\nwrite_files: []\n"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from gpustack.cli.app import main
-from gpustack.guest import check
-from gpustack.guest.inside import read
+from gpustack.offer.guest import check
+from gpustack.offer.guest.inside import read
 
 
 def test_the_same_facts_as_in_the_guest_itself(config, capsys):
@@ -23,6 +23,6 @@ def test_an_unknown_host_key_is_refused(config, home, capsys):
 
 
 def test_output_that_is_no_guest_is_refused(config, capsys, monkeypatch):
-    monkeypatch.setattr("gpustack.guest.bundle.program", lambda *_: "print('{\"gpus\": [{}]}')")
+    monkeypatch.setattr("gpustack.offer.guest.bundle.program", lambda *_: "print('{\"gpus\": [{}]}')")
     assert main(["guest", "check", "--ssh", "gpu01", "--timeout", "120"]) == 12
     assert "its facts have another form than expected" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""What projects get: flavors, quotas, tenancy, images, guests."""

@@ -1,0 +1,273 @@
+"""Compare desired and present flavors, and plan the operations between them.
+
+Data that cost a request each are read only if they matter: :func:`questions` returns what to ask, and :func:`compare`
+takes the answers. If there is nothing to do, there are no questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.offer.flavor.flavors import ACCESS, ORIGIN, PresentFlavor, WantedFlavor, access_mark, is_sets_mark
+from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlavorChoices:
+    """The operator's choices.
+
+    :ivar adopt: take over flavors that gpustack did not create.
+    :ivar replace: names of flavors that may be deleted and created again.
+    :ivar prune: delete unused flavors with gpustack's mark that the spec lacks, except those created by hand.
+    :ivar check_access: read the project list of every private flavor, even if its mark is current.
+    """
+
+    adopt: bool = False
+    replace: frozenset[str] = frozenset()
+    prune: bool = False
+    check_access: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """The data that are needed in addition to the flavors.
+
+    :ivar access: ids of flavors whose project list is needed.
+    :ivar users: ids of flavors whose instances must be counted.
+    :ivar projects: ids or names of projects whose id is needed.
+    """
+
+    access: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The answers to :class:`Questions`.
+
+    :ivar access: ids of projects, by flavor id.
+    :ivar users: number of instances, by flavor id.
+    :ivar projects: project ids, by id or name.
+    """
+
+    access: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    users: Mapping[str, int] = field(default_factory=dict)
+    projects: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlavorPlan:
+    """A flavor plan.
+
+    :ivar operations: in the order in which they are carried out.
+    :ivar unchanged: names of flavors that need no operation.
+    """
+
+    operations: tuple[FlavorOperation, ...]
+    findings: tuple[Finding, ...]
+    unchanged: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "operations": [operation.to_dict() for operation in self.operations],
+            "unchanged": list(self.unchanged),
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: FlavorChoices) -> Questions:
+    """Return the data that are needed to compare these flavors."""
+    by_name = {flavor.name: flavor for flavor in present}
+    access, users, projects = set(), set(), set()
+    for flavor in wanted:
+        current = by_name.get(flavor.name)
+        if current is None or _replaced(flavor, current, choices):
+            projects |= set(flavor.access or ())
+            users |= {current.id} if current else set()
+        elif (
+            _may_change(current, choices)
+            and not _differences(flavor, current)
+            and _access_in_doubt(flavor, current, choices)
+        ):
+            access.add(current.id)
+            projects |= set(flavor.access or ())
+    if choices.prune:
+        users |= {flavor.id for flavor in _superfluous(wanted, present)}
+    return Questions(access=frozenset(access), users=frozenset(users), projects=frozenset(projects))
+
+
+def compare(
+    wanted: Sequence[WantedFlavor],
+    present: Sequence[PresentFlavor],
+    choices: FlavorChoices = FlavorChoices(),
+    answers: Answers = Answers(),
+) -> FlavorPlan:
+    """Return the plan that syncs ``present`` with ``wanted``. Flavors that gpustack does not own are left alone."""
+    by_name = {flavor.name: flavor for flavor in present}
+    ids = {flavor.id: flavor for flavor in present}
+    operations: list[FlavorOperation] = []
+    findings: list[Finding] = []
+    unchanged: list[str] = []
+    for flavor in wanted:
+        current = by_name.get(flavor.name)
+        if current is None:
+            other = ids.get(flavor.id or "")
+            if other is not None:
+                findings.append(finding(Code.FLAVOR_ID_TAKEN, place=flavor.name, id=flavor.id, other=other.name))
+            else:
+                operations.append(_create(flavor, answers, why="it is in the spec and not in the cloud"))
+            continue
+        changes, problems = _of_one(flavor, current, choices, answers)
+        operations += changes
+        findings += problems
+        if not changes and not problems:
+            unchanged.append(flavor.name)
+    removed, problems = _pruned(wanted, present, choices, answers)
+    replaced = {op.name for op in operations if isinstance(op, DeleteFlavor)}
+    for name in sorted(
+        choices.replace - replaced - {f.place for f in findings if f.code == Code.FLAVOR_IN_USE_NOT_REPLACED}
+    ):
+        findings.append(finding(Code.FLAVOR_WITHOUT_REPLACEMENT, place=name))
+    return FlavorPlan(operations=(*operations, *removed), findings=(*findings, *problems), unchanged=tuple(unchanged))
+
+
+def _of_one(
+    flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices, answers: Answers
+) -> tuple[list[FlavorOperation], list[Finding]]:
+    if not _may_change(current, choices):
+        return [], [finding(Code.FLAVOR_NAME_TAKEN, place=flavor.name)]
+    differences = _differences(flavor, current)
+    if differences:
+        if flavor.name not in choices.replace:
+            text = "; ".join(differences)
+            return [], [finding(Code.FLAVOR_SIZES_FIXED, place=flavor.name, differences=text, name=flavor.name)]
+        if answers.users[current.id]:
+            return [], [
+                finding(Code.FLAVOR_IN_USE_NOT_REPLACED, place=flavor.name, users=counted(answers.users[current.id]))
+            ]
+        return [
+            DeleteFlavor(why="it is replaced by one of other sizes", flavor=current),
+            _create(flavor, answers, why="it replaces the one before"),
+        ], []
+    change = _change(flavor, current, choices, answers)
+    findings = [finding(Code.FLAVOR_HALF_MADE, place=flavor.name, name=flavor.name)] if current.half_made else []
+    return ([change] if change else []), findings
+
+
+def _may_change(current: PresentFlavor, choices: FlavorChoices) -> bool:
+    return current.ours or choices.adopt
+
+
+def _replaced(flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices) -> bool:
+    return flavor.name in choices.replace and _may_change(current, choices) and bool(_differences(flavor, current))
+
+
+def _differences(flavor: WantedFlavor, current: PresentFlavor) -> list[str]:
+    """Describe the differences that cannot be changed in place."""
+    wanted_sizes, current_sizes = flavor.sizes.to_dict(), current.sizes.to_dict()
+    texts = [
+        f"{size} is {current_sizes[size]}, wanted is {value}"
+        for size, value in wanted_sizes.items()
+        if current_sizes[size] != value
+    ]
+    if flavor.public != current.public:
+        texts.append("it is public" if current.public else "it is private")
+    if flavor.id is not None and flavor.id != current.id:
+        texts.append(f"its id is {current.id}, wanted is {flavor.id}")
+    return texts
+
+
+def _access_in_doubt(flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices) -> bool:
+    if flavor.access is None:
+        return False
+    return choices.check_access or current.extra_specs.get(ACCESS) != access_mark(flavor.access)
+
+
+def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor:
+    access = None if flavor.access is None else frozenset(answers.projects[project] for project in flavor.access)
+    return CreateFlavor(
+        why=why,
+        name=flavor.name,
+        id=flavor.id,
+        sizes=flavor.sizes,
+        description=flavor.marked_description,
+        extra_specs={**flavor.extra_specs, **flavor.marks},
+        access=access,
+        access_mark=None if flavor.access is None else access_mark(flavor.access),
+    )
+
+
+def _change(
+    flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices, answers: Answers
+) -> ChangeFlavor | None:
+    specs = current.extra_specs
+    after = {**flavor.extra_specs, **flavor.marks}
+    set_specs = {key: value for key, value in after.items() if specs.get(key) != value}
+    dropped = [key for key in sorted(current.owned) if key in specs and key not in after]
+    # The mark is removed last: until then it records which extra specs gpustack set.
+    unset = (*dropped, *(key for key in sorted(specs) if is_sets_mark(key) and key not in after))
+    description = flavor.marked_description
+    grant: frozenset[str] = frozenset()
+    revoke: frozenset[str] = frozenset()
+    mark: str | None = None
+    if flavor.access is not None and _access_in_doubt(flavor, current, choices):
+        want, have = frozenset(answers.projects[project] for project in flavor.access), answers.access[current.id]
+        grant, revoke, mark = want - have, have - want, access_mark(flavor.access)
+        if not grant and not revoke and specs.get(ACCESS) == mark:
+            mark = None
+    if not set_specs and not unset and description == current.description and mark is None:
+        return None
+    return ChangeFlavor(
+        why=_why(current, choices),
+        id=current.id,
+        name=current.name,
+        set_specs=set_specs,
+        unset_specs=unset,
+        before={key: specs.get(key) for key in (*set_specs, *unset)},
+        description=None if description == current.description else (description, current.description),
+        grant=grant,
+        revoke=revoke,
+        access_mark=mark,
+        access_mark_before=specs.get(ACCESS) if mark is not None else None,
+    )
+
+
+def _why(current: PresentFlavor, choices: FlavorChoices) -> str:
+    if current.half_made:
+        return "it is only half made"
+    return "it is not as the spec has it" if current.managed else "adopted"
+
+
+def _superfluous(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor]) -> Iterator[PresentFlavor]:
+    names = {flavor.name for flavor in wanted}
+    for flavor in present:
+        if flavor.ours and flavor.name not in names and flavor.extra_specs.get(ORIGIN) != "hand":
+            yield flavor
+
+
+def _pruned(
+    wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: FlavorChoices, answers: Answers
+) -> tuple[list[DeleteFlavor], list[Finding]]:
+    operations: list[DeleteFlavor] = []
+    findings: list[Finding] = []
+    for flavor in _superfluous(wanted, present):
+        users = answers.users.get(flavor.id, 0) if choices.prune else 0
+        if users:
+            findings.append(
+                finding(Code.FLAVOR_IN_USE_NOT_REMOVED, place=flavor.name, users=counted(users), name=flavor.name)
+            )
+        elif choices.prune:
+            operations.append(DeleteFlavor(why="it is not in the spec, and no instance uses it", flavor=flavor))
+        else:
+            code = Code.FLAVOR_HALF_MADE if flavor.half_made else Code.FLAVOR_NOT_IN_SPEC
+            findings.append(finding(code, place=flavor.name, name=flavor.name))
+    return operations, findings
+
+
+def counted(users: int) -> str:
+    """Return ``1 instance``, ``3 instances``."""
+    return f"{users} instance" if users == 1 else f"{users} instances"

@@ -1,0 +1,272 @@
+"""The desired flavors of a spec, for a release of Nova and, if known, for certain hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+from gpustack.offer.flavor.fitting import fitting
+from gpustack.offer.flavor.flavors import Sizes, WantedFlavor
+from gpustack.offer.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
+from gpustack.spec import markers
+from gpustack.spec.attributes import card_of
+from gpustack.spec.extra_specs import (
+    AFFINITY,
+    ALIAS,
+    CPU_POLICY,
+    HIDE,
+    MAXPHYSADDR,
+    NUMA_NODES,
+    OLD_HIDE,
+    PAGE_SIZE,
+    SECURE_BOOT,
+    TPM_MODEL,
+    TPM_VERSION,
+    alias_value,
+)
+from gpustack.spec.flavors import Flavor, named
+from gpustack.spec.model import Spec
+from gpustack.spec.requests import by_alias, by_model, models_of
+
+_REFUSES_HYPERVISOR = "error-43"
+_TPM, _TPM_MODEL = "2.0", "tpm-crb"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The flavors of a spec in its order, and all findings about them."""
+
+    flavors: tuple[WantedFlavor, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One entry of the spec for one GPU count.
+
+    :ivar count: the number of GPUs in total.
+    :ivar models: the number of GPUs by model, or by alias of a selection.
+    """
+
+    flavor: Flavor
+    name: str
+    count: int
+    models: Mapping[str, int]
+
+
+def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wanted:
+    """Return the flavors of a spec.
+
+    :param release: the release of Nova, which determines the extra specs.
+    :param hosts: the facts of hosts, for ``auto`` and for findings about flavors that fit no host.
+    """
+    shares = host_shares(spec, hosts)
+    flavors: list[WantedFlavor] = []
+    findings: list[Finding] = []
+    for entry in entries(spec):
+        problems = list(_release_problems(spec, entry, release))
+        sizes, missing = sizes_of(entry, shares)
+        nodes, unknown = _nodes(entry, shares)
+        problems += [*missing, *unknown]
+        findings += problems
+        if sizes is None or unknown:
+            continue
+        findings += fitting(
+            name=entry.name,
+            flavor=entry.flavor,
+            models=entry.models,
+            sizes=sizes,
+            nodes=nodes,
+            policy=entry.flavor.numa.policy or _model_policy(spec, entry),
+            networks=[
+                name
+                for name, network in spec.networks.items()
+                if (network.numa_policy or entry.flavor.numa.policy) == "required"
+            ],
+            shares=shares,
+            knows_maxphysaddr=MAXPHYSADDR in releases.extra_specs(release),
+        )
+        flavors.append(_made(spec, entry, release, sizes, nodes))
+    return Wanted(flavors=tuple(flavors), findings=tuple(findings))
+
+
+def entries(spec: Spec) -> Iterator[Entry]:
+    """Yield the flavors of a spec, one for each number of GPUs."""
+    for template, flavor in spec.flavors.items():
+        for count, models in by_model(flavor):
+            yield Entry(flavor=flavor, name=named(template, count), count=count, models=models)
+
+
+def sizes_of(entry: Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:
+    """Return the sizes; None and a finding if ``auto`` has no facts to use."""
+    flavor, per_gpu = entry.flavor, entry.flavor.per_gpu
+    usable = [share for share in shares if any(model in share.gpus for model in entry.models)]
+    sizes: dict[str, int | None] = {}
+    for size, auto in (("vcpus", vcpus_for_each), ("ram", ram_for_each), ("disk", None)):
+        share = getattr(per_gpu, size)
+        if share == "auto" and auto is not None:
+            share = auto(usable, getattr(flavor.reserve, size))
+        fixed = getattr(flavor, size)
+        sizes[size] = fixed if fixed is not None else None if share is None else share * entry.count
+    missing = [size for size, value in sizes.items() if value is None]
+    if missing:
+        models = " and ".join(entry.models)
+        return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what=" and ".join(missing), models=models)]
+    known = {size: value for size, value in sizes.items() if value is not None}
+    return Sizes(**known, ephemeral=flavor.ephemeral, swap=flavor.swap), []
+
+
+def _nodes(entry: Entry, shares: Sequence[HostShare]) -> tuple[int | None, list[Finding]]:
+    nodes = entry.flavor.numa.nodes
+    if nodes != "auto":
+        return nodes, []
+    needed = [share.nodes_for(entry.models) for share in shares if share.has(entry.models)]
+    numbers = [number for number in needed if number is not None]
+    if not numbers:
+        models = " and ".join(entry.models)
+        return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what="numa.nodes", models=models)]
+    return max(numbers), []
+
+
+def _model_policy(spec: Spec, entry: Entry) -> str | None:
+    policies = {spec.models[model].numa_policy for name in entry.models for model in spec.selected.get(name, (name,))}
+    return "required" if "required" in policies else next(iter(policies - {None}), None)
+
+
+def _made(spec: Spec, entry: Entry, release: Release, sizes: Sizes, nodes: int | None) -> WantedFlavor:
+    flavor = entry.flavor
+    return WantedFlavor(
+        name=entry.name,
+        sizes=sizes,
+        gpus=by_alias(spec, entry.models),
+        extra_specs=extra_specs_of(spec, entry, release, nodes),
+        id=named(flavor.id, entry.count) if flavor.id else None,
+        description=named(flavor.description or _parts(spec, entry), entry.count),
+        access=None if flavor.access is None else tuple(dict.fromkeys(flavor.access)),
+    )
+
+
+def _parts(spec: Spec, entry: Entry) -> str:
+    """The parts of shared cards that a flavor requests, such as ``2 x 1/4 A16``; empty for complete cards."""
+    parts = []
+    for name, count in entry.models.items():
+        model = spec.models.get(name)
+        if model is None or model.vfs is None:
+            return ""
+        card = card_of(model)
+        of = card.name if card else name
+        part = f"1/{model.vfs.count} {f'({of})' if '/' in of else of}"
+        parts.append(part if count == 1 else f"{count} x {part}")
+    return ", ".join(parts)
+
+
+def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None = None) -> dict[str, str]:
+    """Return the extra specs of an entry.
+
+    :param nodes: the number of NUMA nodes of the instance; None if it is not set or not known.
+    """
+    flavor = entry.flavor
+    gpus = by_alias(spec, entry.models)
+    return extra_specs(
+        gpus,
+        release=release,
+        policy=flavor.numa.policy,
+        nodes=nodes,
+        cpu_policy=flavor.cpu_policy,
+        mem_page_size=flavor.mem_page_size,
+        maxphysaddr=flavor.maxphysaddr,
+        hide_hypervisor=_hides(spec, flavor),
+        secure_boot=flavor.secure_boot,
+        tpm=flavor.tpm,
+        others={
+            **flavor.extra_specs,
+            **markers.extra_specs(spec, gpus),
+            **(spec.tenancy.extra_specs if spec.tenancy else {}),
+        },
+    )
+
+
+def refusing_hypervisor(spec: Spec, flavor: Flavor) -> tuple[str, ...]:
+    """The models of a flavor whose older Windows drivers refuse to run if they see a hypervisor."""
+    cards = {model: card_of(spec.models[model]) for model in models_of(spec, flavor)}
+    return tuple(model for model, card in cards.items() if card and _REFUSES_HYPERVISOR in card.quirks)
+
+
+def _hides(spec: Spec, flavor: Flavor) -> bool:
+    """Whether the hypervisor is hidden: as the spec has it, else for Windows with a model that needs it."""
+    if "hide_hypervisor" in flavor.model_fields_set:
+        return flavor.hide_hypervisor
+    return flavor.is_windows and bool(refusing_hypervisor(spec, flavor))
+
+
+def extra_specs(
+    gpus: Mapping[str, int],
+    *,
+    release: Release,
+    policy: str | None = None,
+    nodes: int | None = None,
+    cpu_policy: str | None = None,
+    mem_page_size: str | None = None,
+    maxphysaddr: Literal["passthrough"] | None = None,
+    hide_hypervisor: bool = False,
+    secure_boot: bool = False,
+    tpm: bool = False,
+    others: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the extra specs of a flavor, with the names that ``release`` supports.
+
+    :param gpus: the number of GPUs by alias.
+    :param policy: the PCI NUMA affinity policy.
+    :param nodes: the number of NUMA nodes of the instance.
+    :param secure_boot: whether Secure Boot is required.
+    :param tpm: whether instances have a virtual TPM 2.0.
+    :param others: further extra specs, which override the others.
+    """
+    specs = {
+        ALIAS: alias_value(gpus),
+        AFFINITY: policy,
+        NUMA_NODES: None if nodes is None else str(nodes),
+        CPU_POLICY: cpu_policy,
+        PAGE_SIZE: mem_page_size,
+        MAXPHYSADDR: maxphysaddr,
+        HIDE if HIDE in releases.extra_specs(release) else OLD_HIDE: "true" if hide_hypervisor else None,
+        SECURE_BOOT: "required" if secure_boot else None,
+        TPM_VERSION: _TPM if tpm else None,
+        TPM_MODEL: _TPM_MODEL if tpm else None,
+    }
+    return {**{key: value for key, value in specs.items() if value}, **(others or {})}
+
+
+def _release_problems(spec: Spec, entry: Entry, release: Release) -> Iterator[Finding]:
+    """Yield findings about extra specs that the release lacks, and findings that do not depend on hosts."""
+    flavor, hides = entry.flavor, _hides(spec, entry.flavor)
+    known = releases.extra_specs()
+    for key, value in (
+        (AFFINITY, flavor.numa.policy),
+        (MAXPHYSADDR, flavor.maxphysaddr),
+        (OLD_HIDE, "true" if hides else None),
+        (SECURE_BOOT, "required" if flavor.secure_boot else None),
+        (TPM_VERSION, _TPM if flavor.tpm else None),
+    ):
+        if value is None:
+            continue
+        since = max(known[key].since, dict(known[key].values_since).get(value, 0))
+        if release.major < since:
+            first = releases.first_with(since)
+            yield finding(
+                Code.EXTRA_SPEC_NOT_IN_RELEASE, place=entry.name, what=f"{key}={value}", release=release, since=first
+            )
+    if hides and HIDE not in releases.extra_specs(release):
+        yield finding(Code.EXTRA_SPEC_WITHOUT_NAMESPACE, place=entry.name, release=release)
+    if flavor.tpm:
+        state = "requests a virtual TPM: its hosts need swtpm and [libvirt] swtpm_enabled = true, Nova a key manager"
+        yield finding(Code.TPM_PREREQUISITES, place=entry.name, state=state)
+    if flavor.is_windows:
+        hide = ", img_hide_hypervisor_id=true" if refusing_hypervisor(spec, flavor) and not hides else ""
+        yield finding(Code.WINDOWS_IMAGE_PROPERTIES, place=entry.name, hide=hide)

@@ -1,0 +1,189 @@
+"""Check by the hosts' facts whether a flavor can fit a host, and what its instances would lack."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.nova_options.releases import TRUE
+from gpustack.offer.flavor.address_space import DEFAULT_BITS, GIB, Firmware, placed
+from gpustack.offer.flavor.flavors import Sizes, readable
+from gpustack.offer.flavor.memory import memory_pages
+from gpustack.offer.flavor.shares import HostShare, bars
+from gpustack.spec.extra_specs import MAXPHYSADDR, MAXPHYSADDR_BITS, PAGE_SIZE, SECURE_BOOT
+from gpustack.spec.flavors import Flavor
+
+_STRICT = ("required",)
+
+
+def fitting(
+    *,
+    name: str,
+    flavor: Flavor,
+    models: Mapping[str, int],
+    sizes: Sizes,
+    nodes: int | None,
+    policy: str | None,
+    networks: Collection[str] = (),
+    shares: Sequence[HostShare],
+    knows_maxphysaddr: bool,
+) -> Iterator[Finding]:
+    """Yield the findings about one flavor.
+
+    :param models: the number of GPUs by model.
+    :param nodes: the number of NUMA nodes of its instances; None if not set.
+    :param policy: the effective PCI NUMA affinity policy: the flavor's, or its model's.
+    :param networks: the networks whose ports require NUMA nodes of the instance too.
+    :param shares: the hosts' shares; without any, only findings that do not depend on hosts.
+    :param knows_maxphysaddr: whether the release supports the extra spec ``hw:maxphysaddr_mode``.
+    """
+    topology = nodes or (1 if flavor.has_numa_nodes else None)
+    if nodes and (sizes.vcpus % nodes or sizes.ram % nodes):
+        yield finding(Code.FLAVOR_NUMA_UNEVEN, place=name, vcpus=sizes.vcpus, ram=sizes.ram, nodes=nodes)
+    if flavor.numa.policy and topology is None:
+        yield finding(Code.FLAVOR_NUMA_POLICY_UNUSED, place=name, policy=flavor.numa.policy)
+    if not shares:
+        return
+    page_size = flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE)
+    yield from _on_hosts(name, models, sizes, topology, policy, page_size, shares)
+    if topology == 1 and policy in _STRICT:
+        yield from _beside_networks(name, models, networks, shares)
+    yield from _address_space(name, flavor, models, sizes, shares, knows_maxphysaddr)
+
+
+def _on_hosts(
+    name: str,
+    models: Mapping[str, int],
+    sizes: Sizes,
+    topology: int | None,
+    policy: str | None,
+    page_size: str | None,
+    shares: Sequence[HostShare],
+) -> Iterator[Finding]:
+    holding = [share for share in shares if share.has(models)]
+    if not holding:
+        best = max(shares, key=lambda s: sum(min(len(s.gpus.get(m, ())), c) for m, c in models.items()))
+        most = ", ".join(f"{len(best.gpus.get(model, ()))} of {model}" for model in models)
+        request = ", ".join(f"{count} of {model}" for model, count in models.items())
+        yield finding(Code.FLAVOR_WITH_TOO_MANY_GPUS, place=name, asked=request, most=most, host=best.host)
+        return
+    large = [s for s in holding if sizes.vcpus <= (s.cpus or sizes.vcpus) and sizes.ram <= (s.memory_mib or sizes.ram)]
+    if not large:
+        most_cpus = max(share.cpus or 0 for share in holding)
+        most_ram = readable(max(share.memory_mib or 0 for share in holding))
+        yield finding(Code.FLAVOR_FITS_NO_HOST, place=name, sizes=sizes, cpus=most_cpus, ram=most_ram)
+        return
+    known = [share for share in large if share.nodes]
+    if topology is not None and known and not any(_fits_nodes(s, models, sizes, topology, policy) for s in known):
+        strict = f", with its GPUs on the same nodes ({policy})" if policy in _STRICT else ""
+        vcpus, ram = -(-sizes.vcpus // topology), readable(-(-sizes.ram // topology))
+        yield finding(Code.FLAVOR_FITS_NO_NUMA_NODES, place=name, nodes=topology, strict=strict, vcpus=vcpus, ram=ram)
+    yield from memory_pages(name, page_size, sizes, topology or 1, large)
+
+
+def _beside_networks(
+    name: str, models: Mapping[str, int], networks: Collection[str], shares: Sequence[HostShare]
+) -> Iterator[Finding]:
+    """Networks without a virtual function on any NUMA node that has the GPUs; they have some elsewhere."""
+    present = {network for share in shares for network in share.networks}
+    nodes = [node for share in shares for node in share.nodes.values()]
+    fitting = [node for node in nodes if all(node.gpus.get(model, 0) >= count for model, count in models.items())]
+    for network in networks if fitting else ():
+        if network in present and not any(network in node.networks for node in fitting):
+            yield finding(Code.GPU_AND_NIC_NEVER_NEAR, place=name, network=network)
+
+
+def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes: int, policy: str | None) -> bool:
+    """Whether a host has this many NUMA nodes of sufficient size, with the GPUs on them if ``required``."""
+    vcpus, ram = -(-sizes.vcpus // nodes), -(-sizes.ram // nodes)
+    large = [
+        node
+        for node in share.nodes.values()
+        if (node.cpus is None or vcpus <= node.cpus) and (node.memory_mib is None or ram <= node.memory_mib)
+    ]
+    if len(large) < nodes:
+        return False
+    if policy not in _STRICT:
+        return True
+    ranked = sorted(large, key=lambda n: -sum(n.gpus.get(model, 0) for model in models))[:nodes]
+    return all(sum(node.gpus.get(model, 0) for node in ranked) >= count for model, count in models.items())
+
+
+def _address_space(
+    name: str, flavor: Flavor, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool
+) -> Iterator[Finding]:
+    """Yield a finding if the firmware of an instance has no room for the BARs of all GPUs on some x86 host."""
+    fewest: dict[Firmware, tuple[int, HostShare]] = {}
+    total, firmwares = sum(models.values()), _firmwares(flavor)
+    for share in shares:
+        bits = _bits(flavor, share)
+        if share.architecture not in (None, "x86_64") or bits is None:
+            continue
+        for firmware in firmwares:
+            count = _placed(firmware, models, sizes, share, bits)
+            if count < total and count < fewest.get(firmware, (total, share))[0]:
+                fewest[firmware] = count, share
+    if not fewest:
+        return
+    share = next(iter(fewest.values()))[1]
+    bits = _bits(flavor, share)
+    results = [(firmware, fewest[firmware][0] if firmware in fewest else total) for firmware in firmwares]
+    yield finding(
+        Code.FLAVOR_BARS_TOO_LARGE,
+        place=name,
+        bars=-(-sum(map(sum, _largest(models, share))) // GIB),
+        bits=bits,
+        ram=readable(sizes.ram),
+        placed=" and ".join(f"{count} of {total} with {firmware.value} firmware" for firmware, count in results),
+        advice=_advice(flavor, models, sizes, shares, knows),
+    )
+
+
+def _firmwares(flavor: Flavor) -> tuple[Firmware, ...]:
+    """Return the firmware that the flavor implies, or both: otherwise, only images name it (hw_firmware_type)."""
+    specs = flavor.extra_specs
+    encrypted = specs.get("hw:mem_encryption", "").lower() in TRUE
+    uefi = flavor.is_windows or flavor.secure_boot or specs.get(SECURE_BOOT) == "required" or encrypted
+    return (Firmware.OVMF,) if uefi else (Firmware.OVMF, Firmware.SEABIOS)
+
+
+def _bits(flavor: Flavor, share: HostShare) -> int | None:
+    """Return the address width of an instance on a host; None if unknown."""
+    width = flavor.extra_specs.get(MAXPHYSADDR_BITS, "")
+    if _mode(flavor) == "emulate" and width.isdecimal():
+        return int(width)
+    return share.processor.physical_address_bits if _mode(flavor) == "passthrough" else DEFAULT_BITS
+
+
+def _mode(flavor: Flavor) -> str | None:
+    return flavor.maxphysaddr or flavor.extra_specs.get(MAXPHYSADDR)
+
+
+def _largest(models: Mapping[str, int], share: HostShare) -> list[tuple[int, ...]]:
+    """Return the BARs of the host's GPUs with the largest ones, as many as requested."""
+    return [
+        gpu
+        for model, count in models.items()
+        for gpu in sorted((bars(gpu) for gpu in share.gpus.get(model, ())), key=sum, reverse=True)[:count]
+    ]
+
+
+def _placed(firmware: Firmware, models: Mapping[str, int], sizes: Sizes, share: HostShare, bits: int) -> int:
+    gpus = _largest(models, share)
+    found = placed(firmware, gpus, ram=sizes.ram << 20, bits=bits, vendor=share.processor.vendor)
+    return found + sum(models.values()) - len(gpus)
+
+
+def _advice(flavor: Flavor, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool) -> str:
+    fewer = "request fewer GPUs for each instance"
+    if _mode(flavor) == "passthrough":
+        return fewer
+    widths = [(share, share.processor.physical_address_bits) for share in shares]
+    total = sum(models.values())
+    for firmware in _firmwares(flavor):
+        if any(bits and _placed(firmware, models, sizes, share, bits) < total for share, bits in widths):
+            return f"{fewer}: the address width of the hosts is too small as well"
+    if knows:
+        return "set maxphysaddr: passthrough in the flavor"
+    return "set [libvirt] cpu_mode = host-passthrough for nova-compute, and check the address width in an instance"

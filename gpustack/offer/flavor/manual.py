@@ -1,0 +1,173 @@
+"""Create and change flavors by hand: the operations are those of a spec, from command line options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpustack.base.errors import FlavorError, UsageError
+from gpustack.offer.flavor.compare import Answers, FlavorChoices, compare
+from gpustack.offer.flavor.flavors import ACCESS, MARK, ORIGIN, PresentFlavor, WantedFlavor, access_mark, gpus_text
+from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor
+from gpustack.spec.extra_specs import ALIAS, parse_alias
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuOption:
+    """One ``--model NAME[:N]`` or ``--alias NAME[:N]``.
+
+    :ivar count: None if the option has no ``:N``.
+    :ivar model: whether the name is a model; otherwise it is an alias.
+    """
+
+    name: str
+    count: int | None
+    model: bool
+
+    def __str__(self) -> str:
+        return self.name if self.count is None else f"{self.name}:{self.count}"
+
+
+def gpu_option(text: str, *, model: bool) -> GpuOption:
+    """Parse ``NAME`` or ``NAME:N``.
+
+    :raises ValueError: if a flavor cannot request that. Nova releases without validation accept any name here, and
+        each boot fails (``nova/pci/request.py`` splits the extra spec at commas and colons).
+    """
+    name, colon, count = text.strip().partition(":")
+    if not name.strip() or "," in text or (colon and re.fullmatch("[1-9][0-9]{0,3}", count) is None):
+        raise ValueError(f"{text!r} is not NAME or NAME:N (N: at least 1); repeat the option for another kind of GPU")
+    return GpuOption(name=name, count=int(count) if colon else None, model=model)
+
+
+def requested(options: Sequence[GpuOption], count: int | None) -> dict[str, int]:
+    """Return the number of GPUs by alias.
+
+    :param options: with aliases as names; two models may have the same alias.
+    :param count: ``--count``; None if not given.
+    :raises UsageError: if it is unclear to which option ``count`` applies.
+    """
+    if count is not None and (len(options) != 1 or options[0].count is not None):
+        names = ", ".join(map(str, options))
+        raise UsageError(f"--count is ambiguous: the GPUs are {names}", remedy="write NAME:N for each kind of GPU")
+    gpus: dict[str, int] = {}
+    for option in options:
+        gpus[option.name] = gpus.get(option.name, 0) + (option.count or count or 1)
+    return gpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """The changes that ``gpustack flavor set`` requests.
+
+    :ivar set_specs: extra specs to set.
+    :ivar unset_specs: extra specs to remove, regardless of who set them.
+    :ivar description: the new description; None keeps it.
+    :ivar grant: ids of projects to give access.
+    :ivar revoke: ids of projects to remove access from.
+    """
+
+    set_specs: Mapping[str, str] = field(default_factory=dict)
+    unset_specs: frozenset[str] = frozenset()
+    description: str | None = None
+    grant: frozenset[str] = frozenset()
+    revoke: frozenset[str] = frozenset()
+
+
+def find_flavor(present: Sequence[PresentFlavor], name: str) -> PresentFlavor:
+    """Return the flavor with this name or id.
+
+    :raises FlavorError: if there is none, or if the name of one flavor is the id of another.
+    """
+    matching = [flavor for flavor in present if name in (flavor.name, flavor.id)]
+    if len(matching) > 1:
+        texts = " and ".join(f"{flavor.name} (id {flavor.id})" for flavor in matching)
+        remedy = "write the id of the one with this name, or the name of the one with this id"
+        raise FlavorError(f"{name!r} is the name of one flavor and the id of another: {texts}", remedy=remedy)
+    if not matching:
+        raise FlavorError(f"there is no flavor {name!r}", remedy="`gpustack flavor list --all` lists them")
+    return matching[0]
+
+
+def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: Mapping[str, str]) -> CreateFlavor:
+    """Return the operation that creates a flavor.
+
+    :param projects: the ids of the projects in ``wanted.access``, by id or name.
+    :raises FlavorError: if its name or id is taken.
+    """
+    for flavor in present:
+        if flavor.name == wanted.name:
+            remedy = f"`gpustack flavor set {wanted.name}` changes it; `gpustack flavor delete` removes it"
+            state = ", and only half made" if flavor.half_made else ""
+            raise FlavorError(f"there is a flavor {wanted.name} already{state}", remedy=remedy)
+        if flavor.id == wanted.id:
+            raise FlavorError(f"{flavor.name} has the id {wanted.id} already")
+    operations = compare([wanted], (), answers=Answers(projects=projects)).operations
+    assert isinstance(operations[0], CreateFlavor)  # noqa: S101 - nothing is there to compare with
+    return operations[0]
+
+
+def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | None) -> ChangeFlavor | None:
+    """Return the operation that changes a flavor; None if nothing changes.
+
+    :param access: ids of the projects that may use it; None for a public flavor, or if access does not change.
+    :raises UsageError: if the change is impossible: access to a public flavor, or removal of the alias.
+    """
+    if (changes.grant or changes.revoke) and flavor.public:
+        raise UsageError(f"{flavor.name} is public, and can't be made private", remedy="make another one")
+    if ALIAS in changes.unset_specs and flavor.ours:
+        raise UsageError(f"without {ALIAS}, {flavor.name} is no GPU flavor", remedy="`gpustack flavor delete` it")
+    # Access is handled below; comparing it as public leaves it out here.
+    as_public = replace(flavor, public=True)
+    operations = compare([_wanted(flavor, changes)], [as_public], FlavorChoices(adopt=True)).operations
+    operation = operations[0] if operations else ChangeFlavor(why="", id=flavor.id, name=flavor.name)
+    assert isinstance(operation, ChangeFlavor)  # noqa: S101 - sizes are the same
+    specs = flavor.extra_specs
+    more = [key for key in sorted(changes.unset_specs) if key in specs and key not in operation.unset_specs]
+    operation = replace(
+        operation,
+        why="as asked",
+        unset_specs=(*more, *operation.unset_specs),
+        before={**{key: specs[key] for key in more}, **operation.before},
+    )
+    operation = _with_access(operation, changes, access, specs)
+    idle = not (
+        operation.set_specs or operation.unset_specs or operation.description or operation.grant or operation.revoke
+    )
+    return None if idle else operation
+
+
+def _wanted(flavor: PresentFlavor, changes: Changes) -> WantedFlavor:
+    """Return the flavor after the changes, with the extra specs that gpustack owns."""
+    specs = {key: flavor.extra_specs[key] for key in flavor.owned if key in flavor.extra_specs}
+    owned = {key: value for key, value in {**specs, **changes.set_specs}.items() if key not in changes.unset_specs}
+    description = changes.description
+    if description is None:
+        description = flavor.description.removesuffix(MARK).strip()
+        if description == gpus_text(flavor.gpus):
+            description = ""  # generated: it changes with the GPUs
+    return WantedFlavor(
+        name=flavor.name,
+        sizes=flavor.sizes,
+        gpus=parse_alias(owned.get(ALIAS, "")),
+        extra_specs=owned,
+        description=description,
+        origin="spec" if flavor.extra_specs.get(ORIGIN) == "spec" else "hand",
+    )
+
+
+def _with_access(
+    operation: ChangeFlavor, changes: Changes, access: Collection[str] | None, specs: Mapping[str, str]
+) -> ChangeFlavor:
+    have = frozenset(access or ())
+    grant, revoke = changes.grant - have, changes.revoke & have
+    if not grant and not revoke:
+        return operation
+    return replace(
+        operation,
+        grant=grant,
+        revoke=revoke,
+        access_mark=access_mark((have | grant) - revoke),
+        access_mark_before=specs.get(ACCESS),
+    )

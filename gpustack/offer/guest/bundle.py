@@ -1,0 +1,26 @@
+"""The check of a guest as one Python program: ``python -m gpustack.offer.guest.bundle > guest-check.py``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from gpustack.hosts.facts.bundle import bundled
+from gpustack.offer.guest.check import Promise, data
+
+_ENTRY = "gpustack.offer.guest.inside.program"
+_TITLE = "Check the GPUs of this guest."
+
+
+def program(flavors: Mapping[str, Promise] | None = None, *options: str) -> str:
+    """The program's text.
+
+    :param flavors: what the flavors promise, by their names in the cloud.
+    :param options: options before those of the command line.
+    """
+    embedded = json.dumps(data(flavors))
+    return bundled(_ENTRY, _TITLE, f"{list(options)!a} + sys.argv[1:], __import__('json').loads({embedded!a})")
+
+
+if __name__ == "__main__":
+    print(program(), end="")

@@ -1,0 +1,136 @@
+"""Check a guest from outside: what a flavor promises, and the findings of :mod:`gpustack.offer.guest.inside`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpustack.base.codes import Code
+from gpustack.base.errors import UsageError
+from gpustack.base.findings import Finding, definitions, finding
+from gpustack.offer.guest.inside import compare
+from gpustack.pci import catalogue
+from gpustack.pci.catalogue import requirement_of
+from gpustack.spec.attributes import card_of
+from gpustack.spec.flavors import named
+from gpustack.spec.requests import by_model, models_of
+
+if TYPE_CHECKING:
+    from gpustack.spec.flavors import Flavor
+    from gpustack.spec.model import Spec
+
+CODES = {
+    "gpus-missing": Code.GUEST_GPUS_MISSING,
+    "gpus-differ": Code.GUEST_GPUS_DIFFER,
+    "driver-unbound": Code.GUEST_DRIVER_UNBOUND,
+    "driver-missing": Code.GUEST_DRIVER_MISSING,
+    "driver-unknown": Code.GUEST_MODULES_UNREADABLE,
+    "driver-other": Code.GUEST_GPU_HELD,
+    "nouveau": Code.GUEST_NOUVEAU,
+    "bar-unplaced": Code.GUEST_BAR_UNPLACED,
+    "legacy": Code.GUEST_DRIVER_TOO_NEW,
+    "no-gsp": Code.GUEST_GPU_WITHOUT_GSP,
+    "open-required": Code.GUEST_OPEN_MODULES_REQUIRED,
+    "unsupported": Code.GUEST_DEVICE_UNSUPPORTED,
+    "probe-failed": Code.GUEST_PROBE_FAILED,
+    "init-failed": Code.GUEST_INIT_FAILED,
+    "mismatch": Code.GUEST_VERSIONS_DIFFER,
+    "firmware": Code.GUEST_FIRMWARE_MISSING,
+    "force-probe": Code.GUEST_DRIVER_NEEDS_OPTION,
+    "no-drm": Code.GUEST_WITHOUT_DRM,
+    "unsigned": Code.GUEST_MODULE_UNSIGNED,
+    "unknown": Code.GUEST_UNKNOWN,
+}
+"""The codes of the kinds of problems."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """The GPUs of a flavor's instances.
+
+    :ivar ids: the accepted ``vendor:product``, also of virtual functions; empty if unknown.
+    """
+
+    count: int
+    ids: tuple[str, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """The promise as plain data, for :mod:`gpustack.offer.guest.inside`."""
+        return {"count": self.count, "ids": list(self.ids)}
+
+
+def promises(spec: Spec) -> dict[str, Promise]:
+    """The GPUs of the instances of each flavor of a spec, by the flavor's name in the cloud."""
+    return {
+        named(entry, count): Promise(count=count, ids=_ids(spec, flavor))
+        for entry, flavor in spec.flavors.items()
+        for count, _ in by_model(flavor)
+    }
+
+
+def promise(spec: Spec, name: str) -> Promise:
+    """The GPUs of the instances of one flavor.
+
+    :raises UsageError: if the spec has no flavor of this name.
+    """
+    known = promises(spec)
+    if name not in known:
+        raise UsageError(f"the spec has no flavor {name}", remedy=f"flavors: {', '.join(known) or 'none'}")
+    return known[name]
+
+
+def _ids(spec: Spec, flavor: Flavor) -> tuple[str, ...]:
+    """The ids of all cards that the instances of a flavor can get, and of their virtual functions."""
+    ids: dict[str, None] = {}
+    for model in map(spec.models.__getitem__, models_of(spec, flavor)):
+        card = card_of(model)
+        functions = requirement_of(card).functions if card else ()
+        ids |= dict.fromkeys(
+            f"{model.match.vendor}:{product}" for product in (model.match.product, model.ids[1], *functions)
+        )
+    return tuple(ids)
+
+
+def findings(facts: Mapping[str, Any], promised: Promise | None, where: str) -> Iterator[Finding]:
+    """The findings about a guest.
+
+    :param where: the guest's name.
+    """
+    for problem in compare.problems(dict(facts), promised.plain() if promised else None):
+        yield finding(CODES[problem["kind"]], place=f"{where} {problem['place']}", **problem["values"])
+
+
+def consoles() -> list[list[str | None]]:
+    """Vendor and product of the catalogue's console adapters; None is any product."""
+    return [[vendor, product] for vendor, product in catalogue.console_ids()]
+
+
+def data(flavors: Mapping[str, Promise] | None = None) -> dict[str, Any]:
+    """The data that the check needs inside a guest."""
+    texts = {
+        kind: {
+            "code": code.value,
+            "severity": definitions()[code].severity.value,
+            "message": definitions()[code].message,
+            "remedy": definitions()[code].remedy,
+        }
+        for kind, code in CODES.items()
+    }
+    promised = {name: entry.plain() for name, entry in (flavors or {}).items()}
+    return {"consoles": consoles(), "texts": texts, "flavors": promised}
+
+
+def rows(facts: Mapping[str, Any], found: Sequence[Finding], where: str) -> list[dict[str, Any]]:
+    """The GPUs with the codes of their findings, for tables."""
+    return [
+        {
+            "guest": where,
+            "address": gpu["address"],
+            "card": catalogue.describe(gpu["vendor"], gpu["product"], gpu["class"]),
+            "driver": gpu["driver"],
+            "unplaced": gpu["unplaced"],
+            "findings": [entry.code.value for entry in found if entry.place == f"{where} {gpu['address']}"],
+        }
+        for gpu in facts["gpus"] or ()
+    ]

@@ -1,0 +1,69 @@
+"""The label with the model, set by Node Feature Discovery (NFD) from the PCI ids of a node.
+
+It needs no driver in the node and no option of its kubelet, so it works in clusters that others create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.offer.guest.kubernetes.documents import Document
+from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype
+from gpustack.spec.model import Model, Spec
+
+
+def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:
+    """One object with a rule for each kind of node. If several rules match, the label of the last one remains."""
+    rules = [_rule(spec, kind) for kind in sorted(_kinds(groups), key=lambda kind: _precision(spec, kind))]
+    if rules:
+        yield Document(
+            notes=(f"Sets the label {GPUTYPE} by PCI ids.",),
+            content={
+                "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+                "kind": "NodeFeatureRule",
+                "metadata": {"name": "gpustack-gputype"},
+                "spec": {"rules": rules},
+            },
+        )
+
+
+def findings(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Finding]:
+    """Models that NFD can't distinguish."""
+    models = dict.fromkeys(model for kind in _kinds(groups) for model in kind)
+    by_ids: dict[str, list[str]] = {}
+    for model in models:
+        by_ids.setdefault(str(_ids(spec.models[model])), []).append(model)
+    for same in by_ids.values():
+        for model in same[:-1]:
+            yield finding(Code.MODELS_WITH_SAME_IDS, place=model, other=same[-1])
+
+
+def _kinds(groups: Sequence[NodeGroup]) -> list[tuple[str, ...]]:
+    return list(dict.fromkeys(kind for group in groups for kind in group.kinds))
+
+
+def _precision(spec: Spec, kind: tuple[str, ...]) -> tuple[int, int]:
+    return len(kind), sum(len(_ids(spec.models[model])) for model in kind)
+
+
+def _rule(spec: Spec, models: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "name": f"gputype {'.'.join(models)}",
+        "labels": {GPUTYPE: gputype(models)},
+        "matchFeatures": [{"feature": "pci.device", "matchExpressions": _ids(spec.models[model])} for model in models],
+    }
+
+
+def _ids(model: Model) -> dict[str, Any]:
+    match = model.match
+    ids = {
+        "vendor": match.vendor,
+        "device": model.ids[1],
+        "class": match.pci_class,
+        "subsystem_vendor": match.subsystem_vendor,
+        "subsystem_device": match.subsystem_product,
+    }
+    return {name: {"op": "In", "value": [value]} for name, value in ids.items() if value}

@@ -1,0 +1,149 @@
+"""Vendor data of Nova (StaticJSON): a script that reports a guest's GPUs on its console.
+
+Every guest of the cloud gets it. The script does nothing without a GPU, unless the flavor promises one. It is a script
+and no cloud-config: a list of vendor cloud-config vanishes if the user's data has the same key. Nova puts the file
+into config drives (nova-compute) and into the answers of the metadata service, complete and for each guest.
+"""
+
+from __future__ import annotations
+
+import base64
+import email
+import json
+import re
+import shlex
+import textwrap
+import zlib
+from collections.abc import Mapping
+from email.message import Message
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
+from pathlib import Path
+
+from gpustack.base.errors import NovaConfigError
+from gpustack.base.files import file_remedy
+from gpustack.offer.guest import bundle
+from gpustack.offer.guest.check import Promise, consoles
+from gpustack.offer.guest.inside.report import START
+
+KEY = "cloud-init"
+_FILE_NAME = "gpustack-guest-check.sh"
+_BOUNDARY = "==gpustack=="
+_SCRIPT = r"""#!/bin/sh
+# Reports the GPUs of this guest on its console, for the operator of the cloud.
+# Made by gpustack; changes nothing.
+root=${GPUSTACK_ROOT:-}
+gpus=0
+for device in "$root"/sys/bus/pci/devices/*; do
+    [ -r "$device/class" ] || continue
+    read -r class <"$device/class"; read -r vendor <"$device/vendor"; read -r product <"$device/device"
+    case $class in 0x03*|0x1200*) ;; *) continue ;; esac
+    case $vendor:$product in
+    @CONSOLES@) ;;
+    *) gpus=$((gpus + 1)) ;;
+    esac
+done
+if [ "$gpus" -eq 0 ]; then
+    flavor=$(sed -n 's/^ *"instance-type": "\(.*\)",\{0,1\}$/\1/p' \
+        "$root/run/cloud-init/instance-data-sensitive.json" 2>/dev/null | head -n 1)
+    case $flavor in
+    @FLAVORS@) ;;
+    *) exit 0 ;;
+    esac
+fi
+python=
+for candidate in python3 /usr/libexec/platform-python python; do
+    if "$candidate" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 6))' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+report() {
+    written=
+    for console in console ttyS0 ttyAMA0 hvc0; do
+        active=$(cat "$root/sys/class/tty/console/active" 2>/dev/null)
+        [ "${active##* }" != "$console" ] || continue
+        { printf '%s\n' "$1" >"$root/dev/$console"; } 2>/dev/null && written=yes
+    done
+    [ -n "$written" ] || printf '%s\n' "$1"
+}
+if [ -z "$python" ]; then
+    report "@START@functions of GPUs: $gpus; not checked: no Python 3.6 or later in the guest"
+    exit 0
+fi
+"$python" -I -S - "$root/" <<'@END@' || report "@START@functions of GPUs: $gpus; not checked: the check failed"
+import base64, sys, zlib
+sys.argv[1:] = ["--root", sys.argv[1]]
+exec(zlib.decompress(base64.b64decode(@QUOTES@
+@PROGRAM@
+@QUOTES@)).decode("ascii"))
+@END@
+exit 0
+"""
+
+
+def read(path: Path) -> dict[str, object]:
+    """The vendor data of a file.
+
+    :raises NovaConfigError: if the file can't be read, or is no JSON object.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        remedy = file_remedy(error)
+        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=remedy) from error
+    except (ValueError, RecursionError) as error:
+        raise NovaConfigError(f"is not valid JSON: {error}", where=str(path), remedy="correct the file") from error
+    if not isinstance(document, dict):
+        raise NovaConfigError("is not a JSON object", where=str(path), remedy="correct the file")
+    return document
+
+
+def render(flavors: Mapping[str, Promise], other: Mapping[str, object] | None = None) -> str:
+    """The JSON file for ``[api] vendordata_jsonfile_path``.
+
+    :param flavors: what the flavors promise, by their names in the cloud.
+    :param other: vendor data to keep. Its part for cloud-init stays first; an earlier report script is replaced.
+    :raises NovaConfigError: if the part for cloud-init is not text.
+    """
+    multipart = MIMEMultipart(boundary=_BOUNDARY)
+    for part in (*_others(dict(other or {}).get(KEY)), _part(flavors)):
+        multipart.attach(part)
+    return json.dumps({**(other or {}), KEY: multipart.as_string()}, indent=2) + "\n"
+
+
+def _part(flavors: Mapping[str, Promise]) -> Message:
+    part = MIMEText(script(flavors), "x-shellscript", "us-ascii")
+    part.add_header("Content-Disposition", "attachment", filename=_FILE_NAME)
+    return part
+
+
+def _others(data: object) -> list[Message]:
+    """The parts of other vendor data for cloud-init: of a multipart document, else the text as one part.
+
+    cloud-init finds the type of a part of text/plain by its first line (``cloudinit/user_data.py``).
+    """
+    if data is None:
+        return []
+    if not isinstance(data, str):
+        remedy = "give cloud-init's vendor data as one text, not as a list"
+        raise NovaConfigError(f"the vendor data for cloud-init is a {type(data).__name__}", remedy=remedy)
+    message = email.message_from_string(data)
+    if not message.is_multipart():
+        return [MIMEText(data, "plain", "utf-8")]
+    return [part for part in message.walk() if not part.is_multipart() and part.get_filename() != _FILE_NAME]
+
+
+def script(flavors: Mapping[str, Promise]) -> str:
+    """The script of the vendor data."""
+    packed = base64.b64encode(zlib.compress(bundle.program(flavors, "--report").encode("ascii"), 9)).decode("ascii")
+    values = {
+        "@CONSOLES@": "|".join(f"0x{vendor}:{f'0x{product}' if product else '*'}" for vendor, product in consoles()),
+        # Names as cloud-init writes them in JSON.
+        "@FLAVORS@": "|".join(shlex.quote(json.dumps(name)[1:-1]) for name in flavors) or "''",
+        "@START@": START,
+        "@PROGRAM@": "\n".join(textwrap.wrap(packed, 100)),
+        "@QUOTES@": '"""',
+        "@END@": "END_OF_GPUSTACK",
+    }
+    return re.sub("|".join(values), lambda match: values[match.group()], _SCRIPT)

@@ -1,0 +1,198 @@
+"""Compare the limits of a spec with those in Keystone, and plan the operations between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.offer.quota.desired import WantedLimits
+from gpustack.offer.quota.model import Limit, Present, Project
+from gpustack.offer.quota.operations import ChangeLimit, CreateLimit, DeleteLimit, LimitOperation
+
+_FLAT = "flat"
+_RENEWED = "Keystone changes a default only if no project has a limit of its own"
+Projects = Mapping[str, Sequence[Project]]
+"""The projects in the cloud, by the id or name in the spec."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaPlan:
+    """A plan of limits.
+
+    :ivar operations: in the order in which they are carried out. Keystone changes or deletes a default only if no
+        project has a limit of its own, so limits of projects are deleted before that, and created again after it.
+    :ivar unchanged: the number of limits that need no operation.
+    """
+
+    operations: tuple[LimitOperation, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    unchanged: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "operations": [operation.to_dict() for operation in self.operations],
+            "unchanged": self.unchanged,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """One limit of the spec."""
+
+    resource_class: str
+    limit: int
+    project: Project | None = None
+    before: Limit | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether Keystone has another limit."""
+        return self.before is not None and self.before.limit != self.limit
+
+
+def compare(
+    wanted: WantedLimits,
+    present: Present,
+    projects: Projects,
+    *,
+    prune: bool = False,
+    totals: Mapping[str, int] | None = None,
+) -> QuotaPlan:
+    """Return the plan that syncs ``present`` with ``wanted``. Limits of other resource classes are left alone.
+
+    :param prune: delete limits with gpustack's mark that the spec lacks.
+    :param totals: the GPUs of all hosts by resource class; None if unknown.
+    """
+    known = {ref: found[0] for ref, found in projects.items() if len(found) == 1}
+    entries = list(_entries(wanted, present, known))
+    surplus = list(_surplus(wanted, present, entries))
+    names = {project.id: project for found in projects.values() for project in found}
+    kept = {entry.before.id for entry in entries if entry.before}
+    foreign = {limit.resource_class for limit in present.limits if limit.id not in kept and not (limit.ours and prune)}
+    superfluous = [
+        limit for limit in surplus if limit.ours and prune and (limit.project or limit.resource_class not in foreign)
+    ]
+    removed = [_deletion(wanted, limit, names) for limit in superfluous]
+    renewed = {e.resource_class for e in entries if e.project is None and e.differs} - foreign
+    blocked = [e for e in entries if e.project is None and e.differs and e.resource_class in foreign]
+    operations: list[LimitOperation] = []
+    for entry in entries:
+        if entry.project and entry.before and entry.resource_class in renewed:
+            removed.append(_deletion(wanted, entry.before, names, why=_RENEWED))
+            operations.append(_creation(wanted, entry, why=_RENEWED))
+        elif entry.before is None:
+            operations.append(_creation(wanted, entry, why="it is in the spec and not in Keystone"))
+        elif entry.differs and entry not in blocked:
+            operations.append(_change(wanted, entry, entry.before))
+    findings = [
+        *(finding(Code.DEFAULT_FIXED, place="default", model=wanted.models[e.resource_class]) for e in blocked),
+        *_unknown(projects),
+        *_of_cloud(present),
+        *_doubtful(wanted, entries, present, totals),
+        *(_not_in_spec(wanted, limit, names) for limit in surplus if limit not in superfluous),
+    ]
+    return QuotaPlan(
+        operations=(
+            *(operation for operation in removed if operation.project),
+            *(operation for operation in operations if operation.project is None),
+            *(operation for operation in operations if operation.project),
+            *(operation for operation in removed if operation.project is None),
+        ),
+        findings=tuple(findings),
+        unchanged=len(entries) - len(operations) - len(blocked),
+    )
+
+
+def _entries(wanted: WantedLimits, present: Present, known: Mapping[str, Project]) -> Iterator[_Entry]:
+    defaults = {limit.resource_class: limit for limit in present.defaults}
+    limits = {(limit.project, limit.resource_class): limit for limit in present.limits}
+    for name, value in wanted.defaults.items():
+        yield _Entry(resource_class=name, limit=value, before=defaults.get(name))
+    for ref, of_project in wanted.projects.items():
+        if ref not in known:
+            continue
+        project = known[ref]
+        for name, value in of_project.items():
+            yield _Entry(resource_class=name, limit=value, project=project, before=limits.get((project.id, name)))
+
+
+def _creation(wanted: WantedLimits, entry: _Entry, *, why: str) -> CreateLimit:
+    name, model = entry.resource_class, wanted.models[entry.resource_class]
+    return CreateLimit(why=why, resource_class=name, model=model, project=entry.project, limit=entry.limit)
+
+
+def _change(wanted: WantedLimits, entry: _Entry, before: Limit) -> ChangeLimit:
+    name, model = entry.resource_class, wanted.models[entry.resource_class]
+    why = "it differs from the spec"
+    return ChangeLimit(
+        why=why, resource_class=name, model=model, project=entry.project, limit=entry.limit, before=before
+    )
+
+
+def _surplus(wanted: WantedLimits, present: Present, entries: Sequence[_Entry]) -> Iterator[Limit]:
+    """Limits that the spec lacks: of its resource classes, and of others that gpustack limited before."""
+    kept = {entry.before.id for entry in entries if entry.before}
+    for limit in (*present.limits, *present.defaults):
+        if limit.id not in kept and (limit.ours or limit.resource_class in wanted.models):
+            yield limit
+
+
+def _deletion(
+    wanted: WantedLimits, limit: Limit, names: Mapping[str, Project], *, why: str = "it is not in the spec"
+) -> DeleteLimit:
+    return DeleteLimit(
+        why=why,
+        resource_class=limit.resource_class,
+        model=wanted.models.get(limit.resource_class, limit.resource_class),
+        project=_project(limit, names),
+        before=limit,
+    )
+
+
+def _project(limit: Limit, names: Mapping[str, Project]) -> Project | None:
+    return None if limit.project is None else names.get(limit.project, Project(id=limit.project, name=limit.project))
+
+
+def _not_in_spec(wanted: WantedLimits, limit: Limit, names: Mapping[str, Project]) -> Finding:
+    project = _project(limit, names)
+    model = wanted.models.get(limit.resource_class, limit.resource_class)
+    remedy = (
+        "`gpustack quota apply --prune` deletes it"
+        if limit.ours
+        else f"add it to the spec, or run `openstack limit delete {limit.id}`"
+    )
+    place = project.name if project else "default"
+    return finding(Code.LIMIT_NOT_IN_SPEC, place=place, limit=limit.limit, model=model, remedy=remedy)
+
+
+def _unknown(projects: Projects) -> Iterator[Finding]:
+    for ref, found in projects.items():
+        if not found:
+            yield finding(Code.QUOTA_PROJECT_UNKNOWN, place=ref)
+        elif len(found) > 1:
+            listed = ", ".join(f"{project.id} (domain {project.domain})" for project in found)
+            yield finding(Code.QUOTA_PROJECT_AMBIGUOUS, place=ref, count=len(found), projects=listed)
+
+
+def _of_cloud(present: Present) -> Iterator[Finding]:
+    if present.model != _FLAT:
+        yield finding(Code.ENFORCEMENT_MODEL_UNSUPPORTED, place="Keystone", model=present.model)
+    if not present.complete:
+        yield finding(Code.LIMITS_INCOMPLETE, place="Keystone")
+
+
+def _doubtful(
+    wanted: WantedLimits, entries: Sequence[_Entry], present: Present, totals: Mapping[str, int] | None
+) -> Iterator[Finding]:
+    for entry in entries:
+        model = wanted.models[entry.resource_class]
+        place = entry.project.name if entry.project else "default"
+        total = None if totals is None else totals.get(entry.resource_class, 0)
+        if total is not None and entry.limit > total:
+            yield finding(Code.QUOTA_ABOVE_TOTAL, place=place, limit=entry.limit, model=model, total=total)
+        used = present.used.get(entry.project.id, {}).get(entry.resource_class, 0) if entry.project else 0
+        if used > entry.limit:
+            yield finding(Code.QUOTA_BELOW_USE, place=place, limit=entry.limit, model=model, used=used)

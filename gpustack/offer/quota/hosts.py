@@ -1,0 +1,47 @@
+"""The markers of hosts in Placement against their GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.hosts.facts.model import Host
+from gpustack.offer.quota.desired import WantedLimits, class_of
+from gpustack.spec.assignment import service_of
+from gpustack.spec.markers import markers
+from gpustack.spec.model import Spec
+
+Totals = Mapping[str, Mapping[str, int]]
+"""The units of each resource class on each host."""
+
+
+def gpus_of(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
+    """The GPUs that each host offers, by the resource class that Nova counts."""
+    limited = set(spec.quotas.default) if spec.quotas else set()
+    aliases = {spec.alias_of(model): model for model in limited}
+    counted: dict[str, dict[str, int]] = {}
+    for host in hosts:
+        of_host = counted.setdefault(host.hostname, {})
+        for target in service_of(spec, host).offered:
+            model = target.model if target.model in limited else aliases.get(spec.alias_of(target.model))
+            if model is not None:
+                name = class_of(spec, model)
+                of_host[name] = of_host.get(name, 0) + 1
+    return counted
+
+
+def sums(gpus: Totals, wanted: WantedLimits) -> dict[str, int]:
+    """The GPUs of all hosts by resource class."""
+    return {name: sum(of_host.get(name, 0) for of_host in gpus.values()) for name in wanted.models}
+
+
+def differing(spec: Spec, gpus: Totals, inventories: Totals) -> Iterator[Finding]:
+    """Findings about hosts with another number of markers in Placement than GPUs."""
+    for host, of_host in gpus.items():
+        for marker in markers(spec).values():
+            total, number = inventories.get(host, {}).get(marker, 0), of_host.get(marker, 0)
+            if total != number:
+                yield finding(
+                    Code.MARKER_TOTAL_DIFFERS, place=host, total=total, marker=marker, where="Placement", gpus=number
+                )

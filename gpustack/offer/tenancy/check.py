@@ -1,0 +1,100 @@
+"""Findings about what the plan does not change: other aggregates, Placement, flavors by hand, running instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import key
+from gpustack.fleet.model import Server
+from gpustack.offer.tenancy.model import Present, Wanted, WantedAggregate, is_ours
+
+_LISTED = 5
+
+
+def doubts(wanted: Wanted, present: Present) -> Iterator[Finding]:
+    """Yield all findings that do not block the plan."""
+    for name, hosts in wanted.missing.items():
+        yield finding(Code.TENANCY_HOST_UNKNOWN, place=name, hosts=_listed(hosts))
+    for entry in wanted.aggregates:
+        yield from _outside_placement(entry, present)
+        yield from _instances(entry, wanted, present)
+    yield from _of_others(wanted, present)
+    yield from _by_hand(wanted, present)
+
+
+def _outside_placement(entry: WantedAggregate, present: Present) -> Iterator[Finding]:
+    """Hosts that Nova has in the aggregate, and Placement has not."""
+    aggregate = next((found for found in present.aggregates if found.name == entry.name), None)
+    members = present.members.get(entry.name, frozenset())
+    for node in present.nodes if aggregate else ():
+        if aggregate and node.host in entry.hosts and aggregate.has(node.host) and node.provider not in members:
+            yield finding(Code.PLACEMENT_AGGREGATE_DIFFERS, place=node.host, aggregate=entry.name)
+
+
+def _accepted(wanted: Wanted, host: str) -> frozenset[str]:
+    """The ids of the projects that a host accepts by the spec; empty for all."""
+    return frozenset().union(*(entry.projects for entry in wanted.aggregates if host in entry.hosts))
+
+
+def _of_others(wanted: Wanted, present: Present) -> Iterator[Finding]:
+    """Aggregates of others that decide too who gets a host."""
+    hosts = {host for entry in wanted.aggregates for host in entry.hosts}
+    for aggregate in present.aggregates:
+        for host in sorted(host for host in hosts if aggregate.has(host)) if not is_ours(aggregate) else ():
+            accepted = _accepted(wanted, host)
+            if aggregate.projects - accepted:
+                yield finding(
+                    Code.PROJECTS_OF_OTHER_AGGREGATE,
+                    place=host,
+                    aggregate=aggregate.name,
+                    projects=", ".join(sorted(aggregate.projects)),
+                    also=" too" if accepted else " only",
+                )
+            for trait in sorted(aggregate.traits):
+                lacking, _others = wanted.lacking(trait, present.flavors)
+                if lacking and trait != wanted.trait:
+                    yield finding(
+                        Code.TRAIT_OF_OTHER_AGGREGATE,
+                        place=host,
+                        aggregate=aggregate.name,
+                        trait=trait,
+                        flavors=_listed(lacking),
+                    )
+
+
+def _by_hand(wanted: Wanted, present: Present) -> Iterator[Finding]:
+    """GPU flavors without the trait that are not of the spec."""
+    _lacking, others = wanted.lacking(wanted.trait, present.flavors)
+    for name in others if wanted.isolates else ():
+        yield finding(Code.FLAVOR_WITHOUT_TRAIT, place=name, flavor=name, trait=wanted.trait)
+
+
+def _instances(entry: WantedAggregate, wanted: Wanted, present: Present) -> Iterator[Finding]:
+    """Instances on the hosts that the hosts would refuse, if they came again."""
+    for host in sorted(entry.hosts):
+        here = [server for server in present.servers if key(server.host) == key(host)]
+        lacking = [server for server in here if entry.isolated and wanted.trait not in server.traits]
+        gpu = [server for server in lacking if wanted.aliases & server.devices.keys()]
+        ordinary = [server for server in lacking if server not in gpu]
+        accepted = _accepted(wanted, host)
+        strangers = [server for server in here if accepted and server.project not in accepted]
+        for servers, reason in (
+            (ordinary, "the flavor does not require the trait of the GPU hosts"),
+            (strangers, "the host is reserved for other projects"),
+        ):
+            if servers:
+                yield finding(Code.INSTANCE_STAYS, place=host, instances=_named(servers), reason=reason)
+        if gpu:
+            yield finding(Code.INSTANCE_WITHOUT_TRAIT, place=host, instances=_named(gpu), trait=wanted.trait)
+
+
+def _named(servers: list[Server]) -> str:
+    names = [f"{server.id} ({server.name}, project {server.project})" for server in servers]
+    return _listed(sorted(names))
+
+
+def _listed(names: list[str] | tuple[str, ...]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more

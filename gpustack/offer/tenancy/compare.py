@@ -1,0 +1,181 @@
+"""Compare the wanted and the present state. Pure.
+
+The order of the operations keeps each interruption harmless. First hosts are opened. Then the GPU hosts get the trait,
+and aggregates their projects and hosts. Only then is an aggregate isolated, if all flavors of the spec require the
+trait: before that, its hosts would refuse GPU instances. Traits are removed last, if no flavor requires them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import key
+from gpustack.nova_options.aggregates import PROJECTS, REQUIRED, TRAIT, Aggregate
+from gpustack.offer.tenancy.check import doubts
+from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate, is_ours
+from gpustack.offer.tenancy.operations import (
+    AddHost,
+    AddTrait,
+    CreateAggregate,
+    DeleteAggregate,
+    RemoveHost,
+    RemoveTrait,
+    SetMetadata,
+    TenancyOperation,
+)
+from gpustack.spec.extra_specs import required_traits
+
+_NOT_IN_SPEC = "not in the spec"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TenancyPlan:
+    """A plan: the operations in their order, and the findings.
+
+    :ivar superfluous: names of aggregates of an earlier spec that stay without ``prune``.
+    """
+
+    operations: tuple[TenancyOperation, ...]
+    findings: tuple[Finding, ...]
+    superfluous: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """The plan as plain data."""
+        return {
+            "operations": [operation.to_dict() for operation in self.operations],
+            "superfluous": list(self.superfluous),
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> TenancyPlan:
+    """Return the plan that leads from the present to the wanted state.
+
+    :param prune: whether to remove the aggregates and traits of an earlier spec.
+    """
+    by_name = {aggregate.name: aggregate for aggregate in present.aggregates}
+    foreign = [_foreign(by_name[entry.name]) for entry in wanted.aggregates if _is_foreign(by_name.get(entry.name))]
+    if foreign:
+        return TenancyPlan(operations=(), findings=tuple(foreign))
+    names = {entry.name for entry in wanted.aggregates}
+    others = [aggregate for aggregate in present.aggregates if is_ours(aggregate) and aggregate.name not in names]
+    lacking = wanted.lacking(wanted.trait, present.flavors)[0]
+    pairs = [(entry, by_name.get(entry.name)) for entry in wanted.aggregates]
+    traits, kept = _superfluous_traits(wanted, present) if prune else ([], [])
+    operations: list[TenancyOperation] = []
+    for entry, aggregate in pairs:
+        operations += _opened(entry, aggregate, wanted.trait)
+    for aggregate in others if prune else ():
+        operations += _emptied(aggregate)
+    operations += _traits(wanted, present)
+    for entry, aggregate in pairs:
+        operations += _filled(entry, aggregate, wanted.trait)
+    waiting = []
+    for entry, aggregate in pairs:
+        isolation = list(_isolated(entry, aggregate, wanted.trait))
+        waiting += [entry.name] if isolation and lacking else []
+        operations += [] if lacking else isolation
+    operations += traits
+    if prune and not kept:
+        operations += [DeleteAggregate(why=_NOT_IN_SPEC, aggregate=o.name, metadata=o.metadata) for o in others]
+    waits = [
+        finding(Code.ISOLATION_WAITS, place=name, trait=wanted.trait, flavors=", ".join(lacking)) for name in waiting
+    ]
+    return TenancyPlan(
+        operations=tuple(operations),
+        findings=(*waits, *kept, *doubts(wanted, present)),
+        superfluous=() if prune else tuple(aggregate.name for aggregate in others),
+    )
+
+
+def _is_foreign(aggregate: Aggregate | None) -> bool:
+    """Whether somebody else created an aggregate. One without any content may be an interrupted run's."""
+    return aggregate is not None and not is_ours(aggregate) and bool(aggregate.hosts or aggregate.metadata)
+
+
+def _foreign(aggregate: Aggregate) -> Finding:
+    content = f"{len(aggregate.hosts)} hosts and the metadata {', '.join(sorted(aggregate.metadata)) or 'of nobody'}"
+    return finding(Code.AGGREGATE_FOREIGN, place=aggregate.name, content=content)
+
+
+def _traits(wanted: Wanted, present: Present) -> Iterator[TenancyOperation]:
+    bearers = present.bearers.get(wanted.trait, frozenset())
+    for node in present.nodes if wanted.isolates else ():
+        if node.host in wanted.gpu_hosts and node.provider not in bearers:
+            why = "GPU flavors require it"
+            yield AddTrait(why=why, host=node.host, provider=node.provider, trait=wanted.trait)
+
+
+def _superfluous_traits(wanted: Wanted, present: Present) -> tuple[list[RemoveTrait], list[Finding]]:
+    """The operations that remove the traits of this and earlier specs; findings about those that flavors require."""
+    operations: list[RemoveTrait] = []
+    findings: list[Finding] = []
+    for trait in sorted({wanted.trait, *present.bearers}):
+        needed = wanted.gpu_hosts if wanted.isolates and trait == wanted.trait else frozenset()
+        bearers = present.bearers.get(trait, frozenset())
+        nodes = [node for node in present.nodes if node.provider in bearers and node.host not in needed]
+        flavors = sorted(f.name for f in present.flavors if trait in required_traits(f.extra_specs))
+        if nodes and flavors and not needed:
+            findings.append(finding(Code.TRAIT_STILL_REQUIRED, place=trait, flavors=", ".join(flavors)))
+            continue
+        operations += [
+            RemoveTrait(why=_NOT_IN_SPEC, host=node.host, provider=node.provider, trait=trait) for node in nodes
+        ]
+    return operations, findings
+
+
+def _opened(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[TenancyOperation]:
+    """Remove the requirement of traits, and hosts."""
+    if aggregate is None:
+        return
+    kept = f"{TRAIT}{trait}" if entry.isolated else None
+    gone = {name: None for name in aggregate.metadata if name.startswith(TRAIT) and name != kept}
+    if gone:
+        why = "the hosts accept ordinary instances" if kept is None else "the spec has another trait"
+        yield SetMetadata(why=why, aggregate=entry.name, values=gone, before=aggregate.metadata)
+    hosts = {key(host) for host in entry.hosts}
+    for host in sorted(aggregate.hosts):
+        if key(host) not in hosts:
+            yield RemoveHost(why=_NOT_IN_SPEC, aggregate=entry.name, host=host)
+
+
+def _emptied(aggregate: Aggregate) -> Iterator[TenancyOperation]:
+    gone = {name: None for name in aggregate.metadata if name.startswith((TRAIT, PROJECTS))}
+    if gone:
+        yield SetMetadata(why=_NOT_IN_SPEC, aggregate=aggregate.name, values=gone, before=aggregate.metadata)
+    for host in sorted(aggregate.hosts):
+        yield RemoveHost(why=_NOT_IN_SPEC, aggregate=aggregate.name, host=host)
+
+
+def _filled(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[TenancyOperation]:
+    """Create an aggregate, and give it its projects, then its hosts."""
+    if aggregate is None:
+        yield CreateAggregate(why="in the spec", aggregate=entry.name)
+    before = aggregate.metadata if aggregate else {}
+    projects = {PROJECTS: ",".join(sorted(entry.projects))} if entry.projects else {}
+    target = {MARK: trait, **projects}
+    values: dict[str, str | None] = {name: text for name, text in target.items() if before.get(name) != text}
+    values |= {name: None for name in before if name.startswith(PROJECTS) and name not in target}
+    if values:
+        yield SetMetadata(why=_reason(values), aggregate=entry.name, values=values, before=before)
+    for host in sorted(entry.hosts):
+        if aggregate is None or not aggregate.has(host):
+            yield AddHost(why="in the spec", aggregate=entry.name, host=host)
+
+
+def _reason(values: dict[str, str | None]) -> str:
+    if PROJECTS not in values:
+        return "gpustack's mark"
+    return "the hosts accept certain projects only" if values[PROJECTS] else "the hosts accept all projects"
+
+
+def _isolated(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[TenancyOperation]:
+    """Require the trait: the last step, because the hosts refuse all others from then on."""
+    before = aggregate.metadata if aggregate else {}
+    name = f"{TRAIT}{trait}"
+    if entry.isolated and before.get(name) != REQUIRED:
+        why = "the hosts refuse ordinary instances"
+        yield SetMetadata(why=why, aggregate=entry.name, values={name: REQUIRED}, before=before)

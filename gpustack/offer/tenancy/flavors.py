@@ -1,0 +1,65 @@
+"""Guard the order of changes: flavors require a trait after hosts have it, and as long as aggregates require it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.fleet.aggregates import aggregates
+from gpustack.nova_options.aggregates import Aggregate
+from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
+from gpustack.offer.tenancy import cloud
+from gpustack.offer.tenancy.model import is_ours
+from gpustack.spec.extra_specs import required_traits
+from gpustack.spec.tenancy import Tenancy
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+
+def guarded(
+    connect: Callable[[], Connection], tenancy: Tenancy | None, operations: Sequence[FlavorOperation]
+) -> list[Finding]:
+    """Findings about a plan of flavors.
+
+    :param connect: connects to the cloud, which is necessary only if the plan changes required traits.
+    :raises CloudError: if Nova or Placement cannot be reached or refuses.
+    """
+    findings: list[Finding] = []
+    trait = tenancy.trait if tenancy is not None and tenancy.isolates else ""
+    if trait in _required(operations) and not cloud.bearers(connect(), trait):
+        findings.append(finding(Code.TRAIT_WITHOUT_HOST, place="flavors", trait=trait))
+    lost = _lost(operations)
+    if lost:
+        findings += still_required(lost, aggregates(connect()))
+    return findings
+
+
+def still_required(traits: Iterable[str], present: Sequence[Aggregate]) -> Iterator[Finding]:
+    """Yield a finding for each trait that an aggregate of gpustack requires."""
+    for trait in sorted(traits):
+        names = [entry.name for entry in present if is_ours(entry) and trait in entry.traits]
+        if names:
+            joined = ", ".join(names)
+            yield finding(Code.TRAIT_REQUIRED_BY_AGGREGATE, place="flavors", trait=trait, aggregates=joined)
+
+
+def _required(operations: Sequence[FlavorOperation]) -> frozenset[str]:
+    """The traits that flavors are about to require."""
+    created = [required_traits(op.extra_specs) for op in operations if isinstance(op, CreateFlavor)]
+    changed = [required_traits(op.set_specs) for op in operations if isinstance(op, ChangeFlavor)]
+    return frozenset().union(*created, *changed)
+
+
+def _lost(operations: Sequence[FlavorOperation]) -> frozenset[str]:
+    """The traits that flavors are about to lose."""
+    return frozenset().union(
+        *(
+            required_traits({name: op.before.get(name) or "" for name in (*op.unset_specs, *op.set_specs)})
+            - required_traits(op.set_specs)
+            for op in operations
+            if isinstance(op, ChangeFlavor)
+        )
+    )

@@ -1,0 +1,79 @@
+"""Memory pages of flavors on hosts whose huge pages are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpustack.hosts.facts.store import parse_host
+from gpustack.offer.flavor.flavors import Sizes
+from gpustack.offer.flavor.memory import memory_pages
+from gpustack.offer.flavor.shares import HostShare, host_shares
+from gpustack.spec.load import parse_spec
+
+SPEC = parse_spec(
+    'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu*": [k4200]}\n', "spec"
+)
+GIB, MIB2 = 1 << 20, 2048
+
+
+def share(name: str, *nodes: Mapping[int, int] | None, memory: int = 64 * 1024) -> HostShare:
+    """A host with 64 GiB of RAM and these huge pages on its NUMA nodes; None: a snapshot without them."""
+    raw: dict[str, Any] = {
+        "version": 1,
+        "hostname": name,
+        "memory_mib": memory,
+        "numa_nodes": [
+            {
+                "node": number,
+                "huge_pages": None if pages is None else [{"size_kib": k, "total": n} for k, n in pages.items()],
+            }
+            for number, pages in enumerate(nodes)
+        ],
+        "pci": [{"address": "0000:80:00.0", "vendor": "10de", "product": "11b4", "class": "030000"}],
+    }
+    (of_host,) = host_shares(SPEC, [parse_host(raw, name)])
+    return of_host
+
+
+@pytest.mark.parametrize(
+    ("size", "nodes", "hosts", "expected"),
+    [
+        ("large", 1, [share("gpu1", {GIB: 16})], ""),
+        ("large", 1, [share("gpu1", {GIB: 0, MIB2: 0})], "GPU807 : none"),
+        ("1GB", 1, [share("gpu1", {GIB: 0, MIB2: 8192})], "GPU807 : 2 MiB"),
+        ("1GB", 1, [share("gpu1", {MIB2: 8192}), share("gpu2", {GIB: 16})], ""),
+        ("1GB", 1, [share("gpu1", {GIB: 8}, {GIB: 12})], "GPU808 gpu1, has 8 x 1 GiB, 12 x 1 GiB"),
+        ("1GB", 2, [share("gpu1", {GIB: 8}, {GIB: 12})], ""),
+        ("1GB", 1, [share("gpu1", {MIB2: 8192}), share("gpu2", None)], ""),
+        ("1GB", 1, [share("gpu1", None)], ""),
+        ("1GB", 1, [], ""),
+        ("any", 1, [share("gpu1", {MIB2: 0})], ""),
+        (None, 1, [share("gpu1", {GIB: 48})], ""),
+        (None, 1, [share("gpu1", {GIB: 26}, {GIB: 26})], "GPU809 gpu1 has 12 GiB"),
+        ("small", 1, [share("gpu0", {GIB: 0}), share("gpu1", {GIB: 60})], "GPU809 gpu1 has 4 GiB"),
+        (None, 1, [share("gpu1", None)], ""),
+    ],
+)
+def test_pages_that_hosts_lack_are_reported(
+    size: str | None, nodes: int, hosts: list[HostShare], expected: str
+) -> None:
+    sizes = Sizes(vcpus=4, ram=16 * 1024, disk=10)
+    found = [f"{f.code} {f.message}" for f in memory_pages("f", size, sizes, nodes, hosts)]
+    code, _, words = expected.partition(" ")
+    assert [text.startswith(code) and words in text for text in found] == [True] * bool(expected)
+
+
+def test_pages_on_a_node_without_cpus_hold_no_instance() -> None:
+    pages = [{GIB: 8}, {GIB: 64}]
+    (facts,) = (share("gpu1", *pages),)
+    nodes = {0: replace(facts.nodes[0], cpus=8), 1: replace(facts.nodes[1], cpus=0)}
+    found = memory_pages("f", "1GB", Sizes(vcpus=4, ram=16 * 1024, disk=10), 1, [replace(facts, nodes=nodes)])
+    assert [entry.code for entry in found] == ["GPU808"]
+
+
+def test_pages_whose_number_is_unreadable_are_unknown() -> None:
+    assert share("gpu1", {GIB: None}).huge_pages is None  # type: ignore[dict-item]

@@ -1,0 +1,120 @@
+"""The facts of a guest, read from directories as its root."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpustack.offer.guest import check
+from gpustack.offer.guest.inside import read
+from support.guest_root import guest_root
+
+
+def codes(root: Path, promised: check.Promise | None = None) -> list[str]:
+    facts = read.facts(str(root), check.consoles())
+    return [f"{entry.code} {entry.place.removeprefix('vm ')}" for entry in check.findings(facts, promised, "vm")]
+
+
+def test_a_guest_with_its_driver_has_no_findings(tmp_path: Path) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5", "10de:20b5"], driver="nvidia")
+    facts = read.facts(str(root), check.consoles())
+    assert [gpu["driver"] for gpu in facts["gpus"]] == ["nvidia", "nvidia"]
+    assert (facts["driver_version"], facts["flavor"], facts["complete"]) == ("580.95.05", "g1.a100.2", True)
+    assert codes(root, check.Promise(count=2, ids=("10de:20b5",))) == []
+
+
+def test_unbound_gpus(tmp_path: Path) -> None:
+    assert codes(guest_root(tmp_path, gpus=["10de:20b5"])) == ["GPU847 0000:00:05.0"]
+
+
+def test_gpus_without_an_installed_driver(tmp_path: Path) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5"], modules=("nouveau",))
+    assert codes(root) == ["GPU857 0000:00:05.0"]
+
+
+def test_nouveau(tmp_path: Path) -> None:
+    assert codes(guest_root(tmp_path, gpus=["10de:20b5"], driver="nouveau")) == ["GPU848 0000:00:05.0"]
+
+
+def test_vfio_in_the_guest_is_reported(tmp_path: Path) -> None:
+    assert codes(guest_root(tmp_path, gpus=["10de:20b5"], driver="vfio-pci")) == ["GPU858 0000:00:05.0"]
+
+
+def test_a_bar_without_address(tmp_path: Path) -> None:
+    root = guest_root(
+        tmp_path, gpus=["10de:20b5"], unplaced=True, log="nvidia: probe of 0000:00:05.0 failed with error -1"
+    )
+    assert codes(root) == ["GPU849 0000:00:05.0"]
+
+
+@pytest.mark.parametrize("where", ["boot", "modules"])
+def test_a_cloud_kernel_has_no_drm(tmp_path: Path, where: str) -> None:
+    root = guest_root(tmp_path, gpus=["1002:740f"], modules=(), drm=where)
+    assert codes(root) == ["GPU855 kernel"]
+
+
+def test_a_standard_kernel_without_driver(tmp_path: Path) -> None:
+    assert codes(guest_root(tmp_path, gpus=["1002:740f"], modules=())) == ["GPU857 0000:00:05.0"]
+
+
+def test_wrapped_records_of_the_kernel_log(tmp_path: Path) -> None:
+    """In /dev/kmsg, the lines of a message are one record, with escaped line ends."""
+    message = (
+        r"NVRM: The NVIDIA GPU 0000:00:05.0 (PCI ID: 10de:20b5)\x0aNVRM: installed in this system is not supported by"
+        r" open\x0aNVRM: nvidia.ko because it does not include the required GPU\x0aNVRM: System Processor (GSP)."
+    )
+    assert codes(guest_root(tmp_path, gpus=["10de:20b5"], log=message)) == ["GPU851 0000:00:05.0"]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "nvidia: probe of 0000:00:05.0 failed with error -1",
+        r"NVRM: The NVIDIA V100 installed in this system supported through\x0aNVRM: the NVIDIA 580.xx Legacy drivers.",
+    ],
+)
+def test_a_driver_that_is_bound_now_outdates_earlier_failures(tmp_path: Path, message: str) -> None:
+    assert codes(guest_root(tmp_path / "a", gpus=["10de:20b5"], driver="nvidia", log=message)) == []
+    assert codes(guest_root(tmp_path / "b", gpus=["10de:20b5"], log=message)) != []
+
+
+def test_a_bound_driver_that_cannot_start_the_gpu_is_reported(tmp_path: Path) -> None:
+    message = "NVRM: GPU 0000:00:05.0: RmInitAdapter failed! (0x62:0x65:2468)"
+    root = guest_root(tmp_path, gpus=["10de:20b5"], driver="nvidia", log=message)
+    assert codes(root) == ["GPU860 0000:00:05.0"]
+
+
+def test_a_display_driver_that_failed_is_no_cause(tmp_path: Path) -> None:
+    log = "nouveau 0000:00:05.0: NVIDIA AD107 (197000a1)\\x0anouveau: probe of 0000:00:05.0 failed with error -2"
+    assert codes(guest_root(tmp_path, gpus=["10de:2882"], modules=("nouveau",), log=log)) == ["GPU857 0000:00:05.0"]
+
+
+def test_a_gpu_that_its_driver_refused_is_reported_once(tmp_path: Path) -> None:
+    log = "amdgpu 0000:00:05.0: amdgpu: Fatal error during GPU init"
+    assert codes(guest_root(tmp_path, gpus=["1002:740f"], modules=("amdgpu",), log=log)) == ["GPU860 0000:00:05.0"]
+
+
+def test_a_kernel_log_that_lost_its_start_is_unknown(tmp_path: Path) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5"], driver="nvidia")
+    (root / "dev/kmsg").write_text("6,812,1,-;usb 1-1: new device\n")
+    assert codes(root) == ["GPU859 guest"]
+    (root / "dev/kmsg").unlink()
+    assert codes(root) == ["GPU859 guest"]
+
+
+def test_modules_that_a_container_lacks_are_unknown(tmp_path: Path) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5"])
+    shutil.rmtree(root / "lib")
+    assert codes(root) == ["GPU906 0000:00:05.0"]
+
+
+def test_gpus_are_unknown_without_sysfs(tmp_path: Path) -> None:
+    assert codes(tmp_path, check.Promise(count=1)) == ["GPU859 guest"]
+
+
+def test_a_guest_without_gpus(tmp_path: Path) -> None:
+    root = guest_root(tmp_path, gpus=[])
+    assert codes(root) == []
+    assert codes(root, check.Promise(count=1)) == ["GPU845 PCI"]

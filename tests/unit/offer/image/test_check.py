@@ -1,0 +1,162 @@
+"""Images compared with the flavors of specs: pure, so images are written down as Glance lists them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.base.findings import Severity
+from gpustack.nova_options.releases import release
+from gpustack.offer.image.check import Checked, check, unmatched
+from gpustack.offer.image.cloud import parsed
+from gpustack.offer.image.model import Image
+from gpustack.offer.image.needs import needs_of
+from gpustack.offer.image.select import pairs
+from gpustack.spec.load import parse_spec
+
+SPEC = """
+version: 1
+models:
+  p100: {match: {vendor: "10de", product: "15f8"}}
+  gtx: {match: {vendor: "10de", product: "1b80"}}
+  mi210: {match: {vendor: "1002", product: "740f"}}
+  gh200: {match: {vendor: "10de", product: "2342"}}
+hosts: {"gpu*": [p100, gtx, mi210, gh200]}
+nova: {release: "2025.2"}
+flavors: {FLAVORS}
+"""
+SIZES = "vcpus: 4, ram: 8GiB, disk: 40GiB"
+PLAIN = {"hw_machine_type": "q35", "hw_firmware_type": "bios"}
+"""The properties of an image without findings for Linux."""
+SECURE = {"hw_machine_type": "q35", "hw_firmware_type": "uefi", "os_secure_boot": "required"}
+
+
+def image(name: str = "debian-13-generic", **fields: Any) -> Image:
+    entry = {"id": f"id-{name}", "name": name, "status": "active", "visibility": "public", "size": 400 << 20}
+    return parsed({**entry, "virtual_size": 3 << 30, **PLAIN, **fields})
+
+
+def checked(flavors: str, *images: Image, names: tuple[str, ...] = ()) -> tuple[Checked, ...]:
+    spec = parse_spec(SPEC.replace("FLAVORS", flavors), "spec")
+    paired, _ = pairs(images, needs_of(spec, release("2025.2")), names)
+    return check(paired)
+
+
+def codes(flavor: str, *images: Image) -> list[str]:
+    return [entry.code.value for result in checked(f"f: {{{flavor}}}", *images) for entry in result.findings]
+
+
+LINUX = f"model: p100, {SIZES}"
+GAMES = f"model: gtx, {SIZES}, guest: windows"
+VISIBLE = f"{GAMES}, hide_hypervisor: false"
+WINDOWS = {"name": "windows-11", "os_type": "windows"}
+
+
+@pytest.mark.parametrize(
+    ("flavor", "fields", "expected"),
+    [
+        (LINUX, {}, []),
+        # The machine
+        (LINUX, {"hw_machine_type": "pc-q35-8.2"}, []),
+        (LINUX, {"hw_machine_type": "pc-i440fx-8.2"}, ["GPU818"]),
+        (LINUX, {"hw_machine_type": None}, ["GPU818"]),
+        (LINUX, {"hw_firmware_type": None}, ["GPU819"]),
+        (LINUX, {"architecture": "aarch64", "hw_machine_type": None, "hw_firmware_type": None}, []),
+        (LINUX, {"hw_machine_type": "virt-8.2", "hw_firmware_type": "uefi"}, []),
+        # Secure Boot
+        (LINUX, SECURE, ["GPU824"]),
+        (LINUX, {**SECURE, "gpustack_modules_signed": "true"}, []),
+        (LINUX, {**SECURE, "os_secure_boot": "disabled"}, []),
+        (LINUX, {**SECURE, "hw_firmware_type": "bios", "gpustack_modules_signed": "yes"}, ["GPU825"]),
+        (LINUX, {**SECURE, "hw_machine_type": "pc", "gpustack_modules_signed": "1"}, ["GPU818", "GPU825"]),
+        (f"model: mi210, {SIZES}", SECURE, []),
+        (LINUX + ', extra_specs: {"os:secure_boot": required}', {}, ["GPU825", "GPU824"]),
+        (LINUX + ', extra_specs: {"os:secure_boot": disabled}', SECURE, ["GPU828"]),
+        (f"{LINUX}, maxphysaddr: passthrough", {"hw_maxphysaddr_mode": "emulate"}, ["GPU828"]),
+        (f"{LINUX}, maxphysaddr: passthrough", {"hw_maxphysaddr_mode": "passthrough"}, []),
+        # Windows
+        (GAMES, WINDOWS, []),
+        (VISIBLE, {**WINDOWS, "img_hide_hypervisor_id": "true"}, []),
+        (VISIBLE, WINDOWS, ["GPU821"]),
+        (VISIBLE, {**WINDOWS, "gpustack_driver": "580.105.08"}, []),
+        (VISIBLE, {**WINDOWS, "gpustack_driver": "461.40"}, ["GPU821"]),
+        (f"{GAMES}, secure_boot: true", {**WINDOWS, "hw_firmware_type": "uefi"}, []),
+        (f"{GAMES}, secure_boot: true", WINDOWS, ["GPU825"]),
+        (f"{GAMES}, tpm: true", {**WINDOWS, "hw_tpm_version": "1.2"}, ["GPU828"]),
+        (f"model: p100, {SIZES}, windows: true", WINDOWS, []),
+        (f"model: p100, {SIZES}, windows: true", {**WINDOWS, "os_type": "Windows"}, ["GPU820"]),
+        (f"model: p100, {SIZES}, windows: true, images: [golden]", {"name": "golden"}, ["GPU820"]),
+        (LINUX, {"name": "Windows Server 2022"}, ["GPU820"]),
+        (LINUX, {"name": "Winterfell 10"}, []),
+        # Drivers
+        (LINUX, {"gpustack_driver": "595.71.05"}, ["GPU850"]),
+        (LINUX, {"gpustack_driver": "R580"}, []),
+        (LINUX, {"gpustack_driver": "none"}, []),
+        (GAMES, {**WINDOWS, "gpustack_driver": "595.71.05"}, ["GPU850"]),
+        (f"model: gh200, {SIZES}", {"gpustack_driver": "595.71.05"}, []),
+        (f"model: gh200, {SIZES}", {"gpustack_driver": "470.256.02"}, ["GPU908"]),
+        (LINUX, {"gpustack_driver": "418.67"}, []),
+        # Kernels
+        (f"model: mi210, {SIZES}", {"name": "debian-13-genericcloud-amd64"}, ["GPU826"]),
+        (f"model: mi210, {SIZES}", {"name": "trixie genericcloud", "os_distro": "debian"}, ["GPU826"]),
+        (f"model: mi210, {SIZES}", {"name": "Rocky-9-GenericCloud"}, []),
+        (f"model: mi210, {SIZES}", {"name": "debian-like GenericCloud", "os_distro": "rocky"}, []),
+        (LINUX, {"name": "debian-13-genericcloud-amd64"}, []),
+        # Sizes
+        (LINUX, {"min_disk": 41}, ["GPU822"]),
+        (LINUX, {"min_ram": 8193}, ["GPU822"]),
+        (LINUX, {"virtual_size": 41 << 30}, ["GPU822"]),
+        (
+            "model: p100, vcpus: 4, ram: auto, disk: 40".replace("ram: auto", "per_gpu: {ram: auto}"),
+            {"min_ram": 9999},
+            [],
+        ),
+        ("model: p100, vcpus: 4, ram: 8GiB, disk: 4", {}, ["GPU823"]),
+        ("model: p100, vcpus: 4, ram: 8GiB, disk: 5", {}, []),
+        ("model: p100, vcpus: 4, ram: 8GiB, disk: 4", {"gpustack_driver": "580.105.08"}, []),
+        ("model: mi210, vcpus: 4, ram: 8GiB, disk: 4", {}, []),
+        ("model: p100, vcpus: 4, ram: 8GiB, disk: 0", {}, ["GPU823"]),
+        ("model: p100, vcpus: 4, ram: 8GiB, disk: 0", {"min_disk": 5}, []),
+        # Architectures
+        (f"model: gh200, {SIZES}", {"architecture": "x86_64"}, ["GPU827"]),
+        (f"model: gh200, {SIZES}", {"architecture": "arm64", "hw_machine_type": None, "hw_firmware_type": None}, []),
+        (f"model: gh200, {SIZES}", {"hw_machine_type": None, "hw_firmware_type": None}, []),
+        # Status
+        (f"{LINUX}, images: [golden]", {"name": "golden", "status": "deactivated", "min_disk": 99}, ["GPU817"]),
+    ],
+)
+def test_findings_from_properties_and_sizes(flavor: str, fields: dict[str, Any], expected: list[str]) -> None:
+    assert codes(flavor, image(**fields)) == expected
+
+
+def test_a_finding_has_all_flavors_that_it_concerns() -> None:
+    flavors = f'"g.{{count}}": {{model: p100, count: [1, 2, 3, 4, 5, 6], {SIZES}}}'
+    (result,) = checked(flavors, image(hw_machine_type="pc"))
+    (finding,) = result.findings
+    assert finding.place == "debian-13-generic"
+    assert finding.message.endswith("instances of g.1, g.2, g.3, g.4 and 2 more")
+
+
+def test_images_of_the_same_name_are_shown_with_ids() -> None:
+    first, second = image(hw_machine_type="pc"), image(id="other")
+    results = checked(f"f: {{{LINUX}}}", first, second)
+    assert [[entry.place for entry in result.findings] for result in results] == [
+        ["debian-13-generic (id-debian-13-generic)"],
+        [],
+    ]
+
+
+def test_known_unsigned_modules_are_an_error() -> None:
+    (result,) = checked(f"f: {{{LINUX}}}", image(**SECURE, gpustack_modules_signed="false"))
+    assert [entry.severity for entry in result.findings] == [Severity.ERROR]
+
+
+def test_no_remedy_is_uefi_alone() -> None:
+    """With 40 address bits, OVMF has less room for BARs than SeaBIOS."""
+    (result,) = checked(f"f: {{{LINUX}}}", image(hw_firmware_type=None))
+    assert "maxphysaddr" in result.findings[0].remedy
+
+
+def test_names_without_an_image_are_reported() -> None:
+    assert [(entry.code.value, entry.place) for entry in unmatched(["gone"])] == [("GPU817", "gone")]

@@ -1,0 +1,43 @@
+"""Requests to Glance and its answers. The cloud is a stand-in; tests/nova/embedded has a real one."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustack.base.errors import CloudError
+from gpustack.offer.image.cloud import ImageCloud
+from support.fleet_cloud import StandIn
+
+LISTING = "image /images?limit=1000&visibility=all"
+ENTRY = {
+    "id": "1",
+    "name": None,
+    "status": "queued",
+    "visibility": "shared",
+    "min_disk": 3,
+    "size": None,
+    "hw_machine_type": "q35",
+    "tags": ["a"],
+    "os_hidden": False,
+}
+
+
+def test_all_pages_are_read() -> None:
+    cloud = StandIn({LISTING: (200, {"images": [ENTRY], "next": "/v2/images?marker=1"})})
+    cloud.answers[f"{LISTING}&marker=1"] = (200, {"images": [{**ENTRY, "id": "2"}]})
+    images = ImageCloud(cloud.connection).images()
+    assert [image.id for image in images] == ["1", "2"]
+    assert (images[0].name, images[0].min_disk, images[0].size) == ("", 3, 0)
+    assert images[0].properties == {"hw_machine_type": "q35"}
+    assert cloud.requests == [LISTING, f"{LISTING}&marker=1"]
+
+
+@pytest.mark.parametrize("answer", [{}, {"images": [{}]}, {"images": 5}, []])
+def test_an_answer_that_is_not_from_glance_is_an_error(answer: object) -> None:
+    with pytest.raises(CloudError, match="not from Glance"):
+        ImageCloud(StandIn({LISTING: (200, answer)}).connection).images()
+
+
+def test_a_refusal_has_the_reason() -> None:
+    with pytest.raises(CloudError, match="can't list images: HTTP 403"):
+        ImageCloud(StandIn({LISTING: (403, "forbidden")}).connection).images()

@@ -1,0 +1,57 @@
+"""What flavors of a spec need of images."""
+
+from __future__ import annotations
+
+from gpustack.hosts.facts.store import parse_host
+from gpustack.nova_options.releases import release
+from gpustack.offer.image.needs import needs_of
+from gpustack.spec.load import parse_spec
+
+SPEC = """
+version: 1
+models:
+  gtx: {match: {vendor: "10de", product: "1b80"}, memory: 8GiB}
+  mi210: {match: {vendor: "1002", product: "740f"}, memory: 64GiB}
+hosts: {gpu1: [gtx], gpu2: [mi210]}
+nova: {release: "2025.2", placement: schedule, class_by: pool}
+flavors:
+  "any.{count}": {gpu: {min_memory: 8GiB}, count: [1, 2], per_gpu: {vcpus: 4, ram: 8GiB, disk: 20GiB}}
+  small: {model: gtx, vcpus: 4, per_gpu: {ram: auto}, disk: 10, hide_hypervisor: true, images: ["win*"], windows: true}
+"""
+
+
+def host(name: str, vendor: str, product: str, architecture: str) -> dict[str, object]:
+    card = {"address": "0000:81:00.0", "vendor": vendor, "product": product, "class": "030000"}
+    return {"version": 1, "hostname": name, "architecture": architecture, "pci": [card]}
+
+
+def test_needs_of_counts_selections_and_options() -> None:
+    one, two, small = needs_of(parse_spec(SPEC, "spec"), release("2025.2"))
+    assert (one.name, two.name) == ("any.1", "any.2")
+    assert (two.disk, two.ram) == (40, 16384)
+    assert two.models == ("gtx", "mi210")
+    assert two.vendors == {"10de", "1002"}
+    assert two.hidden_from == ("gtx",)
+    assert (small.disk, small.ram) == (10, None)
+    assert small.windows
+    assert small.hides_hypervisor
+    assert not one.hides_hypervisor
+
+
+def test_models_that_share_an_alias_are_models_of_the_flavor() -> None:
+    shared = SPEC.replace('product: "1b80"}', 'product: "1b80"}, alias: gpu').replace(
+        'product: "740f"}', 'product: "740f"}, alias: gpu'
+    )
+    *_, small = needs_of(parse_spec(shared, "spec"), release("2025.2"))
+    assert small.models == ("gtx", "mi210")
+    assert small.vendors == {"10de", "1002"}
+
+
+def test_architectures_are_those_of_hosts_with_the_models() -> None:
+    hosts = [
+        parse_host(entry, str(entry["hostname"]))
+        for entry in (host("gpu1", "10de", "1b80", "x86_64"), host("gpu2", "1002", "740f", "aarch64"))
+    ]
+    one, _, small = needs_of(parse_spec(SPEC, "spec"), release("2025.2"), hosts)
+    assert one.architectures == {"x86_64", "aarch64"}
+    assert small.architectures == {"x86_64"}

@@ -1,0 +1,104 @@
+"""Operations are carried out in order, until one fails; the next run plans the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from gpustack.base.errors import QuotaError
+from gpustack.cloud.session import Refused
+from gpustack.offer.quota.apply import apply, plan
+from gpustack.offer.quota.desired import WantedLimits
+from gpustack.offer.quota.model import Limit, Present, Project
+
+A, B = "CUSTOM_GPU_QUOTA_A100", "CUSTOM_GPU_QUOTA_K4200"
+WANTED = WantedLimits(models={A: "a100", B: "k4200"}, defaults={A: 0, B: 1}, projects={"research": {A: 4, B: 2}})
+
+
+class Keystone:
+    """A stand-in: limits in memory; a default changes only without limits of projects, as in Keystone."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.limits: dict[str, Limit] = {}
+        self.writes = 0
+        self.fails_at = fails_at
+
+    def present(self) -> Present:
+        every = tuple(self.limits.values())
+        return Present(
+            defaults=tuple(limit for limit in every if limit.project is None),
+            limits=tuple(limit for limit in every if limit.project),
+        )
+
+    def projects(self, name: str) -> tuple[Project, ...]:
+        return (Project(id="p1", name=name),)
+
+    def used(self, project: str) -> Mapping[str, int]:
+        return {}
+
+    def inventories(self, hosts: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    def create(self, resource_class: str, project: str | None, limit: int, description: str) -> None:
+        name = f"{project} {resource_class}"
+        self._write(name not in self.limits)
+        self.limits[name] = Limit(
+            id=name, resource_class=resource_class, limit=limit, project=project, description=description
+        )
+
+    def change(self, limit: Limit, value: int) -> None:
+        self._write(self._is_free(limit))
+        self.limits[limit.id] = Limit(
+            id=limit.id,
+            resource_class=limit.resource_class,
+            limit=value,
+            project=limit.project,
+            description=limit.description,
+        )
+
+    def delete(self, limit: Limit) -> None:
+        self._write(self._is_free(limit))
+        del self.limits[limit.id]
+
+    def _is_free(self, limit: Limit) -> bool:
+        others = (other for other in self.limits.values() if other.project)
+        return bool(limit.project) or limit.resource_class not in {other.resource_class for other in others}
+
+    def _write(self, permitted: bool) -> None:
+        self.writes += 1
+        if not permitted or self.writes == self.fails_at:
+            raise Refused("HTTP 403, injected", status=403)
+
+    def state(self) -> dict[str, int]:
+        return {name: limit.limit for name, limit in self.limits.items()}
+
+
+END = {f"None {A}": 1, f"None {B}": 1, f"p1 {A}": 5, f"p1 {B}": 2}
+CHANGED = WantedLimits(models=WANTED.models, defaults={A: 1, B: 1}, projects={"research": {A: 5, B: 2}})
+
+
+def test_second_run_changes_nothing() -> None:
+    keystone = Keystone()
+    apply(keystone, plan(keystone, WANTED).operations)
+    assert keystone.state() == {f"None {A}": 0, f"None {B}": 1, f"p1 {A}": 4, f"p1 {B}": 2}
+    assert plan(keystone, WANTED).operations == ()
+
+
+@pytest.mark.parametrize("fails_at", range(5, 8))
+def test_interrupted_change_of_a_default_is_completed(fails_at: int) -> None:
+    keystone = Keystone(fails_at)
+    apply(keystone, plan(keystone, WANTED).operations)
+    done: list[str] = []
+    with pytest.raises(QuotaError, match=rf"{fails_at - 5} of 3 operations were carried out"):
+        apply(keystone, plan(keystone, CHANGED).operations, lambda operation: done.append(operation.kind))
+    assert done == ["delete_limit", "change_limit", "create_limit"][: fails_at - 5]
+    apply(keystone, plan(keystone, CHANGED).operations)
+    assert keystone.state() == END
+
+
+def test_limits_of_an_earlier_spec_are_deleted() -> None:
+    keystone = Keystone()
+    apply(keystone, plan(keystone, WANTED).operations)
+    apply(keystone, plan(keystone, WantedLimits(), prune=True).operations)
+    assert keystone.state() == {}

@@ -1,0 +1,144 @@
+"""Keystone's and Placement's answers, as a stand-in for openstacksdk's connection gives them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from keystoneauth1.exceptions import Unauthorized
+from openstack.connection import Connection
+
+from gpustack.base.errors import CloudError
+from gpustack.cloud.session import Refused
+from gpustack.offer.quota.cloud import LimitsCloud
+from gpustack.offer.quota.model import Limit
+from support.fleet_cloud import Response
+
+ENDPOINT = {"region_id": "one"}
+LIMIT = {"id": "l1", "resource_name": "class:CUSTOM_A", "resource_limit": 4, "project_id": "p1", "description": None}
+DEFAULT = {"id": "r1", "resource_name": "class:CUSTOM_A", "default_limit": 1, "description": "GPUs: a [gpustack]"}
+SERVERS = {"id": "r2", "resource_name": "servers", "default_limit": 9}
+
+
+@dataclass
+class StandIn:
+    """A connection; answers by method and path, where the longest beginning counts."""
+
+    system: bool = True
+    region: str | None = "one"
+    answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    sent: list[tuple[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.answers = {
+            "GET /services": (200, {"services": [{"id": "nova"}]}),
+            "GET /endpoints": (200, {"endpoints": [ENDPOINT, {"region_id": "two"}]}),
+            "GET /limits/model": (200, {"model": {"name": "flat"}}),
+            "GET /registered_limits": (200, {"registered_limits": [DEFAULT, SERVERS]}),
+            "GET /limits": (200, {"limits": [LIMIT]}),
+            **self.answers,
+        }
+        self.identity = SimpleNamespace(
+            request=self.request, get=lambda path: self.request(path, "GET"), get_endpoint_data=lambda: None
+        )
+        self.config = SimpleNamespace(get_region_name=lambda service=None: self.region)
+        self.current_project_id = "own"
+        self.current_project = SimpleNamespace(id="p1", name="research")
+        self.placement = SimpleNamespace(get=lambda path, microversion: Response(200, {"usages": {"CUSTOM_A": 2}}))
+
+    def request(self, path: str, method: str, raise_exc: bool = False, json: Any = None) -> Any:
+        self.sent.append((f"{method} {path}", json))
+        known = max((start for start in self.answers if f"{method} {path}".startswith(start)), key=len)
+        status, content = self.answers[known]
+        return SimpleNamespace(status_code=status, json=lambda: content, content="x", reason="refused")
+
+    def connect_as(self, **scope: str) -> StandIn:
+        if not self.system:
+            raise Unauthorized("no role in the system")
+        assert scope["system_scope"] == "all"
+        return self
+
+
+def limits(**more: Any) -> tuple[LimitsCloud, StandIn]:
+    connection = StandIn(**more)
+    return LimitsCloud(cast(Connection, connection)), connection
+
+
+def test_limits_of_resource_classes_are_read() -> None:
+    cloud, connection = limits()
+    present = cloud.present()
+    assert [(limit.resource_class, limit.limit, limit.ours) for limit in present.defaults] == [("CUSTOM_A", 1, True)]
+    assert present.limits == (Limit(id="l1", resource_class="CUSTOM_A", limit=4, project="p1"),)
+    assert present.complete
+    assert [line for line, _ in connection.sent if "limits?" in line] == [
+        "GET /registered_limits?service_id=nova&region_id=one",
+        "GET /limits?service_id=nova&region_id=one",
+    ]
+
+
+@pytest.mark.parametrize(("project", "complete"), [("p1", True), ("own", False)])
+def test_without_a_token_of_the_system_limits_may_be_missing(project: str, complete: bool) -> None:
+    """Limits of another project show that Keystone lists all of them."""
+    cloud, _ = limits(system=False, answers={"GET /limits": (200, {"limits": [{**LIMIT, "project_id": project}]})})
+    assert cloud.present().complete is complete
+
+
+@pytest.mark.parametrize(
+    ("region", "answers", "message"),
+    [
+        ("one", {"GET /services": (200, {"services": []})}, "Keystone has no service of type compute"),
+        ("one", {"GET /services": (200, {"services": [{"id": "a"}, {"id": "b"}]})}, "2 services of type compute"),
+        ("three", {}, "no public endpoint in the region three; its regions: one, two"),
+        (None, {}, r"no public endpoint in the region \(not set\)"),
+        ("one", {"GET /endpoints": (200, {"endpoints": []})}, "its regions: none"),
+    ],
+)
+def test_nova_must_be_in_the_catalog(region: str | None, answers: dict[str, Any], message: str) -> None:
+    cloud, _ = limits(region=region, answers=answers)
+    with pytest.raises(CloudError, match=message):
+        cloud.present()
+
+
+def test_users_without_rights_are_refused() -> None:
+    cloud, _ = limits(answers={"GET /services": (403, {"error": {"message": "not you"}})})
+    with pytest.raises(Refused, match="HTTP 403, not you") as raised:
+        cloud.present()
+    assert "role admin" in str(raised.value)
+
+
+def test_own_limits_need_no_rights() -> None:
+    cloud, connection = limits(answers={"GET /services": (403, {}), "GET /endpoints": (403, {})})
+    present, project = cloud.own()
+    assert (project.name, present.used) == ("research", {"p1": {"CUSTOM_A": 2}})
+    assert [limit.limit for limit in (*present.defaults, *present.limits)] == [1, 4]
+    assert not [line for line, _ in connection.sent if re.search("services|endpoints", line)]
+
+
+def test_requests_that_write() -> None:
+    cloud, connection = limits(answers={"POST": (201, {}), "PATCH": (200, {}), "DELETE": (404, {})})
+    cloud.create("CUSTOM_A", None, 1, "text")
+    cloud.create("CUSTOM_A", "p1", 2, "text")
+    default, of_project = (
+        Limit(id="r1", resource_class="A", limit=1),
+        Limit(id="l1", resource_class="A", limit=1, project="p1"),
+    )
+    cloud.change(default, 5)
+    cloud.change(of_project, 6)
+    cloud.delete(of_project)
+    writes = [(line, body) for line, body in connection.sent if not line.startswith("GET")]
+    entry = {
+        "service_id": "nova",
+        "region_id": "one",
+        "resource_name": "class:CUSTOM_A",
+        "description": "text",
+    }
+    assert writes == [
+        ("POST /registered_limits", {"registered_limits": [{**entry, "default_limit": 1}]}),
+        ("POST /limits", {"limits": [{**entry, "project_id": "p1", "resource_limit": 2}]}),
+        ("PATCH /registered_limits/r1", {"registered_limit": {"default_limit": 5}}),
+        ("PATCH /limits/l1", {"limit": {"resource_limit": 6}}),
+        ("DELETE /limits/l1", None),
+    ]

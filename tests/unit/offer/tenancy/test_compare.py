@@ -1,0 +1,213 @@
+"""The order of operations, for each state in which a run may find a cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from gpustack.fleet.model import Server
+from gpustack.nova_options.aggregates import Aggregate
+from gpustack.offer.flavor.flavors import PresentFlavor, Sizes
+from gpustack.offer.tenancy.compare import TenancyPlan, compare
+from gpustack.offer.tenancy.model import MARK, Node, Present, Wanted, WantedAggregate
+
+TRAIT = "CUSTOM_GPU_HOST"
+REQUIRED = {f"trait:{TRAIT}": "required"}
+NODES = tuple(Node(host=name, node=name, provider=f"p-{name}") for name in ("cpu1", "gpu1", "gpu2"))
+BOTH = frozenset({"gpu1", "gpu2"})
+WANTED = Wanted(
+    trait=TRAIT,
+    gpu_hosts=BOTH,
+    aggregates=(WantedAggregate(name="gpu", hosts=BOTH, projects=frozenset({"a1", "b2"})),),
+    aliases=frozenset({"k4200"}),
+    flavors=frozenset({"g1", "g2"}),
+)
+DONE = Aggregate(
+    name="gpu", hosts=BOTH, metadata={MARK: TRAIT, "filter_tenant_id": "a1,b2", **REQUIRED}, id=1, uuid="u1"
+)
+BEARERS = {TRAIT: frozenset({"p-gpu1", "p-gpu2"})}
+MEMBERS = {"gpu": BEARERS[TRAIT]}
+OPEN = replace(WANTED, aggregates=())
+
+
+def flavor(name: str, specs: Mapping[str, str] | None = None) -> PresentFlavor:
+    extra_specs = {"pci_passthrough:alias": "k4200:1", **(specs or {})}
+    return PresentFlavor(id=name, name=name, sizes=Sizes(vcpus=1, ram=1, disk=1), extra_specs=extra_specs)
+
+
+def server(name: str, project: str, *traits: str, gpus: int = 0) -> Server:
+    return Server(
+        id=name,
+        name=name,
+        project=project,
+        host="GPU1",
+        devices={"k4200": gpus} if gpus else {},
+        traits=frozenset(traits),
+    )
+
+
+GOOD = (flavor("g1", REQUIRED),)
+PRESENT = Present(aggregates=(DONE,), nodes=NODES, bearers=BEARERS, members=MEMBERS, flavors=GOOD)
+
+
+def steps(plan: TenancyPlan) -> list[str]:
+    return [
+        " ".join([operation.kind, *operation.details(), *([operation.host] if hasattr(operation, "host") else [])])
+        for operation in plan.operations
+    ]
+
+
+def codes(plan: TenancyPlan) -> list[str]:
+    return [found.code.value for found in plan.findings]
+
+
+def test_all_is_done_in_one_order() -> None:
+    plan = compare(WANTED, Present(nodes=NODES, flavors=GOOD))
+    assert steps(plan) == [
+        "add_trait gpu1",
+        "add_trait gpu2",
+        "create_aggregate",
+        f"set_metadata + {MARK} = {TRAIT} + filter_tenant_id = a1,b2",
+        "add_host gpu1",
+        "add_host gpu2",
+        f"set_metadata + trait:{TRAIT} = required",
+    ]
+    assert codes(plan) == []
+
+
+def test_nothing_changes_twice() -> None:
+    plan = compare(WANTED, PRESENT, prune=True)
+    assert (steps(plan), codes(plan), plan.superfluous) == ([], [], ())
+
+
+def test_isolation_waits_for_the_flavors_of_the_spec() -> None:
+    plan = compare(WANTED, Present(nodes=NODES, flavors=(flavor("g1"), flavor("by-hand"))))
+    assert not any("required" in step for step in steps(plan))
+    assert codes(plan) == ["GPU839", "GPU840"]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"), [(flavor("by-hand"), ["GPU840"]), (replace(flavor("g1"), extra_specs={}), [])]
+)
+def test_isolation_waits_for_no_other_flavor(found: PresentFlavor, expected: list[str]) -> None:
+    plan = compare(WANTED, Present(nodes=NODES, flavors=(found,)))
+    assert (steps(plan)[-1], codes(plan)) == (f"set_metadata + trait:{TRAIT} = required", expected)
+
+
+def test_projects_alone_need_no_trait() -> None:
+    wanted = replace(WANTED, aggregates=(replace(WANTED.aggregates[0], isolated=False),))
+    plan = compare(wanted, Present(nodes=NODES, flavors=(flavor("g1"),)))
+    assert [step.split()[0] for step in steps(plan)] == ["create_aggregate", "set_metadata", "add_host", "add_host"]
+    assert codes(plan) == []
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "expected"),
+    [
+        (replace(DONE, hosts=frozenset({"GPU1"})), ["add_host gpu2"]),
+        (replace(DONE, hosts=frozenset({*BOTH, "cpu1"})), ["remove_host cpu1"]),
+        (
+            replace(DONE, metadata={**DONE.metadata, "filter_tenant_id": "a1"}),
+            ["set_metadata ~ filter_tenant_id = a1,b2 (was a1)"],
+        ),
+        (
+            replace(DONE, metadata={**DONE.metadata, "filter_tenant_id2": "c3", "weight": "1"}),
+            ["set_metadata - filter_tenant_id2 (was c3)"],
+        ),
+        (
+            replace(DONE, metadata={**DONE.metadata, "trait:CUSTOM_OLD": "required"}),
+            ["set_metadata - trait:CUSTOM_OLD (was required)"],
+        ),
+        (
+            Aggregate(name="gpu", hosts=frozenset()),  # an interrupted creation
+            [
+                f"set_metadata + {MARK} = {TRAIT} + filter_tenant_id = a1,b2",
+                "add_host gpu1",
+                "add_host gpu2",
+                f"set_metadata + trait:{TRAIT} = required",
+            ],
+        ),
+    ],
+)
+def test_differences_of_an_aggregate(aggregate: Aggregate, expected: list[str]) -> None:
+    assert steps(compare(WANTED, replace(PRESENT, aggregates=(aggregate,)))) == expected
+
+
+def test_hosts_are_opened_before_all_else() -> None:
+    """Another trait: the hosts accept all flavors until the flavors have it."""
+    wanted = replace(WANTED, trait="CUSTOM_NEW")
+    plan = compare(wanted, PRESENT)
+    assert steps(plan)[0] == f"set_metadata - trait:{TRAIT} (was required)"
+    assert steps(plan)[-1] == f"set_metadata ~ {MARK} = CUSTOM_NEW (was {TRAIT})"
+    assert codes(plan)[0] == "GPU839"
+
+
+@pytest.mark.parametrize("aggregate", [replace(DONE, metadata={"a": "b"}), replace(DONE, metadata={})])
+def test_an_aggregate_of_others_blocks(aggregate: Aggregate) -> None:
+    plan = compare(WANTED, replace(PRESENT, aggregates=(aggregate,)))
+    assert (steps(plan), codes(plan)) == ([], ["GPU835"])
+
+
+def test_the_earlier_spec_stays_without_prune() -> None:
+    plan = compare(OPEN, PRESENT)
+    assert (steps(plan), plan.superfluous) == ([], ("gpu",))
+
+
+def test_prune_opens_hosts_and_keeps_a_required_trait() -> None:
+    opened = [
+        f"set_metadata - filter_tenant_id (was a1,b2) - trait:{TRAIT} (was required)",
+        "remove_host gpu1",
+        "remove_host gpu2",
+    ]
+    plan = compare(OPEN, PRESENT, prune=True)
+    assert (steps(plan), codes(plan)) == (opened, ["GPU834"])
+    plan = compare(OPEN, replace(PRESENT, flavors=(flavor("g1"),)), prune=True)
+    assert steps(plan) == [*opened, "remove_trait gpu1", "remove_trait gpu2", "delete_aggregate"]
+
+
+def test_prune_removes_the_trait_of_hosts_that_left_the_spec() -> None:
+    wanted = replace(WANTED, gpu_hosts=frozenset({"gpu1"}))
+    wanted = replace(wanted, aggregates=(replace(WANTED.aggregates[0], hosts=frozenset({"gpu1"})),))
+    assert steps(compare(wanted, PRESENT)) == ["remove_host gpu2"]
+    assert steps(compare(wanted, PRESENT, prune=True)) == ["remove_host gpu2", "remove_trait gpu2"]
+
+
+def test_aggregates_of_others_decide_too() -> None:
+    other = Aggregate(
+        name="other", hosts=frozenset({"gpu1"}), metadata={"filter_tenant_id": "c3", "trait:CUSTOM_X": "required"}
+    )
+    plan = compare(WANTED, replace(PRESENT, aggregates=(DONE, other)))
+    assert codes(plan) == ["GPU836", "GPU837"]
+    assert "the host accepts these projects too" in plan.findings[0].message
+    wanted = replace(WANTED, aggregates=(replace(WANTED.aggregates[0], projects=frozenset()),))
+    messages = [found.message for found in compare(wanted, replace(PRESENT, aggregates=(DONE, other))).findings]
+    assert "the host accepts these projects only" in messages[0]
+    for alike in ({"filter_tenant_id": "a1"}, {f"trait:{TRAIT}": "required"}, {"trait:CUSTOM_X": "optional"}):
+        present = replace(PRESENT, aggregates=(DONE, replace(other, metadata=alike)))
+        assert codes(compare(WANTED, present)) == []
+
+
+def test_placement_may_lack_a_host() -> None:
+    plan = compare(WANTED, replace(PRESENT, members={"gpu": frozenset({"p-gpu1"})}))
+    assert [(found.code.value, found.place) for found in plan.findings] == [("GPU838", "gpu2")]
+
+
+def test_instances_that_stay_are_listed() -> None:
+    present = replace(
+        PRESENT,
+        servers=(
+            server("web", "a1"),
+            server("old", "a1", gpus=1),
+            server("good", "b2", TRAIT, gpus=1),
+            server("stranger", "c3", TRAIT, gpus=1),
+        ),
+    )
+    texts = [(found.code.value, found.message.split(" ")[0]) for found in compare(WANTED, present).findings]
+    assert texts == [("GPU841", "web"), ("GPU841", "stranger"), ("GPU842", "old")]
+
+
+def test_hosts_without_a_compute_node_are_reported() -> None:
+    plan = compare(replace(WANTED, missing={"gpu": tuple(f"gpu{n}" for n in range(3, 10))}), PRESENT)
+    assert "gpu3, gpu4, gpu5, gpu6, gpu7 and 2 more" in plan.findings[0].message
