@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from gpustack.report.page import Report, parts, write
+from gpustack.operate.report.page import Report, parts, write
 from support.fleets import fleet_of
 
 MEGABYTE = 1_000_000

@@ -17,8 +17,8 @@ from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
-    from gpustack.capacity.assess import State
-    from gpustack.capacity.model import Capacity, Demand
+    from gpustack.operate.capacity.assess import State
+    from gpustack.operate.capacity.model import Capacity, Demand
 
 
 class CapacityCommand(OpenStackCommand, Lister):
@@ -76,7 +76,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        from gpustack.capacity import table
+        from gpustack.operate.capacity import table
 
         simulation.check_options(parsed_args)
         state, demands = self._read(parsed_args)
@@ -90,8 +90,8 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         return table.COLUMNS, [_printable(table.text_row(entry)) for entry in counted]
 
     def _counted(self, parsed_args: argparse.Namespace, state: State, demands: list[Demand]) -> list[Capacity]:
-        from gpustack.capacity.assess import assess
-        from gpustack.capacity.findings import findings
+        from gpustack.operate.capacity.assess import assess
+        from gpustack.operate.capacity.findings import findings
 
         cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
         with counting(self, "asking Placement") as progress:
@@ -101,10 +101,10 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
 
     def _read(self, parsed_args: argparse.Namespace) -> tuple[State, list[Demand]]:
         """The hosts, and the flavors to count."""
-        from gpustack.capacity.assess import state
-        from gpustack.capacity.demand import demand_of
         from gpustack.hosts.facts.store import load_snapshot
         from gpustack.offer.flavor.desired import wanted
+        from gpustack.operate.capacity.assess import state
+        from gpustack.operate.capacity.demand import demand_of
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)

@@ -12,10 +12,10 @@ from gpustack.base.errors import UsageError
 from gpustack.cli.common import is_for_machines, positive
 
 if TYPE_CHECKING:
-    from gpustack.capacity.model import Demand, Host
-    from gpustack.capacity.simulate import Outcome
-    from gpustack.capacity.stream import Request
-    from gpustack.capacity.weights import Multipliers
+    from gpustack.operate.capacity.model import Demand, Host
+    from gpustack.operate.capacity.simulate import Outcome
+    from gpustack.operate.capacity.stream import Request
+    from gpustack.operate.capacity.weights import Multipliers
 
 _DEFAULT = "default"
 _PACKED = "pci_weight_multiplier=10"
@@ -74,8 +74,8 @@ def simulated(
     :raises UsageError: for a mix, a file or a setting that is unusable.
     """
     from gpustack.base.files import write_atomic
-    from gpustack.capacity.plot import bar, svg
-    from gpustack.capacity.simulate import simulate
+    from gpustack.operate.capacity.plot import bar, svg
+    from gpustack.operate.capacity.simulate import simulate
 
     try:
         settings = _settings(parsed_args.set)
@@ -92,7 +92,7 @@ def simulated(
 
 
 def _settings(texts: Sequence[str] | None) -> dict[str, Multipliers]:
-    from gpustack.capacity.weights import OPTIONS, Multipliers
+    from gpustack.operate.capacity.weights import OPTIONS, Multipliers
 
     settings = {_DEFAULT: Multipliers()}
     for text in texts or [_PACKED]:
@@ -121,8 +121,8 @@ def _requests(
     parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: Mapping[str, Demand]
 ) -> tuple[list[Request], int]:
     """The requests, and the number of first ones that are not counted."""
-    from gpustack.capacity.simulate import gpus
-    from gpustack.capacity.stream import mix_of, poisson, recorded
+    from gpustack.operate.capacity.simulate import gpus
+    from gpustack.operate.capacity.stream import mix_of, poisson, recorded
 
     path = Path(parsed_args.simulate)
     if path.suffix == ".csv":

@@ -13,7 +13,7 @@ from gpustack.cli.cleanup_options import URL_VARIABLE, add_databases
 from gpustack.cli.common import Command, add_format, add_ssh_options, ssh_options
 
 if TYPE_CHECKING:
-    from gpustack.doctor.check import Check
+    from gpustack.operate.doctor.check import Check
 
 
 class DoctorCommand(Command):
@@ -40,7 +40,7 @@ class DoctorCommand(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Run the checks one after the other; print each result at once."""
-        from gpustack.doctor.check import exit_code
+        from gpustack.operate.doctor.check import exit_code
 
         checks = []
         for check in _checks(parsed_args):
@@ -54,7 +54,7 @@ class DoctorCommand(Command):
 
 
 def _checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
-    from gpustack.doctor import cloud, databases, machine, spec, ssh
+    from gpustack.operate.doctor import cloud, databases, machine, spec, ssh
 
     yield from machine.checks()
     valid, of_spec = spec.checks(parsed_args.spec)

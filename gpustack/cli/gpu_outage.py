@@ -13,7 +13,7 @@ from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand
 
 if TYPE_CHECKING:
     from gpustack.base.operations import Operation
-    from gpustack.outage.plan import OutagePlan, Seen
+    from gpustack.operate.gpu_service.plan import OutagePlan, Seen
 
 _REASON = re.compile(r"[^\x00-\x1f\x7f]{1,200}\Z")
 
@@ -69,7 +69,7 @@ class _OutageCommand(FleetCommand):
         from dataclasses import replace
 
         from gpustack.fleet.read import Detail
-        from gpustack.outage.look import look
+        from gpustack.operate.gpu_service.look import look
         from gpustack.pci.address import Address
         from gpustack.spec.load import load_spec
 
@@ -86,8 +86,8 @@ class _OutageCommand(FleetCommand):
         return seen
 
     def _carry_out(self, operation: Operation, place: str, parsed_args: argparse.Namespace) -> None:
-        from gpustack.outage import inventory, record, services
-        from gpustack.outage.plan import Reservation, Switch
+        from gpustack.operate.gpu_service import inventory, record, services
+        from gpustack.operate.gpu_service.plan import Reservation, Switch
 
         cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
         record.append(record.default_path(), operation, place)
@@ -136,7 +136,7 @@ gpustack gpu disable gpu01 0000:65:00.0 --reason "no reset" --config-file /etc/n
         return parser
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
-        from gpustack.outage.plan import disable
+        from gpustack.operate.gpu_service.plan import disable
 
         if not _REASON.match(parsed_args.reason):
             raise UsageError("--reason must be one line of 1 to 200 characters")
@@ -160,6 +160,6 @@ class GpuEnableCommand(_OutageCommand):
     epilog = "gpustack gpu enable gpu01 0000:65:00.0 --spec gpustack.yaml"
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
-        from gpustack.outage.plan import enable
+        from gpustack.operate.gpu_service.plan import enable
 
         return enable(seen)

@@ -157,8 +157,8 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
         :param fleet: the GPUs; None if the cloud did not answer, which is then not asked again.
         """
-        from gpustack.capacity.metrics import capacities, families
         from gpustack.hosts.facts.store import load_snapshot
+        from gpustack.operate.capacity.metrics import capacities, families
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None

@@ -18,10 +18,10 @@ from gpustack.cli.gpu import CLOUD_TIMEOUT
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
+    from gpustack.operate.reclaim.model import Choices, Decision, ReclaimPlan, Rules, Step
+    from gpustack.operate.reclaim.read import Reader
+    from gpustack.operate.reclaim.run import Outcome, Runner
     from gpustack.prepare.drain.api import ServiceApi
-    from gpustack.reclaim.model import Choices, Decision, ReclaimPlan, Rules, Step
-    from gpustack.reclaim.read import Reader
-    from gpustack.reclaim.run import Outcome, Runner
 
 
 class ReclaimCommand(OpenStackCommand):
@@ -56,11 +56,11 @@ class ReclaimCommand(OpenStackCommand):
         from datetime import UTC, datetime
 
         from gpustack.offer.flavor.cloud import FlavorCloud
+        from gpustack.operate.reclaim.decide import decide
+        from gpustack.operate.reclaim.model import ReclaimPlan
+        from gpustack.operate.reclaim.read import Reader
+        from gpustack.operate.reclaim.rules import rules_of
         from gpustack.prepare.drain.cloud import ServiceCloud
-        from gpustack.reclaim.decide import decide
-        from gpustack.reclaim.model import ReclaimPlan
-        from gpustack.reclaim.read import Reader
-        from gpustack.reclaim.rules import rules_of
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
@@ -93,7 +93,7 @@ class ReclaimCommand(OpenStackCommand):
 
 
 def _choices(parsed_args: argparse.Namespace) -> Choices:
-    from gpustack.reclaim.model import Choices
+    from gpustack.operate.reclaim.model import Choices
 
     return Choices(accept_loss=parsed_args.accept_loss, space=parsed_args.snapshot_space)
 
@@ -115,7 +115,7 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        from gpustack.reclaim import table
+        from gpustack.operate.reclaim import table
 
         self.read(parsed_args)
         plan = self._plan
@@ -129,7 +129,7 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the sum, the findings, and what is missing."""
-        from gpustack.reclaim.model import Step
+        from gpustack.operate.reclaim.model import Step
 
         idle = [decision for decision in self._plan.decisions if decision.reason]
         if self.verbosity:
@@ -168,7 +168,7 @@ class _Changing(ReclaimCommand):
 
     def runner(self, parsed_args: argparse.Namespace, seconds: float) -> Runner:
         """What carries the steps out."""
-        from gpustack.reclaim.run import Runner
+        from gpustack.operate.reclaim.run import Runner
 
         return Runner(
             api=self._api, reader=self._reader, rules=self._rules, choices=_choices(parsed_args), seconds=seconds
@@ -186,7 +186,7 @@ class ReclaimNotifyCommand(_Changing):
 gpustack reclaim notify gpustack.yaml; gpustack reclaim notify gpustack.yaml --yes --snapshot-space 500"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.reclaim.model import Step
+        from gpustack.operate.reclaim.model import Step
 
         chosen = self.chosen(parsed_args, "Change the notices of {count} instances?", Step.NOTIFY, Step.WITHDRAW)
         runner = self.runner(parsed_args, 0)
@@ -218,8 +218,8 @@ gpustack reclaim apply gpustack.yaml; gpustack reclaim apply gpustack.yaml --sna
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.changes.journal_file import default_path
-        from gpustack.reclaim.journal import ReclaimJournal
-        from gpustack.reclaim.model import Step
+        from gpustack.operate.reclaim.journal import ReclaimJournal
+        from gpustack.operate.reclaim.model import Step
 
         chosen = self.chosen(parsed_args, "Shelve {count} instances?", Step.SHELVE)
         if not chosen:
@@ -260,9 +260,9 @@ class ReclaimUndoCommand(OpenStackCommand):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.operate.reclaim import journal
+        from gpustack.operate.reclaim.undo import Undo
         from gpustack.prepare.drain.cloud import ServiceCloud
-        from gpustack.reclaim import journal
-        from gpustack.reclaim.undo import Undo
 
         entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != "failed"]
         if not entries:
@@ -276,7 +276,7 @@ class ReclaimUndoCommand(OpenStackCommand):
 
 def _print(command: OpenStackCommand, outcomes: Iterable[Outcome]) -> ApplyError | None:
     """Print outcomes as they come; after one that is unfinished, no further one is begun."""
-    from gpustack.reclaim.run import Result
+    from gpustack.operate.reclaim.run import Result
 
     bad = {Result.SKIPPED, Result.FAILED, Result.UNFINISHED}
     results = []

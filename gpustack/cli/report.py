@@ -16,9 +16,9 @@ from gpustack.cli.progress import counting
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.capacity.model import Capacity
-    from gpustack.report.quotas import QuotaTable
-    from gpustack.report.tables import FlavorRow
+    from gpustack.operate.capacity.model import Capacity
+    from gpustack.operate.report.quotas import QuotaTable
+    from gpustack.operate.report.tables import FlavorRow
     from gpustack.spec.model import Spec
 
 _UNNAMED = ("envvars", "defaults")
@@ -59,8 +59,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         from gpustack.fleet.closed import noted
         from gpustack.fleet.read import Detail
         from gpustack.hosts.topology.check import check
-        from gpustack.report.page import Report, write
-        from gpustack.report.topologies import Topologies
+        from gpustack.operate.report.page import Report, write
+        from gpustack.operate.report.topologies import Topologies
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
@@ -89,7 +89,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         from gpustack.offer.quota.cloud import LimitsCloud
         from gpustack.offer.quota.desired import wanted
         from gpustack.offer.quota.survey import survey
-        from gpustack.report.quotas import QuotaTable, quota_table
+        from gpustack.operate.report.quotas import QuotaTable, quota_table
 
         projects = {holder.project for gpu in self._fleet.gpus for holder in gpu.holders}
         gaps: tuple[str, ...]
@@ -106,13 +106,13 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
 
     def _flavors(self, parsed_args: argparse.Namespace, spec: Spec) -> list[FlavorRow]:
         """Count what fits, and add what is missing for it to the fleet."""
-        from gpustack.capacity.assess import assess, state
-        from gpustack.capacity.demand import demand_of
-        from gpustack.capacity.findings import findings
-        from gpustack.capacity.table import text_row
         from gpustack.fleet.model import Gap, Source
         from gpustack.offer.flavor.desired import wanted
-        from gpustack.report.tables import FlavorRow
+        from gpustack.operate.capacity.assess import assess, state
+        from gpustack.operate.capacity.demand import demand_of
+        from gpustack.operate.capacity.findings import findings
+        from gpustack.operate.capacity.table import text_row
+        from gpustack.operate.report.tables import FlavorRow
 
         desired = wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)
         gaps: tuple[Gap, ...] = ()

@@ -1,7 +1,7 @@
 """The page of ``gpustack report`` in Chromium: nothing scrolls sideways, and a link opens the row that it leads to.
 
 Chromium is large, so CI does not install it: ``make browser`` runs these tests. CI checks the same pages as text, in
-tests/unit/report.
+tests/unit/operate/report.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from gpustack.fleet.model import Fleet, Gap, Source
-from gpustack.report.page import Report, write
-from gpustack.report.tables import FlavorRow
+from gpustack.operate.report.page import Report, write
+from gpustack.operate.report.tables import FlavorRow
 from support.fleets import fleet_of, fleet_on, hostile
 from support.pci_layouts import dgx1, hgx, machine
 

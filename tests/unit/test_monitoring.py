@@ -21,14 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpustack.base.files import data_dir
 from gpustack.base.prometheus import Page
-from gpustack.capacity.metrics import families as flavors
-from gpustack.capacity.model import Capacity, Demand
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.join import join
 from gpustack.fleet.metrics import Round, families
 from gpustack.fleet.model import Source
 from gpustack.fleet.placement import Consumer
 from gpustack.novadb.sources import Sources
+from gpustack.operate.capacity.metrics import families as flavors
+from gpustack.operate.capacity.model import Capacity, Demand
 from gpustack.repair import metrics, plan
 from gpustack.repair.plan import Selection
 from gpustack_demo.embedded.process import free_port

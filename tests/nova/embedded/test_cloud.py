@@ -94,7 +94,7 @@ def test_doctor_reports_the_rights_of_users(
         project = connection.identity.find_project("admin", ignore_missing=False)
         role = connection.identity.find_role("member") or connection.identity.create_role(name="member")
         connection.identity.assign_project_role_to_user(project, user, role)
-    monkeypatch.setattr("gpustack.doctor.machine.checks", lambda: iter(()))
+    monkeypatch.setattr("gpustack.operate.doctor.machine.checks", lambda: iter(()))
     admin = clouds_with_keystone(cloud.ports["identity"], cloud.password)
     member = {**admin, "auth": {**admin["auth"], "username": "member", "password": f"{cloud.password}-2"}}
 

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from gpustack.base.errors import PartialError, UsageError
-from gpustack.capacity import assess, read
-from gpustack.capacity.assess import State
-from gpustack.capacity.model import Cards, Free, Host
 from gpustack.cli.app import main
 from gpustack.cli.cloud import OpenStackCommand
+from gpustack.operate.capacity import assess, read
+from gpustack.operate.capacity.assess import State
+from gpustack.operate.capacity.model import Cards, Free, Host
 
 SPEC = """
 version: 1

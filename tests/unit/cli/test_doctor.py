@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpustack.doctor import databases
+from gpustack.operate.doctor import databases
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
 
@@ -39,14 +39,14 @@ def test_a_machine_where_nothing_is_set_up(gpustack):
 
 
 def test_data_for_programs(gpustack, monkeypatch):
-    monkeypatch.setattr("gpustack.doctor.machine.checks", lambda: iter(()))
+    monkeypatch.setattr("gpustack.operate.doctor.machine.checks", lambda: iter(()))
     checks = json.loads(gpustack("doctor", "-f", "json").out)
     assert list(checks[0]) == ["name", "state", "seen", "remedy"]
     assert yaml.safe_load(gpustack("doctor", "-f", "yaml").out) == checks
 
 
 def test_the_exit_code_is_that_of_the_first_failed_check(bare, gpustack, monkeypatch):
-    monkeypatch.setattr("gpustack.doctor.machine.checks", lambda: iter(()))
+    monkeypatch.setattr("gpustack.operate.doctor.machine.checks", lambda: iter(()))
     (bare / "gpustack.yaml").write_text("version: 2\n")
     ran = gpustack("doctor", "--db-url", "mysql://nova:geheim@127.0.0.1:9/nova")
     assert ran.code == 10

@@ -15,12 +15,12 @@ import pytest
 
 from gpustack.base.errors import CloudError, GpustackError, PartialError
 from gpustack.base.prometheus import Page
-from gpustack.capacity.model import Capacity, Demand
 from gpustack.cli.app import INTERRUPTED
 from gpustack.cli.gpu_watch import GpuWatchCommand
 from gpustack.fleet import read
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.model import Gap, Source
+from gpustack.operate.capacity.model import Capacity, Demand
 from support.fleet_answers import device
 from support.limits import StandInLimits, limited
 from support.metric_samples import Labels, labels, samples
@@ -135,7 +135,7 @@ def test_flavors_of_a_spec(
             raise counted
         return [counted]
 
-    monkeypatch.setattr("gpustack.capacity.metrics.capacities", capacities)
+    monkeypatch.setattr("gpustack.operate.capacity.metrics.capacities", capacities)
     monkeypatch.setattr(GpuWatchCommand, "connection", lambda *_arguments, **_more: None)
     (tmp_path / "gpustack.yaml").write_text(SPEC)
     path = tmp_path / "gpus.prom"

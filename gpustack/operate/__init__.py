@@ -1,0 +1,1 @@
+"""GPUs in service: capacity, state, reclaim, report."""

@@ -1,0 +1,110 @@
+"""Hosts that nova-scheduler refuses because of their aggregates. Pure.
+
+The filters that do so are not among Nova's default filters. If the configuration of nova-scheduler is not known, hosts
+that they would refuse count as a doubt.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gpustack.nova_options.aggregates import BY_PROJECT, PROJECTS, REQUIRED, TRAIT
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.operate.capacity.model import Demand, Host
+
+FILTER = "AggregateInstanceExtraSpecsFilter"
+ZONE = "availability_zone"
+_NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
+    "=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+_TEXTS: Mapping[str, Callable[[str, str], bool]] = {
+    "s==": operator.eq,
+    "s!=": operator.ne,
+    "s<": operator.lt,
+    "s<=": operator.le,
+    "s>": operator.gt,
+    "s>=": operator.ge,
+    "<in>": operator.contains,
+}
+
+
+def zone_of(metadata: Mapping[str, frozenset[str]]) -> str:
+    """The availability zone of a host; empty for Nova's default zone."""
+    return next(iter(metadata.get(ZONE, ())), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A reason why a host refuses a flavor.
+
+    :ivar certain: whether the option is known to be on; otherwise the host may accept the flavor.
+    :ivar because: for the message.
+    """
+
+    certain: bool
+    because: str
+
+
+def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refusal]:
+    """Yield the reasons why a host refuses, or may refuse, a flavor."""
+    project = False if scheduler.by_project is False and scheduler.enables(BY_PROJECT) is False else None
+    for enabled, applies, because in (
+        (
+            scheduler.enables(FILTER),
+            not _has(host, demand.aggregate),
+            f"{FILTER}, if it is enabled, refuses hosts without {', '.join(sorted(demand.aggregate))} in an aggregate",
+        ),
+        (
+            scheduler.isolated,
+            bool(_isolating(host) - demand.required),
+            "[scheduler] enable_isolated_aggregate_filtering, if it is on, refuses aggregates with other traits",
+        ),
+        (
+            project,
+            any(name.startswith(PROJECTS) for name in host.metadata),
+            "some hosts are in aggregates for projects",
+        ),
+    ):
+        if applies and enabled is not False:
+            yield Refusal(certain=bool(enabled), because=because)
+
+
+def _has(host: Host, requirements: Mapping[str, str]) -> bool:
+    return all(
+        any(matches(value, requirement) for value in host.metadata.get(name, ()))
+        for name, requirement in requirements.items()
+    )
+
+
+def _isolating(host: Host) -> frozenset[str]:
+    """The traits that instances must require."""
+    return frozenset(
+        name.removeprefix(TRAIT)
+        for name, values in host.metadata.items()
+        if name.startswith(TRAIT) and REQUIRED in values
+    )
+
+
+def matches(value: str, requirement: str) -> bool:
+    """Whether a value of metadata meets an extra spec (``nova/scheduler/filters/extra_specs_ops.py``)."""
+    word, *operands = requirement.split() or [""]
+    if word == "<or>":
+        return value in operands[::2]
+    if word not in (*_NUMBERS, *_TEXTS, "<all-in>"):
+        return value == requirement
+    if not operands:
+        return False
+    if word == "<all-in>":
+        return all(operand in value for operand in operands)
+    if word in _TEXTS:
+        return _TEXTS[word](value, operands[0])
+    try:
+        return _NUMBERS[word](float(value), float(operands[0]))
+    except ValueError:
+        return False

@@ -1,0 +1,124 @@
+"""Read the cloud and count what fits, for all flavors of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpustack.base.errors import UsageError
+from gpustack.fleet.aggregates import aggregates as aggregates_of
+from gpustack.fleet.cards import models_of
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet
+from gpustack.fleet.read import Detail, Given
+from gpustack.fleet.read import read as read_fleet
+from gpustack.fleet.requests import Progress, silent
+from gpustack.hosts.facts.model import Host as Facts
+from gpustack.nova_options.aggregates import Aggregate
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.operate.capacity import read
+from gpustack.operate.capacity.aggregates import ZONE
+from gpustack.operate.capacity.count import capacity
+from gpustack.operate.capacity.hosts import Sources, hosts
+from gpustack.operate.capacity.model import Capacity, Demand, Host
+from gpustack.spec.model import Spec
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+    from gpustack.novadb.cells import Cell
+    from gpustack.novadb.sources import Sources as Cells
+    from gpustack.operate.capacity.compute_nodes import ComputeNode
+
+    Databases = Callable[[], Cells]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The hosts of a cloud with their free resources.
+
+    :ivar gaps: everything that could not be read.
+    :ivar scheduler: the options of nova-scheduler that are known.
+    """
+
+    hosts: tuple[Host, ...]
+    gaps: tuple[str, ...] = ()
+    scheduler: Scheduler = field(default_factory=Scheduler)
+
+
+def state(
+    cloud: Connection,
+    spec: Spec,
+    *,
+    fleet: Fleet | None = None,
+    facts: Sequence[Facts] = (),
+    databases: Databases | None = None,
+    scheduler: Scheduler | None = None,
+    zone: str = "",
+    empty: bool = False,
+    progress: Progress = silent,
+) -> State:
+    """Read the hosts.
+
+    :param fleet: the GPUs in service, if they were read before with the same facts and databases.
+    :param facts: the hosts of a snapshot.
+    :param databases: the cell databases, for NUMA nodes, and for free GPUs without PCI in Placement.
+    :param scheduler: the options of nova-scheduler, if they are known.
+    :param zone: the availability zone of the instances; empty for that of the scheduler's options, else any.
+    :param empty: as if there were no instances; NUMA nodes are then not considered.
+    :raises CloudError: if Nova or Placement does not answer.
+    :raises UsageError: if no aggregate has the zone.
+    """
+    found = None if databases is None else databases()
+    if fleet is None:
+        given = Given(hosts=tuple(facts), models=models_of(spec))
+        # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
+        rows = (lambda: found) if empty and found is not None else None
+        fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))
+    hypervisors, aggregates = read.hypervisors(cloud), aggregates_of(cloud)
+    known = scheduler or Scheduler()
+    computes, problems = _computes(found.with_hosts if found and not empty else ())
+    sources = Sources(
+        fleet=fleet,
+        hypervisors=hypervisors,
+        rooms=read.rooms(cloud, [hypervisor.uuid for hypervisor in hypervisors]),
+        computes=computes,
+        facts=facts,
+        aggregates=aggregates,
+        zone=_zone(aggregates, zone, known),
+    )
+    gaps = (*(f"{gap.source}: {gap.reason}" for gap in fleet.partial), *problems)
+    return State(hosts=hosts(spec, sources, empty=empty), gaps=tuple(dict.fromkeys(gaps)), scheduler=known)
+
+
+def _zone(aggregates: Sequence[Aggregate], wanted: str, scheduler: Scheduler) -> str:
+    zones = sorted({zone for entry in aggregates for zone in [entry.metadata.get(ZONE)] if zone})
+    if wanted and wanted not in zones:
+        raise UsageError(
+            f"no aggregate has the availability zone {wanted!r}",
+            remedy=f"zones of aggregates: {', '.join(zones) or 'none'}",
+        )
+    # Nova ignores a default zone that no aggregate has.
+    return wanted or (scheduler.zone if scheduler.zone in zones else "")
+
+
+def _computes(cells: Sequence[Cell]) -> tuple[Mapping[str, ComputeNode], Sequence[str]]:
+    if not cells:
+        return {}, ()
+    from gpustack.operate.capacity.compute_nodes import read as read_cells
+
+    return read_cells(cells)
+
+
+def assess(cloud: Connection, known: State, demand: Demand, progress: Progress = silent) -> Capacity:
+    """Count the instances of a flavor; Placement is asked on which hosts with room it accepts one.
+
+    :raises CloudError: if Placement does not answer.
+    """
+    counted = capacity(known.hosts, demand, scheduler=known.scheduler)
+    fitting = {entry.host for entry in counted.hosts if entry.fits}
+    uuids = [host.uuid for host in known.hosts if host.name in fitting]
+    if not uuids:
+        return counted
+    return capacity(known.hosts, demand, read.accepted(cloud, demand, uuids, progress), known.scheduler)

@@ -1,0 +1,129 @@
+"""Read what Nova's scheduler knows of compute nodes from the cell databases: free pools of devices, and NUMA nodes.
+
+One query per cell. Placement does not have NUMA nodes, and no API shows the free ones.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpustack.base.errors import DatabaseError
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.databases import snapshot
+from gpustack.novadb.values import DAMAGE
+from gpustack.operate.capacity.model import Node
+
+_COLUMNS = ("uuid", "hypervisor_hostname", "pci_stats", "numa_topology", "cpu_allocation_ratio", "ram_allocation_ratio")
+_TABLE = sa.table("compute_nodes", *(sa.column(name) for name in (*_COLUMNS, "deleted")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Free PCI devices that Nova does not distinguish.
+
+    :ivar address: of the device, or of the physical function of virtual ones; empty before Nova 2023.1.
+    """
+
+    vendor: str
+    product: str
+    dev_type: str
+    node: int | None
+    count: int
+    address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeNode:
+    """A row of ``compute_nodes``.
+
+    :ivar nodes: None if the host reports no NUMA nodes.
+    """
+
+    uuid: str
+    name: str
+    pools: tuple[Pool, ...]
+    nodes: Mapping[int, Node] | None
+
+
+def read(cells: Iterable[Cell]) -> tuple[dict[str, ComputeNode], list[str]]:
+    """Return the compute nodes of cells by uuid, and what could not be read."""
+    nodes: dict[str, ComputeNode] = {}
+    problems: list[str] = []
+    for cell in cells:
+        try:
+            with snapshot(cell.database) as connection:
+                rows = connection.execute(sa.select(_TABLE).where(_TABLE.c.deleted == 0)).mappings().all()
+        except DatabaseError as error:
+            problems.append(f"cell {cell.name}: {error.what}")
+            continue
+        for row in rows:
+            try:
+                nodes[str(row["uuid"])] = _node(row)
+            except DAMAGE:
+                problems.append(f"cell {cell.name}: the row of {row['hypervisor_hostname']!r} is unreadable")
+    return nodes, problems
+
+
+def _node(row: Mapping[Any, Any]) -> ComputeNode:
+    topology = json.loads(row["numa_topology"]) if row["numa_topology"] else None
+    cells = _data(topology)["cells"] if topology else None
+    ratios = (row["cpu_allocation_ratio"] or 1.0, row["ram_allocation_ratio"] or 1.0)
+    return ComputeNode(
+        uuid=str(row["uuid"]),
+        name=str(row["hypervisor_hostname"]),
+        pools=tuple(map(_pool, _data(json.loads(row["pci_stats"]))["objects"])) if row["pci_stats"] else (),
+        nodes={int(_data(cell)["id"]): _numa_node(_data(cell), *ratios) for cell in cells} if cells else None,
+    )
+
+
+def _data(primitive: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of an object of Nova."""
+    fields: Mapping[str, Any] = primitive["nova_object.data"]
+    return fields
+
+
+def _pool(primitive: Mapping[str, Any]) -> Pool:
+    fields = _data(primitive)
+    tags = fields.get("tags") or {}
+    return Pool(
+        vendor=str(fields["vendor_id"]),
+        product=str(fields["product_id"]),
+        dev_type=str(tags.get("dev_type") or ""),
+        node=fields.get("numa_node"),
+        count=int(fields["count"]),
+        address=str(tags.get("address") or ""),
+    )
+
+
+def _numa_node(cell: Mapping[str, Any], cpu_ratio: float, ram_ratio: float) -> Node:
+    cpus = set(cell["cpuset"])
+    # Before Train, one set was for both kinds of instances.
+    dedicated = set(cell.get("pcpuset", cpus)) - set(cell["pinned_cpus"])
+    total, free = _memory(cell)
+    used = int(cell["memory_usage"])
+    return Node(
+        cpus=len(cpus),
+        shared=len(cpus) * cpu_ratio - int(cell["cpu_usage"]),
+        dedicated=len(dedicated),
+        total=total,
+        memory=free,
+        overcommitted=int(cell["memory"]) * ram_ratio - used,
+        socket=cell.get("socket"),
+    )
+
+
+def _memory(cell: Mapping[str, Any]) -> tuple[int, int]:
+    """Total and free MiB for instances that request no size of pages: Nova gives them the smallest pages."""
+    pages: Sequence[Mapping[str, Any]] = [_data(entry) for entry in cell.get("mempages") or ()]
+    if not pages:
+        total = int(cell["memory"])
+        return total, total - int(cell["memory_usage"])
+    smallest = min(pages, key=lambda entry: int(entry["size_kb"]))
+    size, total = int(smallest["size_kb"]), int(smallest["total"])
+    free = total - int(smallest["used"]) - int(smallest.get("reserved") or 0)
+    return total * size // 1024, free * size // 1024

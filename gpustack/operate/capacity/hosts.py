@@ -1,0 +1,224 @@
+"""Join the fleet, Nova's compute nodes, Placement and the databases into hosts with free resources. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gpustack.base.hostnames import key, short
+from gpustack.fleet.index import named
+from gpustack.fleet.model import Fleet, Gpu, Source, State
+from gpustack.hosts.facts.model import Host as Facts
+from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.nova_options.aggregates import Aggregate, metadata_of
+from gpustack.operate.capacity.aggregates import zone_of
+from gpustack.operate.capacity.aliases import Aliases
+from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
+from gpustack.operate.capacity.read import Hypervisor, Rooms
+from gpustack.spec.assignment import service_of
+from gpustack.spec.hosts import models_for
+from gpustack.spec.model import Spec
+
+if TYPE_CHECKING:
+    from gpustack.operate.capacity.compute_nodes import ComputeNode, Pool
+
+_WITHHELD = {
+    State.RESERVED: Reason.RESERVED,
+    State.UNAVAILABLE: Reason.NOT_OFFERED,
+    State.INCONSISTENT: Reason.INCONSISTENT,
+}
+_STALE = "stale rows in pci_devices may hold GPUs that the snapshot and the instances show as free"
+_IN_SERVICE = (State.FREE, State.CLAIMED, State.ALLOCATED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Everything that was read.
+
+    :ivar computes: the compute nodes of the databases; empty if they were not read.
+    :ivar facts: the hosts of a snapshot.
+    :ivar zone: the availability zone of the instances; empty for any.
+    """
+
+    fleet: Fleet
+    hypervisors: Sequence[Hypervisor]
+    rooms: Rooms
+    computes: Mapping[str, ComputeNode] = field(default_factory=dict)
+    facts: Sequence[Facts] = ()
+    aggregates: Sequence[Aggregate] = ()
+    zone: str = ""
+
+
+def hosts(spec: Spec, sources: Sources, *, empty: bool = False) -> tuple[Host, ...]:
+    """Return the hosts that have GPUs of the spec, or for which the spec has some; in the order of their names.
+
+    :param empty: as if there were no instances.
+    """
+    view = _View(spec, sources, empty=empty)
+    listed = {key(hypervisor.node) for hypervisor in sources.hypervisors}
+    # Nova leaves out the hosts of a cell that does not answer.
+    missing = {gpu.node for gpu in sources.fleet.gpus if gpu.address and key(gpu.node) not in listed}
+    found = [*map(view.host, sources.hypervisors), *(Host(uuid="", name=node, cards=None) for node in missing)]
+    return tuple(sorted((host for host in found if host is not None), key=lambda host: host.name))
+
+
+class _View:
+    def __init__(self, spec: Spec, sources: Sources, *, empty: bool) -> None:
+        self.spec, self.sources, self.empty = spec, sources, empty
+        self.aliases = Aliases(spec)
+        self.gpus: dict[str, list[Gpu]] = {}
+        for gpu in sources.fleet.gpus:
+            if gpu.address:
+                self.gpus.setdefault(key(gpu.node), []).append(gpu)
+        moving = any(server.moving for server in sources.fleet.servers)
+        reasons = [_STALE, *(gap.reason for gap in sources.fleet.partial if gap.source is Source.NOVA)]
+        reasons += ["instances that move may have GPUs on two hosts"] if moving else []
+        self.doubt = "; ".join(reasons)
+        self.facts: dict[str, list[Facts]] = {}
+        for facts in sources.facts:
+            self.facts.setdefault(short(facts.hostname), []).append(facts)
+
+    def host(self, hypervisor: Hypervisor) -> Host | None:
+        gpus = self.gpus.get(key(hypervisor.node), [])
+        compute = self.sources.computes.get(hypervisor.uuid)
+        others, doubt = 0, ""
+        if compute is not None:
+            cards: list[Cards] | None = list(self._of_pools(compute.pools, gpus))
+            others = sum(pool.count for pool in compute.pools) - sum(entry.count for entry in cards or ())
+        elif gpus:
+            cards = [Cards(aliases=self._names(gpu), node=_node(gpu), count=self._count(gpu)) for gpu in gpus]
+        else:
+            cards, doubt = self._of_facts(hypervisor), self.doubt
+        cards = None if cards is None else [entry for entry in cards if entry.aliases and entry.count]
+        withheld = self._withheld(gpus) or self._not_reported(hypervisor)
+        expected = any(models_for(self.spec, name) for name in (hypervisor.node, hypervisor.host))
+        if not cards and not withheld and not (cards is None and expected):
+            return None
+        rooms = self.sources.rooms
+        amounts = (rooms.capacities if self.empty else rooms.amounts).get(hypervisor.uuid, {})
+        metadata = metadata_of(hypervisor.host, self.sources.aggregates)
+        return Host(
+            uuid=hypervisor.uuid,
+            name=hypervisor.host,
+            cards=None if cards is None else tuple(_merged(cards)),
+            amounts=amounts,
+            nodes=compute.nodes if compute is not None else None,
+            closed=_closed(hypervisor) or self._elsewhere(metadata),
+            zone=zone_of(metadata),
+            metadata=metadata,
+            withheld=withheld,
+            free=self._free(hypervisor, amounts),
+            others=max(others, 0),
+            shares_disk=hypervisor.uuid in rooms.shared,
+            doubt=doubt,
+        )
+
+    def _elsewhere(self, metadata: Mapping[str, frozenset[str]]) -> Reason | None:
+        return Reason.ZONE if self.sources.zone and zone_of(metadata) != self.sources.zone else None
+
+    def _count(self, gpu: Gpu) -> int:
+        return gpu.units if self.empty and gpu.state in _IN_SERVICE else gpu.free
+
+    def _names(self, gpu: Gpu) -> frozenset[str]:
+        of = self.aliases.of
+        return of(gpu.vendor_id, gpu.product_id, gpu.resource_class, gpu.traits, dev_type=gpu.dev_type)
+
+    def _free(self, hypervisor: Hypervisor, amounts: Mapping[str, int]) -> Free:
+        cpus = amounts.get("VCPU", 0) + amounts.get("PCPU", 0)
+        if self.empty:
+            return Free(ram=amounts.get("MEMORY_MB", 0), cpus=cpus, disk=amounts.get("DISK_GB", 0) * 1024)
+        return replace(hypervisor.free, cpus=cpus)
+
+    def _of_pools(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> Iterator[Cards]:
+        """The free devices of Nova; of those that Placement has too, the ones that are free in both."""
+        reported: dict[str, list[Gpu]] = {}
+        for gpu in gpus:
+            # A pool of virtual functions has the address of their card; rows list them one by one.
+            reported.setdefault(gpu.parent or gpu.address, []).append(gpu)
+        for pool in pools:
+            of_pool = reported.get(pool.address, ())
+            if not of_pool and self.aliases.scheduled:
+                continue  # Nova takes only devices that Placement has
+            known = (of_pool[0].resource_class, of_pool[0].traits) if of_pool else ("",)
+            names = self.aliases.of(pool.vendor, pool.product, *known, dev_type=pool.dev_type)
+            count = min(pool.count, sum(gpu.free for gpu in of_pool)) if of_pool else pool.count
+            if names and count:
+                yield Cards(aliases=names, node=pool.node, count=count)
+
+    def _of_facts(self, hypervisor: Hypervisor) -> list[Cards] | None:
+        """The GPUs of a snapshot without those of the instances; None without a snapshot of the host.
+
+        Which GPUs an instance has is not known, so their NUMA nodes are known only if it has none.
+        """
+        if self.aliases.scheduled:
+            return []  # Nova takes only devices that Placement has
+        present = self._present(hypervisor)
+        if present is None:
+            return None
+        servers = [s for s in self.sources.fleet.servers if key(hypervisor.node) == key(s.place)]
+        used: Counter[str] = Counter()
+        for server in servers:
+            used.update(server.devices)
+        if not used or self.empty:
+            return [Cards(aliases=names, node=node, count=count) for (names, node), count in present.items()]
+        free: Counter[frozenset[str]] = Counter()
+        for (names, _), count in present.items():
+            free[names] += count
+        for alias, count in used.items():
+            for names in sorted((names for names in free if alias in names), key=len):
+                taken = min(count, free[names])
+                free[names] -= taken
+                count -= taken
+        return [Cards(aliases=names, node=ANY_NODE, count=count) for names, count in free.items()]
+
+    def _present(self, hypervisor: Hypervisor) -> Counter[tuple[frozenset[str], int | None]] | None:
+        """The GPUs of a snapshot by aliases and NUMA node; None without a snapshot of the host."""
+        names = {hypervisor.host, hypervisor.node}
+        facts = named((facts for head in {short(name) for name in names} for facts in self.facts.get(head, ())), names)
+        if facts is None:
+            return None
+        present: Counter[tuple[frozenset[str], int | None]] = Counter()
+        for assigned in service_of(self.spec, facts).offered:
+            main = assigned.gpu.main
+            if assigned.is_virtual or is_passthrough_driver(main.driver):
+                names_of = self.aliases.of(main.vendor, main.product, dev_type=main.dev_type)
+                present[names_of, main.numa_node] += 1
+        return present
+
+    def _not_reported(self, hypervisor: Hypervisor) -> dict[tuple[str, Reason], int]:
+        """The GPUs of a snapshot, if Nova schedules by Placement and the host reports none."""
+        counts: Counter[tuple[str, Reason]] = Counter()
+        if self.aliases.scheduled and key(hypervisor.node) not in self.gpus:
+            for (names, _), count in (self._present(hypervisor) or {}).items():
+                for alias in names:
+                    counts[alias, Reason.NOT_OFFERED] += count
+        return dict(counts)
+
+    def _withheld(self, gpus: Sequence[Gpu]) -> dict[tuple[str, Reason], int]:
+        counts: Counter[tuple[str, Reason]] = Counter()
+        for gpu in gpus:
+            if (reason := _WITHHELD.get(gpu.state)) is not None:
+                for alias in self._names(gpu):
+                    counts[alias, reason] += gpu.units
+        return dict(counts)
+
+
+def _closed(hypervisor: Hypervisor) -> Reason | None:
+    if not hypervisor.enabled:
+        return Reason.DISABLED
+    return None if hypervisor.up else Reason.DOWN
+
+
+def _node(gpu: Gpu) -> int | None:
+    """The NUMA node of a GPU of Placement, which only a snapshot or a row has."""
+    return ANY_NODE if gpu.numa_node is None else gpu.numa_node
+
+
+def _merged(cards: Sequence[Cards]) -> Iterator[Cards]:
+    counts: Counter[tuple[frozenset[str], int | None]] = Counter()
+    for entry in cards:
+        counts[entry.aliases, entry.node] += entry.count
+    for (aliases, node), count in counts.items():
+        yield Cards(aliases=aliases, node=node, count=count)

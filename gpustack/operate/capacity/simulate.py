@@ -1,0 +1,158 @@
+"""Replay a stream of requests on a fleet, with the weights of Nova's scheduler. Pure.
+
+Instances get the host with the largest weight of those on which they fit, and hold their GPUs until their life ends. A
+refused request is not repeated.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpustack.operate.capacity.model import Demand, Host
+from gpustack.operate.capacity.room import Room, Taken
+from gpustack.operate.capacity.stream import Request
+from gpustack.operate.capacity.weights import Multipliers, chosen
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """The requests of one flavor.
+
+    :ivar fragmented: those of the refused requests for which the fleet had enough free GPUs.
+    """
+
+    requests: int = 0
+    refused: int = 0
+    fragmented: int = 0
+
+    @property
+    def share(self) -> float:
+        """The part of requests that is refused."""
+        return self.refused / self.requests if self.requests else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The result of a stream for one setting.
+
+    :ivar use: the mean part of the GPUs that instances have.
+    :ivar fragments: the mean part of the free GPUs that are on hosts with too few for the largest flavor.
+    """
+
+    setting: str
+    tallies: dict[str, Tally]
+    use: float
+    fragments: float
+
+    @property
+    def all(self) -> Tally:
+        """The requests of all flavors."""
+        entries = self.tallies.values()
+        return Tally(
+            requests=sum(entry.requests for entry in entries),
+            refused=sum(entry.refused for entry in entries),
+            fragmented=sum(entry.fragmented for entry in entries),
+        )
+
+
+@dataclass(kw_only=True)
+class _Means:
+    """Means over time."""
+
+    since: float = 0.0
+    spans: list[tuple[float, float, float]] = field(default_factory=list)
+
+    def add(self, time: float, use: float, fragments: float) -> None:
+        """Count the state since the last time."""
+        if time > self.since:
+            self.spans.append((time - self.since, use, fragments))
+        self.since = time
+
+    def mean(self, column: int) -> float:
+        total = sum(span[0] for span in self.spans)
+        return sum(span[0] * span[column] for span in self.spans) / total if total else 0.0
+
+
+def simulate(
+    hosts: Sequence[Host], requests: Sequence[Request], setting: str, multipliers: Multipliers, *, skipped: int = 0
+) -> Outcome:
+    """Replay requests.
+
+    :param setting: the name of the setting.
+    :param skipped: the number of first requests that are not counted, until the fleet has filled up.
+    """
+    fleet = _Fleet([Room(host) for host in hosts if not host.closed], requests)
+    tallies: dict[str, Tally] = {}
+    means = _Means(since=requests[skipped].time if skipped < len(requests) else 0.0)
+    for number, request in enumerate(requests):
+        fleet.advance(request.time, means if number > skipped else None)
+        refused = fleet.boot(request, multipliers)
+        if number < skipped:
+            continue
+        tally = tallies.setdefault(request.demand.flavor, Tally())
+        tally.requests += 1
+        tally.refused += refused
+        tally.fragmented += refused and fleet.free >= request.demand.count
+    order = {request.demand.flavor: request.demand.count for request in requests}
+    return Outcome(
+        setting=setting,
+        tallies=dict(sorted(tallies.items(), key=lambda item: (order[item[0]], item[0]))),
+        use=means.mean(1),
+        fragments=means.mean(2),
+    )
+
+
+class _Fleet:
+    """The hosts, and the instances until the end of their lives."""
+
+    def __init__(self, rooms: list[Room], requests: Sequence[Request]) -> None:
+        self.rooms = rooms
+        self.largest = max((request.demand for request in requests), key=lambda d: d.count, default=None)
+        aliases = frozenset[str]().union(*(request.demand.aliases for request in requests))
+        self.counts = [room.count(aliases) for room in rooms]
+        self.free = self.total = sum(self.counts)
+        self.ends: list[tuple[float, int, int, Taken]] = []
+        self.started = 0
+
+    def advance(self, time: float, means: _Means | None) -> None:
+        """Delete the instances whose lives have ended."""
+        while self.ends and self.ends[0][0] <= time:
+            end, _started, index, taken = heapq.heappop(self.ends)
+            self._measure(end, means)
+            self.rooms[index].put_back(taken)
+            self._changed(index, taken.demand.count)
+        self._measure(time, means)
+
+    def boot(self, request: Request, multipliers: Multipliers) -> bool:
+        """Boot an instance; return whether it is refused."""
+        fitting: list[tuple[int, Taken]] = []
+        for index, room in enumerate(self.rooms):
+            if self.counts[index] >= request.demand.count and isinstance(fit := room.fit(request.demand), Taken):
+                fitting.append((index, fit))
+        if not fitting:
+            return True
+        index, taken = fitting[chosen([self.rooms[index] for index, _taken in fitting], multipliers)]
+        self.rooms[index].apply(taken)
+        self._changed(index, -request.demand.count)
+        self.started += 1
+        heapq.heappush(self.ends, (request.time + request.life, self.started, index, taken))
+        return False
+
+    def _changed(self, index: int, count: int) -> None:
+        self.counts[index] += count
+        self.free += count
+
+    def _measure(self, time: float, means: _Means | None) -> None:
+        if means is None or not self.total:
+            return
+        need = self.largest.count if self.largest else 1
+        small = sum(count for count in self.counts if count < need)
+        means.add(time, 1 - self.free / self.total, small / self.free if self.free else 0.0)
+
+
+def gpus(hosts: Sequence[Host], demands: Sequence[Demand]) -> int:
+    """The free GPUs of open hosts that the flavors can get."""
+    aliases = frozenset[str]().union(*(demand.aliases for demand in demands))
+    return sum(host.count(aliases) for host in hosts if not host.closed)

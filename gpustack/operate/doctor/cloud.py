@@ -1,0 +1,77 @@
+"""Check the cloud: sign in with clouds.yaml, and test the rights that commands need. Read-only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cloud import session as cloudapi
+from gpustack.operate.doctor.check import Check, made, not_configured, ok, warning
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_TIMEOUT = 30.0
+_ADMIN = "admin"
+
+
+def checks(cloud: str | None) -> Iterator[Check]:
+    """Sign in, and read the objects that commands read.
+
+    :param cloud: a name in clouds.yaml; None for ``OS_CLOUD``, ``OS_*`` variables, or the only cloud in clouds.yaml.
+    """
+    return made("Cloud", lambda: _checks(cloud))
+
+
+def _checks(cloud: str | None) -> Iterator[Check]:
+    if cloud is None and not os.environ.get("OS_CLOUD") and not os.environ.get("OS_AUTH_URL"):
+        names = cloudapi.cloud_names()
+        if len(names) != 1:
+            seen = f"clouds.yaml has {', '.join(names)}" if names else "no clouds.yaml and no OS_* variables"
+            yield not_configured("Cloud", seen, "name a cloud of clouds.yaml with --os-cloud or OS_CLOUD")
+            return
+        cloud = names[0]
+    connection = cloudapi.connect(cloud, timeout=_TIMEOUT)
+    yield _signed_in(connection)
+    yield from made("Nova flavors", lambda: _flavors(connection))
+    yield from made("Nova services", lambda: _services(connection))
+    yield from made("Placement", lambda: _placement(connection))
+
+
+def _signed_in(connection: Connection) -> Check:
+    authentication: Any = connection.session.auth
+    with cloudapi.translated_errors("sign in"):
+        if not hasattr(authentication, "get_access"):
+            connection.session.get_token()
+            return ok("Cloud", "a token that is configured; its roles are unknown")
+        access = authentication.get_access(connection.session)
+    names = f"{access.username or access.user_id} of project {access.project_name or access.project_id or 'none'}"
+    roles = ", ".join(sorted(access.role_names)) or "none"
+    if _ADMIN in access.role_names:
+        return ok("Cloud", f"signed in as {names}; roles: {roles}")
+    remedy = "use a cloud of clouds.yaml whose user has the role admin, unless the policy of Nova is your own"
+    return warning("Cloud", f"signed in as {names} without the role admin; roles: {roles}", remedy)
+
+
+def _flavors(connection: Connection) -> Iterator[Check]:
+    from gpustack.offer.flavor.cloud import FlavorCloud
+
+    yield ok("Nova flavors", f"{len(FlavorCloud(connection).flavors())} readable")
+
+
+def _services(connection: Connection) -> Iterator[Check]:
+    """The reads of host maintenance: the services, and the instances of all projects."""
+    from gpustack.prepare.drain.cloud import ServiceCloud
+
+    api = ServiceCloud(connection)
+    number = len(api.services())
+    api.unconfirmed()
+    yield ok("Nova services", f"{number} nova-compute; instances of all projects readable")
+
+
+def _placement(connection: Connection) -> Iterator[Check]:
+    from gpustack.cloud.placement import get
+
+    providers = get(connection, "/resource_providers")["resource_providers"]
+    yield ok("Placement", f"{len(providers)} resource providers readable")

@@ -1,0 +1,91 @@
+"""Check Python, the packages that gpustack requires, and Ansible."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+
+from gpustack import __version__
+from gpustack.base.errors import GpustackError
+from gpustack.connect.playbooks.configuration import configuration
+from gpustack.operate.doctor.check import Check, failed, ok, warning
+
+DISTRIBUTION = "nova-gpustack"
+_TIMEOUT = 60.0
+_INSTALL = f"pip install --upgrade {DISTRIBUTION}"
+
+
+def checks() -> Iterator[Check]:
+    """The versions of gpustack, Python and the packages, and whether Ansible starts."""
+    yield ok("gpustack", __version__)
+    try:
+        metadata = importlib.metadata.metadata(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        yield warning("Python packages", f"{DISTRIBUTION} is not installed in this environment", _INSTALL)
+    else:
+        yield python(metadata["Requires-Python"] or "")
+        yield packages(metadata.get_all("Requires-Dist") or [])
+    yield ansible()
+
+
+def python(expected: str) -> Check:
+    """Whether gpustack supports this Python."""
+    version = platform.python_version()
+    if SpecifierSet(expected).contains(version, prereleases=True):
+        return ok("Python", version)
+    problem = f"Python {version} is not supported, expected {expected}"
+    return failed("Python", GpustackError(problem, remedy="install gpustack with a supported Python"))
+
+
+def packages(requirements: list[str]) -> Check:
+    """Whether the required packages are installed, in supported versions."""
+    problems, number = [], 0
+    for text in requirements:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        number += 1
+        try:
+            version = importlib.metadata.version(requirement.name)
+        except importlib.metadata.PackageNotFoundError:
+            problems.append(f"{requirement.name} is missing")
+            continue
+        if not requirement.specifier.contains(version, prereleases=True):
+            problems.append(f"{requirement.name} is {version}, expected {requirement.specifier}")
+    if problems:
+        return failed("Python packages", GpustackError("; ".join(problems), remedy=_INSTALL))
+    return ok("Python packages", f"{number} of {number} in supported versions")
+
+
+def ansible() -> Check:
+    """Whether Ansible starts with the configuration that ``gpustack host apply`` uses."""
+    command = [sys.executable, "-P", "-m", "ansible", "playbook", "--version"]
+    used = configuration(os.environ, Path.cwd())
+    try:
+        with tempfile.TemporaryDirectory(prefix="gpustack-") as directory:
+            variables = used.environment(os.environ, Path(directory))
+            ran = subprocess.run(
+                command, env=variables, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False
+            )
+    except subprocess.TimeoutExpired:
+        problem = f"Ansible did not start within {_TIMEOUT:g} s"
+        return failed("Ansible", GpustackError(problem, remedy=f"run {shlex.join(command)}"))
+    if ran.returncode:
+        last = ran.stderr.strip().splitlines()[-1:] or ["no message"]
+        problem = f"Ansible does not start: {last[0]}"
+        return failed("Ansible", GpustackError(problem, remedy=f"run {shlex.join(command)}"))
+    version = ran.stdout.partition("\n")[0].partition("[")[2].rstrip("] ")
+    return ok("Ansible", "; ".join([version, *used.lines()]))

@@ -1,0 +1,73 @@
+"""Check SSH: the client that Ansible uses, keys, and known hosts. No host is contacted."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+
+from gpustack.base.errors import HostError
+from gpustack.base.operations import counted
+from gpustack.base.text import listed
+from gpustack.connect.ssh.config import SshConfig, SshOptions, SshTarget
+from gpustack.connect.ssh.keys import offered
+from gpustack.connect.ssh.known_hosts import KnownHosts
+from gpustack.operate.doctor.check import Check, failed, made, not_configured, ok, warning
+
+_ANY = "localhost"
+"""A host without settings of its own."""
+_LISTED = 4
+_INSTALL = "apt install openssh-client, or dnf install openssh-clients"
+_KEYSCAN = "ssh-keyscan HOST, and compare the key on its console"
+
+
+def checks(options: SshOptions, hosts: Sequence[str]) -> Iterator[Check]:
+    """Check the client, the keys and the known hosts.
+
+    :param hosts: the hosts of the spec.
+    """
+    yield client()
+    yield from made("SSH configuration", lambda: _of_hosts(options, hosts))
+
+
+def client() -> Check:
+    """Whether the ssh that Ansible runs is installed; commands that only read hosts do not need it."""
+    path = shutil.which("ssh")
+    if path is None:
+        problem = "there is no ssh in PATH, which Ansible runs for host apply, verify and undo"
+        return failed("SSH client", HostError(problem, remedy=_INSTALL))
+    ran = subprocess.run([path, "-V"], capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    return ok("SSH client", (ran.stderr or ran.stdout).partition(",")[0].strip() or path)
+
+
+def _of_hosts(options: SshOptions, hosts: Sequence[str]) -> Iterator[Check]:
+    config = SshConfig.load(options)
+    targets = [config.target(host) for host in hosts]
+    some = targets[0] if targets else config.target(_ANY)
+    yield _keys(some)
+    yield _known(targets) if targets else _any_known(some)
+
+
+def _keys(target: SshTarget) -> Check:
+    labels, skipped = offered(target)
+    if labels:
+        return ok("SSH keys", "; ".join([", ".join(labels), *skipped]))
+    remedy = "ssh-add, or name a key with IdentityFile in ~/.ssh/config or --identity"
+    return not_configured("SSH keys", "; ".join(["no key to offer", *skipped]), remedy)
+
+
+def _any_known(target: SshTarget) -> Check:
+    count = KnownHosts.load(target.known_hosts).count
+    if not count:
+        return not_configured("Known hosts", "no host key is known", _KEYSCAN)
+    return ok("Known hosts", counted(count, "key"))
+
+
+def _known(targets: Sequence[SshTarget]) -> Check:
+    files = {target.known_hosts: KnownHosts.load(target.known_hosts) for target in targets}
+    missing = [target.name for target in targets if not files[target.known_hosts].key_types(target)]
+    number = counted(len(targets), "host")
+    if not missing:
+        return ok("Known hosts", f"all {number} of the spec have a known key")
+    seen = f"{len(missing)} of {number} of the spec have no known key: {listed(missing, _LISTED)}"
+    return warning("Known hosts", seen, _KEYSCAN)

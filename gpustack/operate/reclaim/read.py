@@ -1,0 +1,166 @@
+"""Read the candidates: instances with GPUs that may be idle, with everything that decides about them.
+
+The listing shows which instances to look at; only these take requests of their own. If Placement does not answer, the
+instances are blocked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from gpustack.base.errors import CloudError
+from gpustack.cloud.session import translated_errors
+from gpustack.fleet import compute, identity, placement
+from gpustack.fleet.aggregates import aggregates
+from gpustack.fleet.answers import Answers
+from gpustack.fleet.disagreements import of_server
+from gpustack.fleet.history import actions, migrations
+from gpustack.fleet.index import Index
+from gpustack.fleet.model import Server
+from gpustack.fleet.placement import Device
+from gpustack.fleet.requests import Progress, each, silent
+from gpustack.nova_options.aggregates import Aggregate
+from gpustack.operate.reclaim.destinations import no_return
+from gpustack.operate.reclaim.idle import AHEAD, STOPS
+from gpustack.operate.reclaim.model import Candidate, Rules
+from gpustack.operate.reclaim.notice import EXPIRES, KEYS
+from gpustack.prepare.drain.api import ServiceApi
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """The instances that may be idle.
+
+    :ivar projects: names of their projects by id.
+    :ivar users: names of their users by id.
+    :ivar gaps: what could not be read.
+    """
+
+    entries: tuple[Candidate, ...] = ()
+    projects: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
+    gaps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Hosts:
+    """The hosts of Nova.
+
+    :ivar up: those whose nova-compute reports.
+    """
+
+    names: frozenset[str]
+    up: frozenset[str]
+    aggregates: Sequence[Aggregate]
+
+
+class Reader:
+    """Reads candidates, all of them or one again.
+
+    :param api: the interface of :mod:`gpustack.prepare.drain`, for services.
+    """
+
+    def __init__(self, cloud: Connection, api: ServiceApi, rules: Rules) -> None:
+        self._cloud = cloud
+        self._api = api
+        self._rules = rules
+        self._devices: tuple[Device, ...] | None = None
+        self._unread = ""
+
+    def candidates(self, progress: Progress = silent) -> Candidates:
+        """Read all candidates.
+
+        :raises CloudError: if Nova cannot be reached or refuses, or if its clock differs from that of this machine.
+        """
+        check_clock(self._cloud, datetime.now(UTC))
+        listed = compute.listing(self._cloud)
+        try:
+            self._devices = placement.devices(self._cloud)
+        except CloudError as error:
+            self._unread = error.what
+        servers = [server for server in listed.servers if may_be_idle(server, self._rules)]
+        hosts = self._hosts()
+        entries = tuple(each(lambda server: self._candidate(server, hosts), servers, progress))
+        return Candidates(
+            entries=entries,
+            projects=identity.names(self._cloud, "projects", {server.project for server in servers}).names,
+            users=identity.names(self._cloud, "users", {server.user for server in servers}).names,
+            gaps=tuple(gap.reason for gap in listed.gaps),
+        )
+
+    def again(self, server_id: str) -> Candidate | None:
+        """Read one instance as it is now; None if it does not exist.
+
+        :raises CloudError: if Nova cannot be reached or refuses.
+        """
+        server = compute.server(self._cloud, server_id)
+        return self._candidate(server, self._hosts()) if server else None
+
+    def _hosts(self) -> _Hosts:
+        services = self._api.services()
+        return _Hosts(
+            names=frozenset(service.host for service in services),
+            up=frozenset(service.host for service in services if service.up),
+            aggregates=aggregates(self._cloud),
+        )
+
+    def _candidate(self, server: Server, hosts: _Hosts) -> Candidate:
+        moves = (event.what for event in migrations(self._cloud, server.id) if event.unfinished)
+        unknown = self._unread
+        try:
+            known = [] if unknown else [*placement.consumers(self._cloud, [server.id], self._by_uuid)]
+        except CloudError as error:
+            known, unknown = [], error.what
+        answers = Answers(
+            servers=(server,), devices=self._devices, consumers={consumer.uuid: consumer for consumer in known}
+        )
+        surplus = [] if self._devices is None else [found.finding for found in of_server(Index(answers), server)]
+        return Candidate(
+            server=server,
+            actions=tuple(actions(self._cloud, server.id)),
+            migration=next(moves, ""),
+            surplus=tuple(surplus),
+            unknown=unknown,
+            no_return=no_return(server, self._rules, hosts.names, hosts.aggregates),
+            host_up=server.host in hosts.up,
+        )
+
+    @property
+    def _by_uuid(self) -> frozenset[str]:
+        return frozenset(device.uuid for device in self._devices or ())
+
+
+def may_be_idle(server: Server, rules: Rules) -> bool:
+    """Whether the listing shows a reason to look at an instance."""
+    if not server.placed or not rules.aliases & server.devices.keys():
+        return False
+    stopped = "SHUTOFF" if server.status == "SHELVED" else server.status
+    expires = server.id in rules.expires or (rules.metadata and EXPIRES in server.metadata)
+    return expires or (stopped in STOPS and stopped in rules.idle_after) or bool(set(KEYS) & server.metadata.keys())
+
+
+def check_clock(cloud: Connection, now: datetime) -> None:
+    """Compare the clock of this machine with that of Nova's API.
+
+    :param now: the current time with its zone.
+    :raises CloudError: if they differ by more than the permitted difference, or if Nova cannot be reached.
+    """
+    with translated_errors("read the time of Nova's API"):
+        answer = cloud.compute.get("/servers?limit=1")
+    try:
+        there = parsedate_to_datetime(answer.headers["Date"])
+        difference = abs(there - now)
+    except (LookupError, ValueError, TypeError):
+        return  # the web server of this API sends no time
+    if difference > AHEAD:
+        raise CloudError(
+            f"the clock of Nova's API is {there:%FT%TZ}, and the clock of this machine is {now:%FT%TZ}",
+            remedy="synchronize the clocks (chrony), then run the command again: a wrong time would end notices early",
+        )

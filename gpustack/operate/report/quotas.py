@@ -1,0 +1,66 @@
+"""The table of projects against their quotas. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpustack.offer.quota.shares import Share
+from gpustack.offer.quota.survey import Survey
+from gpustack.operate.report.hosts import clipped
+
+_MOST = 500
+"""The most rows; `gpustack quota show --all-projects` prints all."""
+_ORDER = ("over", "full", "unknown", "free")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaRow:
+    """A project and its limit for a model; a number that is unknown is a question mark."""
+
+    name: str
+    identity: str
+    model: str
+    limit: str
+    source: str
+    used: str
+    free: str
+    state: str
+
+    @classmethod
+    def of(cls, share: Share) -> QuotaRow:
+        """The row of a share."""
+        name, model, limit, source, used, free, state = map(_cell, share.row())
+        identity = "" if share.project.id == share.project.name else clipped(share.project.id)
+        return cls(
+            name=name, identity=identity, model=model, limit=limit, source=source, used=used, free=free, state=state
+        )
+
+
+def _cell(value: str | int | None) -> str:
+    return "?" if value is None else clipped(str(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaTable:
+    """Projects against their quotas, those over their limit first.
+
+    :ivar unregistered: the models for which Keystone has no limit.
+    :ivar unknown: why the limits are unknown; empty if they are known.
+    :ivar more: the number of rows that are left out.
+    """
+
+    rows: Sequence[QuotaRow] = ()
+    unregistered: Sequence[str] = ()
+    unknown: str = ""
+    more: int = 0
+
+
+def quota_table(survey: Survey) -> QuotaTable:
+    """The table of these shares."""
+    ordered = sorted(survey.shares, key=lambda share: (_ORDER.index(share.state), share.project.name, share.model))
+    return QuotaTable(
+        rows=[QuotaRow.of(share) for share in ordered[:_MOST]],
+        unregistered=[clipped(model) for model in survey.unregistered],
+        more=max(len(ordered) - _MOST, 0),
+    )

@@ -1,0 +1,169 @@
+"""The tables of a report: models, projects, groups of free GPUs, and findings. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from gpustack.base.findings import joined, merged
+from gpustack.fleet.model import Fleet, State
+from gpustack.fleet.summary import Group, grouped
+from gpustack.operate.report.hosts import TIMES, clipped
+
+_SIZES = (1, 2, 4, 8, 16)
+_MOST_MESSAGES = 50
+"""The most messages of one code with one remedy; `gpustack gpu list` prints all."""
+_TAKEN = (State.CLAIMED, State.ALLOCATED, State.INCONSISTENT)
+_IDLE = ("SHUTOFF", "PAUSED", "SUSPENDED", "SHELVED", "SOFT_DELETED", "STOPPED", "SOFT-DELETE")
+"""States of instances that hold a GPU without running; the last two are those of a database (``vm_state``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectRow:
+    """A project with its GPUs.
+
+    :ivar share: of all GPUs in use, in percent.
+    """
+
+    name: str
+    identity: str
+    models: str
+    gpus: int
+    instances: int
+    share: float
+
+
+def projects(fleet: Fleet) -> list[ProjectRow]:
+    """The projects, those with most GPUs first."""
+    models: dict[str, Counter[str]] = {}
+    for gpu in fleet.gpus:
+        for holder in gpu.holders:
+            models.setdefault(holder.project, Counter())[gpu.model] += holder.amount
+    groups = grouped(fleet, "project")
+    used = sum(_used(group) for group in groups) or 1
+    rows = [
+        ProjectRow(
+            name=clipped(fleet.projects.get(group.name, group.name)) or "unknown",
+            identity=clipped(group.name) if group.name in fleet.projects else "",
+            models=", ".join(
+                f"{n} {TIMES} {clipped(model)}" for model, n in models.get(group.name, Counter()).most_common()
+            ),
+            gpus=_used(group),
+            instances=len(group.servers),
+            share=round(100 * _used(group) / used, 2),
+        )
+        for group in groups
+    ]
+    return sorted(rows, key=lambda row: (-row.gpus, row.name))
+
+
+def _used(group: Group) -> int:
+    return sum(group.states[state] for state in State if state is not State.FREE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeRow:
+    """The free GPUs of a model, and the number of requests of each size that they satisfy.
+
+    :ivar most: the most free GPUs on one host.
+    :ivar fitting: by size; an instance takes all of its GPUs from one host.
+    :ivar is_exact: whether no host is missing.
+    """
+
+    model: str
+    free: int
+    most: int
+    fitting: dict[int, int]
+    is_exact: bool = True
+
+    @property
+    def fragments(self) -> str:
+        """Free GPUs that no request of a size can use, in words: ``no request of 4 fits``."""
+        missing = [size for size, number in self.fitting.items() if not number and size <= self.free]
+        return f"{self.free} GPUs are free, but no host has {missing[0]}" if missing and self.is_exact else ""
+
+
+def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
+    """The free GPUs by model, and the models of which a host does not show the free ones."""
+    by_model: dict[str, list[int]] = {}
+    largest: Counter[str] = Counter()
+    unknown: dict[str, None] = {}
+    for count in fleet.counts:
+        if count.free is None:
+            unknown[count.model] = None
+        by_model.setdefault(count.model, []).append(count.free or 0)
+        largest[count.model] = max(largest[count.model], count.total or count.used)
+    is_exact = not fleet.partial and all(count.per_gpu for count in fleet.counts)
+    rows = [
+        FreeRow(
+            model=clipped(model) or "unknown model",
+            free=sum(free),
+            most=max(free),
+            fitting={size: sum(number // size for number in free) for size in _SIZES if size <= largest[model]},
+            is_exact=is_exact,
+        )
+        for model, free in sorted(by_model.items())
+    ]
+    return rows, [clipped(model) or "unknown model" for model in unknown]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlavorRow:
+    """A flavor, and how many more of its instances fit, in the words of `gpustack capacity`."""
+
+    flavor: str
+    gpus: str
+    fits: str
+    free: str
+    limits: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, cells: Sequence[object]) -> FlavorRow:
+        """The row of these cells of `gpustack capacity`; the last one has a line for each limit."""
+        flavor, gpus, fits, free, limits = map(str, cells)
+        return cls(flavor=clipped(flavor), gpus=clipped(gpus), fits=fits, free=free, limits=limits.split("\n"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingRow:
+    """Findings with one code and one remedy.
+
+    :ivar messages: the places of each message, and the message.
+    :ivar more: the number of messages that are left out.
+    """
+
+    severity: str
+    code: str
+    messages: Sequence[tuple[str, str]]
+    remedy: str
+    more: int = 0
+
+
+def finding_rows(fleet: Fleet) -> Iterator[FindingRow]:
+    """The findings, most severe first."""
+    for (severity, code, remedy), messages in merged(fleet.findings).items():
+        shown = islice(messages.items(), _MOST_MESSAGES)
+        yield FindingRow(
+            severity=severity.value,
+            code=code.value,
+            messages=[(joined(places), text) for text, places in shown],
+            remedy=remedy,
+            more=max(len(messages) - _MOST_MESSAGES, 0),
+        )
+
+
+def idle(fleet: Fleet) -> str:
+    """The GPUs of instances that do not run: ``3 GPUs belong to instances that do not run (2 SHUTOFF, 1 PAUSED)``."""
+    held = Counter(
+        holder.server.status.upper()
+        for gpu in fleet.gpus
+        if gpu.state in _TAKEN
+        for holder in gpu.holders
+        if holder.server and not holder.migration and holder.server.status.upper() in _IDLE
+    )
+    if not held:
+        return ""
+    states = ", ".join(f"{number} {status}" for status, number in held.most_common())
+    return f"{held.total()} GPU{'s belong' if held.total() > 1 else ' belongs'} to instances that do not run ({states})"

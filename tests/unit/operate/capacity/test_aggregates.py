@@ -1,0 +1,95 @@
+"""Hosts that refuse a flavor because of their aggregates, with the options of nova-scheduler known or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustack.nova_options.aggregates import Aggregate, metadata_of
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.operate.capacity.aggregates import FILTER, matches, zone_of
+from gpustack.operate.capacity.count import capacity
+from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
+
+ON = Scheduler(filters=frozenset({FILTER}), isolated=True, by_project=False)
+OFF = Scheduler(filters=frozenset(), isolated=False, by_project=False)
+RACK = {"rack": frozenset({"a", "b"})}
+
+
+def host(name: str, metadata: dict[str, frozenset[str]] | None = None) -> Host:
+    cards = (Cards(aliases=frozenset({"k4200"}), count=2),)
+    return Host(uuid=name, name=name, cards=cards, amounts={"VCPU": 8, "MEMORY_MB": 8}, metadata=metadata or {})
+
+
+def demand(required: tuple[str, ...] = (), **aggregate: str) -> Demand:
+    needs = {"VCPU": 1, "MEMORY_MB": 1}
+    return Demand(
+        flavor="f", gpus={"k4200": 1}, amounts=needs, vcpus=1, ram=1, aggregate=aggregate, required=frozenset(required)
+    )
+
+
+def test_metadata_of_all_aggregates_of_a_host_count() -> None:
+    aggregates = [
+        Aggregate(name="one", hosts=frozenset({"gpu1"}), metadata={"rack": "a, b", "availability_zone": "az1"}),
+        Aggregate(name="two", hosts=frozenset({"gpu1", "gpu2"}), metadata={"rack": "c"}),
+    ]
+    found = metadata_of("GPU1", aggregates)
+    assert (found["rack"], zone_of(found)) == ({"a", "b", "c"}, "az1")
+    assert zone_of(metadata_of("gpu2", aggregates)) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "requirement", "expected"),
+    [
+        ("a", "a", True),
+        ("a", "b", False),
+        ("", "", True),
+        ("b", "<or> a <or> b", True),
+        ("c", "<or> a <or> b", False),
+        ("16", "= 8", True),
+        ("16", ">= 17", False),
+        ("16", "!= 16", False),
+        ("many", ">= 1", False),
+        ("16", "==", False),
+        ("abc", "<in> b", True),
+        ("abc", "<all-in> a c", True),
+        ("abc", "<all-in> a d", False),
+        ("b", "s> a", True),
+        ("b", "s!= b", False),
+    ],
+)
+def test_operators_of_extra_specs(value: str, requirement: str, expected: bool) -> None:
+    assert matches(value, requirement) is expected
+
+
+def test_hosts_without_the_metadata_are_refused_if_the_filter_is_enabled() -> None:
+    hosts = [host("gpu1", RACK), host("gpu2"), host("gpu3", {"rack": frozenset({"c"})})]
+    found = capacity(hosts, demand(rack="<or> a <or> x"), scheduler=ON)
+    assert (found.least, found.most, found.doubts) == (2, 2, ())
+    assert [(limit.reason, limit.hosts) for limit in found.limits] == [(Reason.AGGREGATE, ("gpu2", "gpu3"))]
+    assert capacity(hosts, demand(rack="a"), scheduler=OFF).least == 6
+
+
+def test_an_unknown_filter_is_a_doubt() -> None:
+    found = capacity([host("gpu1", RACK), host("gpu2")], demand(rack="a"))
+    assert (found.least, found.most) == (2, 4)
+    (doubt,) = found.doubts
+    assert doubt == f"{FILTER}, if it is enabled, refuses hosts without rack in an aggregate"
+    certain = capacity([host("gpu1", RACK)], demand(rack="a"))
+    assert (certain.least, certain.most, certain.doubts) == (2, 2, ())
+
+
+def test_aggregates_with_traits_keep_other_flavors_out() -> None:
+    hosts = [host("gpu1", {"trait:CUSTOM_A": frozenset({"required"})}), host("gpu2")]
+    assert [capacity(hosts, demand(), scheduler=known).least for known in (ON, OFF)] == [2, 4]
+    assert capacity(hosts, demand(("CUSTOM_A",)), scheduler=ON).least == 4
+    unknown = capacity(hosts, demand())
+    assert (unknown.least, unknown.most, len(unknown.doubts)) == (2, 4, 1)
+
+
+def test_aggregates_for_projects_are_a_doubt() -> None:
+    hosts = [host("gpu1", {"filter_tenant_id2": frozenset({"p1"})}), host("gpu2")]
+    found = capacity(hosts, demand())
+    assert (found.least, found.most, found.doubts) == (2, 4, ("some hosts are in aggregates for projects",))
+    assert capacity(hosts, demand(), scheduler=OFF).doubts == ()
+    isolating = Scheduler(filters=frozenset({"AggregateMultiTenancyIsolation"}), isolated=False, by_project=False)
+    assert capacity(hosts, demand(), scheduler=isolating).doubts

@@ -1,0 +1,125 @@
+"""Compute nodes and their free resources with few requests, also where Placement answers less than asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import CloudError
+from gpustack.operate.capacity.model import Demand, Free
+from gpustack.operate.capacity.read import Hypervisor, accepted, hypervisors, rooms
+from support.fleet_cloud import Answer, StandIn
+
+DEMAND = Demand(
+    flavor="f",
+    gpus={"k4200": 1},
+    amounts={"VCPU": 4, "MEMORY_MB": 1024},
+    vcpus=4,
+    ram=1024,
+    required=frozenset({"CUSTOM_A"}),
+    forbidden=frozenset({"CUSTOM_B"}),
+)
+QUERY = "resources=MEMORY_MB%3A1024%2CVCPU%3A4&required=CUSTOM_A%2C%21COMPUTE_STATUS_DISABLED%2C%21CUSTOM_B"
+
+
+def entry(name: str, **more: Any) -> dict[str, Any]:
+    """A hypervisor as Nova lists it."""
+    sizes = {"free_ram_mb": 1000, "vcpus": 8, "vcpus_used": 3, "free_disk_gb": 50, "disk_available_least": 40}
+    service = {"host": name, "id": "s", "disabled_reason": None}
+    return {
+        "id": f"uuid-{name}",
+        "hypervisor_hostname": name,
+        "service": service,
+        "status": "enabled",
+        "state": "up",
+        **sizes,
+        **more,
+    }
+
+
+def summary(root: str, resources: dict[str, tuple[int, int]]) -> dict[str, Any]:
+    known = {name: {"capacity": capacity, "used": used} for name, (capacity, used) in resources.items()}
+    return {"root_provider_uuid": root, "parent_provider_uuid": None, "resources": known}
+
+
+def candidates(**summaries: Any) -> Answer:
+    return 200, {"provider_summaries": summaries, "allocation_requests": []}
+
+
+def test_hypervisors_have_their_services_and_free_resources() -> None:
+    entries = [entry("gpu1"), entry("gpu2", state="down", status="disabled", disk_available_least=None)]
+    entries.append(entry("new", free_ram_mb=None, free_disk_gb=None, vcpus=None, vcpus_used=None))
+    cloud = StandIn({"compute /os-hypervisors/detail": (200, {"hypervisors": entries})})
+    first, second, new = hypervisors(cloud.connection)
+    free = Free(ram=1000, cpus=5, disk=40 * 1024)
+    assert first == Hypervisor(uuid="uuid-gpu1", node="gpu1", host="gpu1", enabled=True, up=True, free=free)
+    assert (second.enabled, second.up, second.free.disk) == (False, False, 50 * 1024)
+    assert new.free == Free()
+    assert len(cloud.requests) == 1
+
+
+@pytest.mark.parametrize("answer", [(403, {}), (500, {}), (200, {}), (200, {"hypervisors": [{"id": 1}]}), (200, [])])
+def test_a_refusal_or_malformed_answer_is_an_error(answer: Answer) -> None:
+    cloud = StandIn({"compute /os-hypervisors/detail": answer})
+    with pytest.raises(CloudError, match="can't list hypervisors"):
+        hypervisors(cloud.connection)
+    cloud = StandIn({"placement /allocation_candidates": answer})
+    with pytest.raises(CloudError, match="can't read the free resources"):
+        rooms(cloud.connection, [])
+
+
+def test_one_request_has_the_free_resources_of_all_hosts() -> None:
+    answer = candidates(
+        a=summary("a", {"VCPU": (16, 4), "MEMORY_MB": (4096, 1024), "DISK_GB": (100, 1)}),
+        gpu=summary("a", {"CUSTOM_PCI_10DE_11B4": (1, 0)}),
+    )
+    cloud = StandIn({"placement /allocation_candidates": answer})
+    found = rooms(cloud.connection, ["a"])
+    assert found.amounts == {"a": {"VCPU": 12, "MEMORY_MB": 3072, "DISK_GB": 99}}
+    assert found.capacities == {"a": {"VCPU": 16, "MEMORY_MB": 4096, "DISK_GB": 100}}
+    assert not found.shared
+    assert len(cloud.requests) == 1
+
+
+def test_hosts_beyond_the_limit_of_candidates_are_read_one_by_one() -> None:
+    known = {name: summary(name, {"MEMORY_MB": (10, 1)}) for name in ("a", "b")}
+
+    def answer(path: str) -> Answer:
+        name = path.partition("in_tree=")[2] or "a"
+        return candidates(**{name: known[name]}) if name in known else candidates()
+
+    cloud = StandIn({"placement /allocation_candidates": answer})
+    assert rooms(cloud.connection, ["a", "b", "full"]).amounts.keys() == {"a", "b"}
+    assert len(cloud.requests) == 3
+
+
+def test_disk_of_a_shared_pool_is_recognized() -> None:
+    host = summary("a", {"MEMORY_MB": (10, 1)})
+    pool = summary("p", {"DISK_GB": (1000, 1)})
+    cloud = StandIn({"placement /allocation_candidates": candidates(a=host, p=pool)})
+    assert rooms(cloud.connection, ["a"]).shared == {"a"}
+    cloud = StandIn({"placement /allocation_candidates": candidates(a=host)})
+    assert not rooms(cloud.connection, ["a"]).shared
+
+
+def test_placement_is_asked_with_amounts_and_traits() -> None:
+    cloud = StandIn({"placement /allocation_candidates": candidates(a=summary("a", {}))})
+    assert accepted(cloud.connection, DEMAND, ["a"]) == {"a"}
+    assert cloud.requests == [f"placement /allocation_candidates?{QUERY}"]
+
+
+def test_hosts_that_an_answer_lacks_are_asked_one_by_one() -> None:
+    cloud = StandIn({"placement /allocation_candidates": candidates(a=summary("a", {}))})
+    cloud.answers[f"placement /allocation_candidates?{QUERY}&in_tree=b"] = candidates(b=summary("b", {}))
+    cloud.answers[f"placement /allocation_candidates?{QUERY}&in_tree=c"] = candidates()
+    assert accepted(cloud.connection, DEMAND, ["a", "b", "c"]) == {"a", "b"}
+    assert len(cloud.requests) == 3
+
+
+def test_an_unknown_trait_is_accepted_nowhere() -> None:
+    cloud = StandIn({"placement /allocation_candidates": (400, {"errors": [{"detail": "No such trait(s)"}]})})
+    assert accepted(cloud.connection, DEMAND, ["a"]) == frozenset()
+    cloud = StandIn({"placement /allocation_candidates": (503, {})})
+    with pytest.raises(CloudError):
+        accepted(cloud.connection, DEMAND, ["a"])

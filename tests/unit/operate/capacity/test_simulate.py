@@ -1,0 +1,80 @@
+"""A stream of requests on a fleet: with Nova's default weights large requests are refused, with packing they fit."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustack.operate.capacity.model import Cards, Demand, Free, Host
+from gpustack.operate.capacity.simulate import Outcome, simulate
+from gpustack.operate.capacity.stream import Request, poisson
+from gpustack.operate.capacity.weights import Multipliers
+
+ALIAS = frozenset({"k4200"})
+MIX = {"g1": 50, "g2": 25, "g4": 15, "g8": 10}
+
+
+def demand(count: int) -> Demand:
+    ram, vcpus = 120 * 1024 * count, 14 * count
+    amounts = {"VCPU": vcpus, "MEMORY_MB": ram, "DISK_GB": 100}
+    return Demand(flavor=f"g{count}", gpus={"k4200": count}, amounts=amounts, vcpus=vcpus, ram=ram, disk=100)
+
+
+def host(name: str, gpus: int = 8) -> Host:
+    amounts = {"VCPU": 128, "MEMORY_MB": 1 << 20, "DISK_GB": 10_000}
+    free = Free(ram=1 << 20, cpus=128, disk=10_000 * 1024)
+    return Host(uuid=name, name=name, cards=(Cards(aliases=ALIAS, count=gpus),), amounts=amounts, free=free)
+
+
+FLEET = [host(f"gpu{number:02}") for number in range(32)]
+DEMANDS = {f"g{count}": demand(count) for count in (1, 2, 4, 8)}
+
+
+def requests(load: float, number: int = 3000) -> list[Request]:
+    return poisson(MIX, DEMANDS, gpus=256, load=load, life=100, number=number, seed=1)
+
+
+def outcome(stream: list[Request], pci: float) -> Outcome:
+    return simulate(FLEET, stream, f"{pci}", Multipliers(pci=pci), skipped=len(stream) // 5)
+
+
+def test_default_weights_refuse_large_requests_and_packing_does_not() -> None:
+    """The measured trend with Nova's own handler: 93 % and 1.4 % of the requests for eight GPUs, at 50 and 70 % use."""
+    stream = requests(0.7)
+    spread, packed = outcome(stream, 1.0), outcome(stream, 10.0)
+    assert spread.tallies["g8"].share > 0.85
+    assert packed.tallies["g8"].share < 0.05
+    assert spread.tallies["g8"].fragmented == spread.tallies["g8"].refused
+    assert 0.45 < spread.use < 0.55
+    assert 0.65 < packed.use < 0.75
+    assert spread.fragments > 0.95
+    assert packed.fragments < 0.5
+
+
+def test_all_instances_end_and_return_everything() -> None:
+    stream = [*requests(0.9, 300), Request(time=1e9, demand=DEMANDS["g1"], life=1)]
+    result = simulate(FLEET, stream, "", Multipliers(), skipped=300)
+    assert list(result.tallies) == ["g1"]
+    assert result.all.refused == 0
+    whole_hosts = [Request(time=time, demand=DEMANDS["g8"], life=31.5) for time in range(200)]
+    assert simulate(FLEET, whole_hosts, "", Multipliers()).all.refused == 0
+
+
+def test_requests_beyond_the_fleet_are_refused_and_counted_by_cause() -> None:
+    stream = [Request(time=0, demand=DEMANDS["g8"], life=9) for _ in range(31)]
+    stream += [Request(time=1, demand=DEMANDS["g4"], life=9), Request(time=2, demand=DEMANDS["g8"], life=9)]
+    stream += [Request(time=3, demand=DEMANDS["g4"], life=9), Request(time=4, demand=DEMANDS["g1"], life=9)]
+    result = simulate(FLEET, stream, "", Multipliers())
+    refused = {name: (tally.refused, tally.fragmented) for name, tally in result.tallies.items()}
+    assert refused == {"g1": (1, 0), "g4": (0, 0), "g8": (1, 0)}
+    assert result.all.requests == len(stream)
+
+
+def test_the_same_seed_gives_the_same_result() -> None:
+    assert outcome(requests(0.9, 400), 1.0) == outcome(requests(0.9, 400), 1.0)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.9])
+def test_the_offered_load_is_that_of_the_stream(load: float) -> None:
+    stream = requests(load, 8000)
+    offered = sum(request.demand.count * request.life for request in stream) / stream[-1].time
+    assert offered / 256 == pytest.approx(load, rel=0.1)

@@ -1,0 +1,46 @@
+"""Python, packages and Ansible of this machine; Ansible is really started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from shlex import quote, split
+
+import pytest
+
+from gpustack.operate.doctor import machine
+from gpustack.operate.doctor.check import State
+
+
+def test_this_environment_is_ready() -> None:
+    checks = list(machine.checks())
+    assert [check.name for check in checks] == ["gpustack", "Python", "Python packages", "Ansible"]
+    assert {check.state for check in checks} == {State.OK}
+    assert checks[-1].seen.startswith("core 2.")
+
+
+def test_packages_that_are_missing_or_of_another_version() -> None:
+    check = machine.packages(["cliff>=999", "no-such-package>=1", 'pydantic>=99; extra == "demo"', "PyYAML"])
+    assert check.state is State.ERROR
+    assert "cliff is " in check.seen
+    assert "expected >=999; no-such-package is missing" in check.seen
+    assert "pydantic" not in check.seen
+    assert check.exit_code == 1
+
+
+def test_a_python_that_is_not_supported() -> None:
+    assert machine.python(">=99").state is State.ERROR
+    assert machine.python("").state is State.OK
+
+
+def test_an_ansible_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    python = tmp_path / "my sources" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setenv("ANSIBLE_FORKS", "many")
+    check = machine.ansible()
+    assert (check.state, check.exit_code) == (State.ERROR, 1)
+    assert check.seen.startswith("Ansible does not start: ")
+    assert split(check.remedy) == ["run", str(python), "-P", "-m", "ansible", "playbook", "--version"]

@@ -1,0 +1,60 @@
+"""Inventories of Placement: what changes meanwhile is never overwritten. A stand-in answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import ApplyError, CloudError
+from gpustack.operate.gpu_service.inventory import read, write
+from support.fleet_cloud import StandIn
+
+PATH = "placement /resource_providers/p1/inventories"
+PUT = "placement PUT /resource_providers/p1/inventories"
+
+
+def content(generation: int = 7, **fields: int) -> tuple[int, dict[str, Any]]:
+    inventory = {"total": 1, "reserved": 0, "step_size": 1, **fields}
+    return 200, {"resource_provider_generation": generation, "inventories": {"CUSTOM_GPU": inventory}}
+
+
+def test_a_reservation_keeps_all_other_fields_and_carries_the_generation() -> None:
+    cloud = StandIn({PATH: content(), PUT: (200, {})})
+    inventory = read(cloud.connection, "p1")
+    assert inventory is not None
+    write(cloud.connection, inventory, inventory.with_reserved(everything=True))
+    assert cloud.written == [content(reserved=1)[1]]
+
+
+def test_a_provider_that_is_gone_has_no_inventory() -> None:
+    assert read(StandIn().connection, "p1") is None
+
+
+@pytest.mark.parametrize("answer", [{}, {"resource_provider_generation": 1, "inventories": {"A": {"total": 1}}}])
+def test_an_answer_of_another_service_is_an_error(answer: dict[str, Any]) -> None:
+    with pytest.raises(CloudError):
+        read(StandIn({PATH: (200, answer)}).connection, "p1")
+
+
+def test_a_newer_generation_of_the_same_inventory_is_tried_again() -> None:
+    cloud = StandIn({PATH: content(), PUT: (409, {})})
+    inventory = read(cloud.connection, "p1")
+    assert inventory is not None
+    cloud.answers[PATH] = content(9)
+    cloud.answers[PUT] = lambda _path: (
+        (200, {}) if cloud.written[-1]["resource_provider_generation"] == 9 else (409, {})
+    )
+    write(cloud.connection, inventory, inventory.with_reserved(everything=True))
+    assert [body["resource_provider_generation"] for body in cloud.written] == [7, 9]
+
+
+@pytest.mark.parametrize("changed", [content(8, reserved=1), content(8, total=2), (404, {})])
+def test_a_changed_inventory_is_not_overwritten(changed: tuple[int, Any]) -> None:
+    cloud = StandIn({PATH: content(), PUT: (409, {})})
+    inventory = read(cloud.connection, "p1")
+    assert inventory is not None
+    cloud.answers[PATH] = changed
+    with pytest.raises(ApplyError, match="changed meanwhile"):
+        write(cloud.connection, inventory, inventory.with_reserved(everything=True))
+    assert len(cloud.written) == 1

@@ -1,0 +1,140 @@
+"""How a GPU leaves service and comes back, by what the sources have about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from gpustack.fleet.model import Gpu, Holder, State
+from gpustack.operate.gpu_service.inventory import Inventory
+from gpustack.operate.gpu_service.plan import OutagePlan, Reservation, Seen, Switch, disable, enable
+from gpustack.operate.gpu_service.services import Service
+from gpustack.spec.load import parse_spec
+from gpustack.spec.model import OutOfService
+from support.fleet_answers import server
+
+ADDRESS = "0000:81:00.0"
+ENABLED = Service(id="s1", host="gpu1", enabled=True)
+OURS = replace(ENABLED, enabled=False, reason=f"GPU {ADDRESS} out of service: no reset")
+ENTRY = OutOfService(host="gpu1", address=ADDRESS, reason="no reset")
+
+
+def inventory(reserved: int = 0, total: int = 1) -> Inventory:
+    return Inventory(provider="p1", generation=7, classes={"CUSTOM_GPU": {"total": total, "reserved": reserved}})
+
+
+def seen(state: State | None = State.FREE, **more: Any) -> Seen:
+    holders = (Holder(consumer="vm1", server=server("vm1", "gpu1"), project="p1", user="u1"),)
+    gpu = None
+    if state is not None:
+        gpu = Gpu(host="gpu1", address=ADDRESS, state=state, holders=holders if state is State.ALLOCATED else ())
+    known = {"service": ENABLED, "gpu": gpu, "by_address": True, "inventory": inventory() if gpu else None, **more}
+    return Seen(host="gpu1", address=ADDRESS, **known)
+
+
+def off(state: Seen, **more: Any) -> OutagePlan:
+    return disable(state, "no reset", "2026-11-22", **more)
+
+
+def kinds(plan: OutagePlan) -> list[str]:
+    """``reserve``, ``release``, ``disable`` or ``enable`` for each operation."""
+    return [operation.describe().split()[0] for operation in plan.operations]
+
+
+def codes(plan: OutagePlan) -> set[str]:
+    return {finding.code.value for finding in plan.findings}
+
+
+@pytest.mark.parametrize(
+    ("state", "operations", "found"),
+    [
+        (seen(), ["reserve"], {"GPU757"}),
+        (seen(State.ALLOCATED), ["reserve"], {"GPU757", "GPU758"}),
+        (seen(State.RESERVED, inventory=inventory(1)), [], {"GPU757"}),
+        # Reserving a card whose functions are units of one provider reserves all of them.
+        (seen(inventory=inventory(reserved=1, total=4)), ["reserve"], {"GPU757"}),
+        # Nova only reports devices: a reservation keeps nobody off, and makes the claim fail.
+        (seen(scheduled=False), ["disable"], set()),
+        (seen(inventory=None), ["disable"], set()),
+        (seen(State.ALLOCATED, inventory=None), [], {"GPU758"}),
+        # Without addresses, the GPU may be free.
+        (seen(None, by_address=False), ["disable"], set()),
+        (seen(None, by_address=False, service=OURS), [], set()),
+        # Excluded: nova-compute returns only if it was disabled for this GPU.
+        (seen(None, entry=ENTRY), [], set()),
+        (seen(None, entry=ENTRY, service=OURS), ["enable"], set()),
+        (seen(None, entry=ENTRY, service=replace(OURS, reason="GPU 0000:82:00.0 out of service: x")), [], set()),
+        (seen(None, entry=ENTRY, service=replace(OURS, reason="gpustack: gpu1 is rebooted")), [], set()),
+    ],
+)
+def test_what_keeps_new_instances_off(state: Seen, operations: list[str], found: set[str]) -> None:
+    plan = off(state)
+    assert (kinds(plan), codes(plan)) == (operations, found)
+
+
+def test_the_operator_decides_about_the_service() -> None:
+    assert kinds(off(seen(), close=True)) == ["reserve", "disable"]
+    assert kinds(off(seen(inventory=None), close=False)) == []
+    assert kinds(off(seen(None, entry=ENTRY, service=OURS), close=True)) == []
+
+
+def test_the_whole_capacity_is_reserved_and_nothing_else_changes() -> None:
+    (operation,) = off(seen(inventory=inventory(reserved=1, total=4))).operations
+    assert isinstance(operation, Reservation)
+    assert operation.after.classes == {"CUSTOM_GPU": {"total": 4, "reserved": 4}}
+    assert (
+        operation.describe() == f"reserve gpu1 {ADDRESS} in Placement: reserved CUSTOM_GPU 1 of 4 → CUSTOM_GPU 4 of 4"
+    )
+
+
+def test_the_reason_of_the_service_names_the_gpu_and_is_not_that_of_maintenance() -> None:
+    (operation,) = off(seen(inventory=None)).operations
+    assert isinstance(operation, Switch)
+    assert operation.reason == f"GPU {ADDRESS} out of service: no reset"
+
+
+def test_lines_for_the_spec_are_those_of_the_spec() -> None:
+    plan = disable(seen(), 'it said: "no", [twice]', "2026-11-22")
+    head = 'version: 1\nmodels: {a: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu1: [a]}\n'
+    (entry,) = parse_spec(head + "\n".join(plan.lines), "spec").out_of_service
+    assert (entry.host, entry.address, entry.reason, entry.since) == (
+        "gpu1",
+        ADDRESS,
+        'it said: "no", [twice]',
+        "2026-11-22",
+    )
+    assert off(seen(entry=ENTRY)).lines == ()
+
+
+def test_steps_end_when_nova_has_the_gpu_no_more() -> None:
+    assert len(off(seen()).steps) == 4
+    assert any("restart it once more" in step for step in off(seen(State.ALLOCATED)).steps)
+    gone = off(seen(None, entry=ENTRY))
+    assert (gone.steps, gone.state) == ((), "out of service: Nova does not have the GPU")
+
+
+@pytest.mark.parametrize(
+    ("state", "operations"),
+    [
+        (seen(State.RESERVED, inventory=inventory(1)), ["release"]),
+        (seen(State.RESERVED, inventory=inventory(1), service=OURS), ["release", "enable"]),
+        (seen(State.ALLOCATED, inventory=inventory(1)), ["release"]),
+        (seen(), []),
+        (seen(None), []),
+        (seen(None, service=OURS), ["enable"]),
+        (seen(State.RESERVED, inventory=inventory(1), entry=ENTRY), []),
+    ],
+)
+def test_back_in_service(state: Seen, operations: list[str]) -> None:
+    plan = enable(state)
+    assert kinds(plan) == operations
+    assert codes(plan) == ({"GPU759"} if state.entry else set())
+    assert bool(plan.steps) == (state.gpu is None or state.entry is not None)
+
+
+def test_plans_are_plain_data() -> None:
+    plan = off(seen(State.ALLOCATED)).to_dict()
+    assert yaml.safe_load(yaml.safe_dump(plan)) == plan

@@ -1,0 +1,79 @@
+"""Models, projects, fragments and findings of a report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, Severity
+from gpustack.fleet.answers import Answers
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet, Gap, HostCount, Source, State
+from gpustack.operate.report.hosts import TIMES
+from gpustack.operate.report.tables import finding_rows, free_rows, idle, projects
+from support.fleet_answers import server
+from support.fleets import A100, fleet_of, gpu
+
+
+def count(host: str, free: int | None, total: int | None = 8) -> HostCount:
+    used = 0 if total is None or free is None else total - free
+    return HostCount(host=host, model=A100, total=total, free=free, used=used, per_gpu=True)
+
+
+def test_fragments_are_counted_on_each_host() -> None:
+    (row,), unknown = free_rows(Fleet(counts=(count("gpu1", 3), count("gpu2", 5), count("gpu3", 0))))
+    assert (row.free, row.most, row.fitting, unknown) == (8, 5, {1: 8, 2: 3, 4: 1, 8: 0}, [])
+    assert row.fragments == "8 GPUs are free, but no host has 8"
+
+
+def test_fragments_are_not_claimed_if_a_host_may_be_missing() -> None:
+    counts = (count("gpu1", 3, total=8), replace(count("gpu2", 0), total=None, free=None, per_gpu=False))
+    (row,), unknown = free_rows(Fleet(counts=counts))
+    assert (row.free, row.fragments, unknown) == (3, "", [A100])
+    (row,), _unknown = free_rows(Fleet(counts=counts[:1], partial=(Gap(source=Source.NOVA, reason="silent"),)))
+    assert row.fragments == ""
+
+
+def test_whole_hosts_are_no_fragments() -> None:
+    (row,), _unknown = free_rows(Fleet(counts=(count("gpu1", 8), count("gpu2", 1))))
+    assert (row.fitting[8], row.fragments) == (1, "")
+
+
+def test_sizes_end_with_the_largest_host() -> None:
+    (row,), _unknown = free_rows(Fleet(counts=(count("gpu1", 2, total=2),)))
+    assert list(row.fitting) == [1, 2]
+
+
+def test_models_with_unknown_free_gpus_are_named() -> None:
+    _rows, unknown = free_rows(join(Answers(servers=(server("vm1", "gpu1"),))))
+    assert unknown == ["k4200"]
+
+
+def test_projects_with_most_gpus_come_first() -> None:
+    fleet = fleet_of(4)
+    rows = projects(fleet)
+    assert [row.gpus for row in rows] == sorted((row.gpus for row in rows), reverse=True)
+    assert sum(row.gpus for row in rows) == sum(gpu.used for gpu in fleet.gpus)
+    named = next(row for row in rows if row.identity)
+    assert fleet.projects[named.identity] == named.name
+    assert named.models == f"{named.gpus} {TIMES} {A100}"
+
+
+def test_gpus_in_use_without_a_holder_belong_to_an_unknown_project() -> None:
+    lost = replace(gpu("gpu1", 0, State.ALLOCATED), holders=())
+    (row,) = projects(Fleet(gpus=(lost,), counts=(count("gpu1", 0, total=1),)))
+    assert (row.name, row.gpus, row.instances) == ("unknown", 1, 0)
+
+
+def test_gpus_of_stopped_instances_are_counted() -> None:
+    assert idle(fleet_of(3)) == "3 GPUs belong to instances that do not run (3 SHUTOFF)"
+    assert idle(Fleet(gpus=(gpu("gpu1", 6, State.FREE), gpu("gpu1", 0, State.ALLOCATED)))) == ""
+
+
+def test_many_messages_of_one_code_are_limited() -> None:
+    found = tuple(
+        Finding(code=Code("GPU701"), severity=Severity.WARNING, place=f"gpu{n}", message=f"message {n}", remedy="wait")
+        for n in range(60)
+    )
+    (row,) = finding_rows(Fleet(findings=found))
+    assert (len(row.messages), row.more) == (50, 10)
