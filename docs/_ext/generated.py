@@ -11,17 +11,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import nova_reference
+import spec_reference
 import yaml
 from floors import picture
 from sphinx.application import Sphinx
 
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
-from gpustack.configure import reference as nova_reference
 from gpustack.offer.guest.card import driver_text
 from gpustack.pci import catalogue
 from gpustack.repair.classes import CLASSES
-from gpustack.spec import reference
 
 
 def findings_page() -> str:
@@ -237,7 +237,7 @@ def write(app: Sphinx) -> None:
     directory.mkdir(exist_ok=True)
     pages = {
         "findings.md": findings_page(),
-        "spec.md": reference.markdown(),
+        "spec.md": spec_reference.markdown(),
         "cards.md": cards_page(),
         "commands.md": commands_page(),
         "exit-codes.inc": exit_codes(),

@@ -6,10 +6,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
+from spec_reference import markdown
 
 from gpustack.base.findings import definitions
 from gpustack.cli.app import Gpustack
-from gpustack.spec.reference import markdown
 
 TOP = Path(__file__).parents[2]
 AVOIDED = re.compile(
@@ -54,7 +54,9 @@ def test_help_uses_plain_words(command: EntryPoint):
     assert OUTPUT_VERBS.findall(parser.format_help()) == []
 
 
-@pytest.mark.parametrize("package", ["cli", "playbook_runner", "host", "nova_conf", "flavor", "cleanup", "spec"])
+@pytest.mark.parametrize(
+    "package", ["cli", "connect/playbooks", "prepare/host", "configure", "offer/flavor", "repair", "spec"]
+)
 def test_messages_use_plain_words(package):
     paths = sorted((TOP / "gpustack" / package).rglob("*.py"))
     texts = [(str(path), text) for path in paths for text in _messages(ast.parse(path.read_text(encoding="utf-8")))]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spec_reference
 import yaml
 from jsonschema import Draft202012Validator
 
-from gpustack.spec import reference
 from gpustack.spec.load import examine, parse_spec
 from gpustack.spec.schema import SCHEMA_FILE, made, schema
 
@@ -54,11 +54,11 @@ def test_editors_and_the_loader_agree(case: str) -> None:
 
 
 def test_the_references_example_is_valid() -> None:
-    assert set(parse_spec(reference.EXAMPLE, "example").models) == {"k4200", "m60"}
+    assert set(parse_spec(spec_reference.EXAMPLE, "example").models) == {"k4200", "m60"}
 
 
 def test_the_reference_has_every_key_of_the_schema() -> None:
-    text = reference.markdown()
+    text = spec_reference.markdown()
     for node in objects(schema()):
         for key in node.get("properties", {}):
             assert f"| `{key}` |" in text

@@ -1,12 +1,8 @@
-"""The reference of ``gpustack.yaml`` in Markdown, generated from its schema.
-
-``python -m gpustack.spec.reference`` prints it.
-"""
+"""The reference of ``gpustack.yaml`` in Markdown, generated from its schema."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,7 +155,3 @@ def _code(text: str) -> str:
 
 def _cell(text: str) -> str:
     return _code(text).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())
