@@ -19,7 +19,7 @@ from gpustack.base.text import LAYOUT, printable
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
-from gpustack.prepare.host.boot.trial import TrialDocument
+from gpustack.prepare.host.next_boot.trial import TrialDocument
 from gpustack.prepare.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED, digest
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove import undone

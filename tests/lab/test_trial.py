@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpustack.prepare.host.boot.trial import MARKER
+from gpustack.prepare.host.next_boot.trial import MARKER
 from gpustack.prepare.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT
 
 from .conftest import Lab

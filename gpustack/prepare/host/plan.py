@@ -12,13 +12,13 @@ from gpustack.base.operations import BindLive, Operation, Reboot, RemoveFile, Ru
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.pci import catalogue
-from gpustack.prepare.host.boot import reboot as reboots
-from gpustack.prepare.host.boot import rebuild as boot
-from gpustack.prepare.host.boot import trial as trials
 from gpustack.prepare.host.decide import support
 from gpustack.prepare.host.decide.desired import Desired, desire
 from gpustack.prepare.host.decide.live import bind_live
 from gpustack.prepare.host.decide.targets import Targets
+from gpustack.prepare.host.next_boot import reboot as reboots
+from gpustack.prepare.host.next_boot import rebuild as boot
+from gpustack.prepare.host.next_boot import trial as trials
 from gpustack.prepare.host.own_files import GRUB, OwnedFile
 from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
 from gpustack.prepare.host.prior_setup.remedies import with_remedies

@@ -17,14 +17,14 @@ from gpustack.hosts.readiness.assessment import of_instances
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.linux.grub import paths as grub_paths
-from gpustack.prepare.host.boot import bls as entries
-from gpustack.prepare.host.boot import kernel_install, record
-from gpustack.prepare.host.boot.reboot import ids_of
-from gpustack.prepare.host.boot.rebuild import MADE_FROM
-from gpustack.prepare.host.boot.tools import has_entries, has_systemd_boot, rebuild
 from gpustack.prepare.host.decide import support, virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.decide.desired import PARAMETERS
+from gpustack.prepare.host.next_boot import bls as entries
+from gpustack.prepare.host.next_boot import kernel_install, record
+from gpustack.prepare.host.next_boot.reboot import ids_of
+from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
+from gpustack.prepare.host.next_boot.tools import has_entries, has_systemd_boot, rebuild
 from gpustack.prepare.host.own_files import (
     ADOPTED,
     AGAIN,

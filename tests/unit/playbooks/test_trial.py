@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gpustack.prepare.host.boot.trial import ENTRY, MARKER
+from gpustack.prepare.host.next_boot.trial import ENTRY, MARKER
 from gpustack.prepare.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT
 from gpustack_demo.examples import grub
 from gpustack_demo.examples.boot import boot

@@ -19,10 +19,10 @@ from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import BY_ID, VFIO
 from gpustack.pci import catalogue, classes
-from gpustack.prepare.host.boot.tools import has_dracut
 from gpustack.prepare.host.decide.addresses import Listed
 from gpustack.prepare.host.decide.host_drivers import held_early, host_drivers, too_early
 from gpustack.prepare.host.decide.targets import Targets
+from gpustack.prepare.host.next_boot.tools import has_dracut
 from gpustack.prepare.host.prior_setup.foreign_config import DRIVERCTL, Elsewhere
 from gpustack.spec.model import Options
 

@@ -19,11 +19,11 @@ from gpustack.linux.drivers import BY_ID
 from gpustack.linux.grub import TUNED
 from gpustack.linux.module_parameters import fulfils
 from gpustack.pci import catalogue
-from gpustack.prepare.host.boot.record import KERNEL_CMDLINE
-from gpustack.prepare.host.boot.tools import has_entries, has_systemd_boot
 from gpustack.prepare.host.decide import iommu
 from gpustack.prepare.host.decide.binding import Binding, kept_functions, spared, switched_off
 from gpustack.prepare.host.decide.targets import Targets
+from gpustack.prepare.host.next_boot.record import KERNEL_CMDLINE
+from gpustack.prepare.host.next_boot.tools import has_entries, has_systemd_boot
 from gpustack.prepare.host.prior_setup import scripts
 from gpustack.prepare.host.prior_setup.foreign_config import DRIVERCTL, INITRAMFS_MODULES, Elsewhere
 from gpustack.prepare.host.prior_setup.traces import PASSTHROUGH, Part, Trace, binds_others

@@ -15,14 +15,14 @@ from gpustack.hosts.facts.model import BootKernel, Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, VFIO, is_held, is_passthrough_driver
 from gpustack.pci import classes
-from gpustack.prepare.host.boot.rebuild import lacking, withdrawn
-from gpustack.prepare.host.boot.tools import by_hand, has_dracut, has_entries
-from gpustack.prepare.host.boot.trial import is_running as is_trial
 from gpustack.prepare.host.decide.addresses import kept_at_boot, listed
 from gpustack.prepare.host.decide.binding import identical
 from gpustack.prepare.host.decide.desired import Desired
 from gpustack.prepare.host.decide.targets import Targets
 from gpustack.prepare.host.decide.virtual_functions import explained, ordered, surplus
+from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
+from gpustack.prepare.host.next_boot.tools import by_hand, has_dracut, has_entries
+from gpustack.prepare.host.next_boot.trial import is_running as is_trial
 from gpustack.prepare.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options

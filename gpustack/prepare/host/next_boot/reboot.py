@@ -13,11 +13,11 @@ from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.modprobe import parse
-from gpustack.prepare.host.boot.rebuild import lacking, withdrawn
-from gpustack.prepare.host.boot.tools import has_systemd_boot
 from gpustack.prepare.host.decide import virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.decide.desired import Desired
+from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
+from gpustack.prepare.host.next_boot.tools import has_systemd_boot
 from gpustack.prepare.host.own_files import AGAIN, MARK, MODPROBE, OWNED
 from gpustack.prepare.host.prior_setup.foreign_config import elsewhere
 

@@ -18,10 +18,10 @@ from gpustack.base.operations import RunCommand
 from gpustack.hosts.facts.model import BootEntry, BootKernel, Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.module_parameters import fulfils
-from gpustack.prepare.host.boot import record
-from gpustack.prepare.host.boot.bls import Entries, record_of, swallowed, with_arguments
-from gpustack.prepare.host.boot.record import ENTRIES, KERNEL_CMDLINE, MADE
-from gpustack.prepare.host.boot.tools import install_kernel
+from gpustack.prepare.host.next_boot import record
+from gpustack.prepare.host.next_boot.bls import Entries, record_of, swallowed, with_arguments
+from gpustack.prepare.host.next_boot.record import ENTRIES, KERNEL_CMDLINE, MADE
+from gpustack.prepare.host.next_boot.tools import install_kernel
 from gpustack.prepare.host.own_files import OwnedFile, digest
 
 _VENDORS = "/usr/lib/kernel/cmdline"

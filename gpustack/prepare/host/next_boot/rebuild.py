@@ -11,9 +11,9 @@ from gpustack.hosts.facts.model import BootEntry, BootKernel, Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.module_parameters import fulfils
-from gpustack.prepare.host.boot.tools import rebuild
-from gpustack.prepare.host.boot.trial import TITLE as TRIAL_TITLE
 from gpustack.prepare.host.decide.desired import PARAMETERS, Desired
+from gpustack.prepare.host.next_boot.tools import rebuild
+from gpustack.prepare.host.next_boot.trial import TITLE as TRIAL_TITLE
 from gpustack.prepare.host.own_files import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
 from gpustack.prepare.host.prior_setup.adopt import journalled
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpustack.base.operations import Reboot, TrialReboot, WriteFile
-from gpustack.prepare.host.boot.trial import ENTRY, MARKER, TITLE, trial
+from gpustack.prepare.host.next_boot.trial import ENTRY, MARKER, TITLE, trial
 from gpustack.prepare.host.own_files import GRUB, OWNED, TRIAL_ENTRY, TRIAL_UNIT
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove.verify import verify_host

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS
-from gpustack.prepare.host.boot.record import KERNEL_CMDLINE, MADE, PLACES, edited, recorded, value_of
 from gpustack.prepare.host.decide.desired import PARAMETERS
+from gpustack.prepare.host.next_boot.record import KERNEL_CMDLINE, MADE, PLACES, edited, recorded, value_of
 from gpustack.prepare.host.own_files import RECORD
 from gpustack.prepare.host.plan import plan_host
 from gpustack.prepare.host.render import render_record
