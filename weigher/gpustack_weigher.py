@@ -30,7 +30,7 @@ from oslo_log import log as logging
 
 from nova import context as nova_context
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 CONF = nova.conf.CONF
 LOG = logging.getLogger(__name__)

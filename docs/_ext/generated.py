@@ -4,6 +4,7 @@ They can't fall behind the code, because the code reads the same data.
 """
 
 import importlib.metadata
+import inspect
 import os
 import subprocess
 import sys
@@ -19,8 +20,11 @@ from sphinx.application import Sphinx
 
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
+from gpustack.configure import plugin_api as nova_api
 from gpustack.offer.guest.card import driver_text
 from gpustack.pci import catalogue
+from gpustack.prepare import plugin_api as prepare_api
+from gpustack.repair import plugin_api as repair_api
 from gpustack.repair.classes import CLASSES
 
 
@@ -105,6 +109,18 @@ def exit_codes() -> str:
     return "\n".join(
         ["| code | meaning |", "|---|---|", *(f"| {c} | {m} |" for c, m in errors.exit_codes().items()), ""]
     )
+
+
+def plugin_apis() -> str:
+    """The functions of each ``plugin_api`` with their signatures, to be included."""
+    lines: list[str] = []
+    for module in (nova_api, prepare_api, repair_api):
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            if function.__module__ == module.__name__ and not name.startswith("_"):
+                parameters = ", ".join(inspect.signature(function).parameters)
+                lines += [f"`{module.__name__}.{name}({parameters})`"]
+                lines += [f": {(function.__doc__ or '').partition(chr(10))[0]}", ""]
+    return "\n".join(lines)
 
 
 JOBS = {
@@ -241,6 +257,7 @@ def write(app: Sphinx) -> None:
         "cards.md": cards_page(),
         "commands.md": commands_page(),
         "exit-codes.inc": exit_codes(),
+        "plugin-apis.inc": plugin_apis(),
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),
         "tested.md": tested_page(),

@@ -16,14 +16,23 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+VERSION = "0.2.0.dev0"
+"""The version of the playbooks; ``tools/release`` sets it."""
+
 try:
-    from gpustack.base.errors import GpustackError
-    from gpustack.base.task_results import TaskResult
+    from gpustack import __version__ as installed
+    from gpustack.errors import GpustackError
 except ImportError as error:
     raise AnsibleError(
         f"gpustack is not installed for the Python that runs Ansible, {sys.executable}: run ansible-playbook from "
         "gpustack's own environment, or install nova-gpustack beside Ansible"
     ) from error
+if installed != VERSION:
+    raise AnsibleError(
+        f"the playbooks are of gpustack {VERSION}, but gpustack {installed} is installed for {sys.executable}; "
+        "this task changed no host: run the playbooks in the directory that `gpustack playbook path` prints"
+    )
+from gpustack.base.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(ActionBase):

@@ -11,11 +11,11 @@ from ansible.utils.display import Display
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
 from gpustack.base.task_results import TaskResult  # noqa: E402
-from gpustack.prepare.drain import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.prepare import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
 
 
 class ActionModule(Base):
-    """``gpustack_service``: one phase (see ``gpustack.prepare.drain.plugin_api``) for the host of the task."""
+    """``gpustack_service``: one phase (see ``gpustack.prepare.plugin_api``) for the host of the task."""
 
     arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "phase": {"type": "str", "required": True, "choices": ["plan", "disable", "empty", "resume", "failed"]},
@@ -40,11 +40,11 @@ class ActionModule(Base):
         if self._task.check_mode and args["phase"] != "plan":
             return {"skipped": True}
         choices = ("guests", "device_guests", "live_migratable", "spec", "plain_ports", "not_running")
-        return plugin_api.carry_out(
+        return plugin_api.service_phase(
             args["phase"],
             args["cloud"],
-            plugin_api.target(args["hostname"], args["facts"], args["compute_host"], _others(task_vars)),
-            plugin_api.choices(*(args[name] for name in choices)),
+            plugin_api.service_target(args["hostname"], args["facts"], args["compute_host"], _others(task_vars)),
+            plugin_api.service_choices(*(args[name] for name in choices)),
             why="; ".join(args["why"]) or "its GPUs",
             seconds=args["timeout"],
             log=Display().display,

@@ -12,8 +12,8 @@ import pytest
 TOP = Path(__file__).parents[2]
 PAGE = TOP / "docs" / "explanation" / "architecture.md"
 PACKAGES = (TOP / "gpustack", TOP / "demo" / "gpustack_demo")
-# Python's own names for a package's face and for its program.
-FACES = ("__init__", "__main__", "osc_plugin")
+# The face of the package: names of Python, the public errors, and what playbooks of 0.1.0 import.
+FACES = ("__init__", "__main__", "osc_plugin", "errors", "task_results")
 
 
 def floors() -> dict[str, int]:

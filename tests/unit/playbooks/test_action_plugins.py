@@ -1,30 +1,59 @@
-"""The action plugins, without a host."""
+"""The action plugins, without a host: a missing gpustack, and one of another version than the playbooks."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import gpustack
 from gpustack.base.files import share_dir
 from support.playbook_place import environment
 
+RELEASED = Path(__file__).parents[2] / "released"
+PLUGINS = share_dir("playbooks") / "action_plugins"
 
-def test_missing_gpustack_is_reported_with_its_remedy(tmp_path: Path) -> None:
-    (tmp_path / "gpustack.py").write_text("raise ImportError('as if it were not installed')\n", encoding="utf-8")
-    (tmp_path / "play.yml").write_text("[{hosts: localhost, gather_facts: false, tasks: [{gpustack_plan: {}}]}]\n")
+
+def played(place: Path, task: str, plugins: Path = PLUGINS) -> str:
+    """The error of a play with one task, in which modules in the directory of the play replace installed ones."""
+    play = "[{hosts: localhost, gather_facts: false, tasks: [{%s: {}}, {file: {path: reached, state: touch}}]}]"
+    (place / "play.yml").write_text(play % task)
     process = subprocess.run(
         [Path(sys.executable).with_name("ansible-playbook"), "play.yml"],
-        cwd=tmp_path,
-        env={
-            **environment(tmp_path),
-            "PYTHONPATH": str(tmp_path),
-            "ANSIBLE_ACTION_PLUGINS": str(share_dir("playbooks") / "action_plugins"),
-        },
+        cwd=place,
+        env={**environment(place), "PYTHONPATH": str(place), "ANSIBLE_ACTION_PLUGINS": str(plugins)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert process.returncode != 0
-    assert f"gpustack is not installed for the Python that runs Ansible, {sys.executable}" in process.stderr
-    assert "Traceback" not in process.stdout + process.stderr
+    assert not {"Traceback", "ImportError"} & {*(process.stdout + process.stderr).replace(":", " ").split()}
+    assert "fatal: [localhost]" not in process.stdout, "Ansible stops before it carries the task out for a host"
+    assert not (place / "reached").exists()
+    return " ".join(process.stderr.split())
+
+
+def test_missing_gpustack_is_reported_with_its_remedy(tmp_path: Path) -> None:
+    (tmp_path / "gpustack.py").write_text("raise ImportError('as if it were not installed')\n", encoding="utf-8")
+    printed = played(tmp_path, "gpustack_plan")
+    assert f"gpustack is not installed for the Python that runs Ansible, {sys.executable}" in printed
+
+
+def test_playbooks_of_0_1_0_stop_with_both_versions(tmp_path: Path) -> None:
+    printed = played(tmp_path, "gpustack_plan", RELEASED / "0.1.0/playbooks/action_plugins")
+    assert f"the playbooks are of gpustack 0.1.0, but gpustack {gpustack.__version__} is installed" in printed
+    assert "`gpustack playbook path`" in printed
+
+
+def test_a_library_of_0_1_0_stops_the_playbooks_with_both_versions(tmp_path: Path) -> None:
+    """The first task of a playbook reads the host; its plugin runs on the controller."""
+    shutil.copytree(RELEASED / "0.1.0/gpustack", tmp_path / "gpustack")
+    printed = played(tmp_path, "gpustack_facts")
+    assert f"the playbooks are of gpustack {gpustack.__version__}, but gpustack 0.1.0 is installed" in printed
+    assert "`gpustack playbook path`" in printed
+
+
+def test_the_playbooks_have_the_version_of_the_library() -> None:
+    text = (PLUGINS / "gpustack_base.py").read_text(encoding="utf-8")
+    assert f'VERSION = "{gpustack.__version__}"\n' in text

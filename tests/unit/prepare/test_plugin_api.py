@@ -9,8 +9,7 @@ from typing import get_type_hints
 import pytest
 
 from gpustack.configure.plugin_api import NovaHostResult
-from gpustack.prepare.drain.plugin_api import ServiceResult
-from gpustack.prepare.plugin_api import HostPlanResult, TrialState
+from gpustack.prepare.plugin_api import HostPlanResult, ServiceResult, TrialState
 
 ROLES = Path(__file__).parents[3] / "playbooks" / "roles"
 READ = {

@@ -8,7 +8,7 @@ import pytest
 
 from gpustack.base.errors import UsageError
 from gpustack.prepare.drain.model import Policy
-from gpustack.prepare.drain.plugin_api import choices, target
+from gpustack.prepare.plugin_api import service_choices, service_target
 
 SPEC = """\
 version: 1
@@ -22,23 +22,23 @@ hosts: {gpu1: [k4200, h100]}
 def test_the_spec_says_which_devices_can_migrate_live(tmp_path: Path) -> None:
     path = tmp_path / "gpustack.yaml"
     path.write_text(SPEC, encoding="utf-8")
-    chosen = choices("stop", "live-migrate", ["own"], str(path))
+    chosen = service_choices("stop", "live-migrate", ["own"], str(path))
     assert (chosen.guests, chosen.device_guests) == (Policy.STOP, Policy.LIVE_MIGRATE)
     assert chosen.live_migratable == {"own", "H100"}
-    assert choices("refuse", "refuse", [], None).live_migratable == frozenset()
+    assert service_choices("refuse", "refuse", [], None).live_migratable == frozenset()
 
 
 def test_instances_known_not_to_run_are_a_choice() -> None:
-    assert choices("stop", "stop", [], None, (), ["vm"]).not_running == {"vm"}
+    assert service_choices("stop", "stop", [], None, (), ["vm"]).not_running == {"vm"}
 
 
 def test_a_policy_that_there_is_not() -> None:
     with pytest.raises(UsageError, match="gpustack_device_guests is 'kill'") as caught:
-        choices("stop", "kill", [], None)
+        service_choices("stop", "kill", [], None)
     assert "refuse, live-migrate, cold-migrate, stop" in str(caught.value)
 
 
 def test_a_host_has_the_inventorys_name_and_its_own() -> None:
-    resolved = target("gpu1", {"hostname": "gpu1.example.org"}, "")
+    resolved = service_target("gpu1", {"hostname": "gpu1.example.org"}, "")
     assert (resolved.host, resolved.own_name, resolved.wanted) == ("gpu1", "gpu1.example.org", "")
-    assert target("gpu1", None, "").own_name is None
+    assert service_target("gpu1", None, "").own_name is None

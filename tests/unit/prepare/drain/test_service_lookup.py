@@ -8,8 +8,8 @@ import pytest
 
 from gpustack.prepare.drain.metadata import disabled_here, reason
 from gpustack.prepare.drain.model import ComputeService
-from gpustack.prepare.drain.plugin_api import target
 from gpustack.prepare.drain.service_lookup import find_service
+from gpustack.prepare.plugin_api import service_target
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
@@ -69,7 +69,7 @@ def test_a_host_that_lies_about_its_name_gets_no_other_hosts_service(
 
 
 def test_a_name_that_is_no_text_is_no_name() -> None:
-    assert target("gpu1", {"hostname": ["gpu2"]}, "").own_name is None
+    assert service_target("gpu1", {"hostname": ["gpu2"]}, "").own_name is None
 
 
 def test_the_reason_fits_and_is_known_again() -> None:

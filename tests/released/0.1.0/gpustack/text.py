@@ -1,0 +1,115 @@
+"""Make untrusted text safe for a terminal.
+
+Names in gpustack's output come from hosts, databases, tenants and files. All output goes through :func:`printable`: the
+command line's streams are :class:`SafeStream`, an error makes its own text printable, and results of the action
+plugins pass through :func:`printable_data`.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+# Control, format (bidirectional overrides, zero width), surrogate, private use, unassigned; line and paragraph
+# separators.
+_HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+LAYOUT = "\n\t"
+"""The control characters that multi-line texts may keep."""
+
+
+def printable(text: str, *, keep: str = "\n") -> str:
+    r"""``text`` with characters escaped that could move a cursor, change colours or reorder text on a terminal.
+
+    JSON stays the same document, since it already escapes the characters below U+0020.
+
+    >>> printable("\x1b[2J harmless")
+    '\\x1b[2J harmless'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or unicodedata.category(c) not in _HARMFUL else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    if character < " ":
+        return character.encode("unicode_escape").decode()
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
+
+
+def printable_data(value: Any) -> Any:  # noqa: ANN401 - plain data
+    """Plain data with all texts printable, for results that Ansible prints."""
+    if isinstance(value, str):
+        return printable(value, keep=LAYOUT)
+    if isinstance(value, dict):
+        return {printable_data(key): printable_data(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable_data(inner) for inner in value]
+    return value
+
+
+def listed(names: Sequence[str], shown: int) -> str:
+    """Names in one line; of a long list, the first ones and the number of the others.
+
+    >>> listed(["gpu01", "gpu02", "gpu03"], 2)
+    'gpu01, gpu02 and 1 more'
+    """
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def paragraph(text: str, first: str = "", others: str = "") -> str:
+    """Text wrapped to the terminal, at most 100 columns wide. Words stay in one piece, so that they can be copied.
+
+    :param first: the indentation of the first line.
+    :param others: the indentation of the other lines.
+    """
+    return textwrap.fill(
+        " ".join(text.split()),
+        min(shutil.get_terminal_size().columns, 100),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+class SafeStream(io.TextIOBase):
+    """A text stream to a terminal or file that makes everything printable.
+
+    :ivar raw: the underlying stream, for output with escape sequences of its own.
+    """
+
+    def __init__(self, raw: TextIO) -> None:
+        super().__init__()
+        self.raw = raw
+
+    def write(self, text: str, /) -> int:
+        self.raw.write(printable(text, keep=LAYOUT))
+        return len(text)
+
+    def flush(self) -> None:
+        if not self.raw.closed:  # flushed once more when it is deleted
+            self.raw.flush()
+
+    def isatty(self) -> bool:
+        return self.raw.isatty()
+
+    def fileno(self) -> int:
+        return self.raw.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self.raw.encoding
+
+
+def raw(stream: TextIO) -> TextIO:
+    """The stream below a :class:`SafeStream`; another stream is returned unchanged."""
+    return stream.raw if isinstance(stream, SafeStream) else stream

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base class of the action plugins that call gpustack on the controller.
+
+Plugins beside playbooks are not a package, so they load this class with Ansible's plugin loader. Ansible loads a plugin
+once and forks for each task and host; an import inside a function would run again in every fork.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+try:
+    from gpustack.errors import GpustackError
+    from gpustack.task_results import TaskResult
+except ImportError as error:
+    raise AnsibleError(
+        f"gpustack is not installed for the Python that runs Ansible, {sys.executable}: run ansible-playbook from "
+        "gpustack's own environment, or install nova-gpustack beside Ansible"
+    ) from error
+
+
+class ActionModule(ActionBase):
+    """Validates the arguments, calls gpustack, and shows its text. ``gpustack_base`` itself is not a task.
+
+    :cvar arguments: the argument spec of the plugin.
+    """
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
+        """Call gpustack and return the result of the task, with ``text`` to show."""
+        raise NotImplementedError
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run the task on the controller."""
+        result = super().run(tmp, task_vars)
+        _, args = self.validate_argument_spec(argument_spec=self.arguments)
+        try:
+            outcome = self.outcome(args, task_vars or {})
+        except GpustackError as error:
+            raise AnsibleActionFail(str(error)) from error
+        if outcome.get("text") and outcome["text"] not in (args.get("shown"), outcome.get("msg")):
+            # The log of `gpustack host verify` has the details too.
+            detailed = "details" in outcome and (Display().verbosity > 0 or "GPUSTACK_EVENTS_FD" in os.environ)
+            Display().display(outcome["details" if detailed else "text"])
+        if outcome.get("failed"):
+            outcome.pop("text", None)  # Ansible prints the complete result of a failed task
+        return {**result, "changed": False, **outcome}
