@@ -21,7 +21,7 @@ from sphinx.application import Sphinx
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
 from gpustack.configure import plugin_api as nova_api
-from gpustack.offer.guest.card import driver_text
+from gpustack.offer.guest.requirements import driver_text
 from gpustack.pci import catalogue
 from gpustack.prepare import plugin_api as prepare_api
 from gpustack.repair import plugin_api as repair_api

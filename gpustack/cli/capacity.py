@@ -90,8 +90,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         return table.COLUMNS, [_printable(table.text_row(entry)) for entry in counted]
 
     def _counted(self, parsed_args: argparse.Namespace, state: State, demands: list[Demand]) -> list[Capacity]:
-        from gpustack.operate.capacity.assess import assess
-        from gpustack.operate.capacity.findings import findings
+        from gpustack.operate.capacity.assess import assess, findings
 
         cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
         with counting(self, "asking Placement") as progress:

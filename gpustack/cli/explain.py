@@ -113,7 +113,7 @@ def _class(cleanup_class: CleanupClass) -> Iterator[str]:
 
 
 def _cards(cards: tuple[Card, ...]) -> Iterator[str]:
-    from gpustack.offer.guest.card import fields
+    from gpustack.offer.guest.requirements import fields
     from gpustack.pci.catalogue import quirks_of
 
     for card in cards[:_LISTED]:

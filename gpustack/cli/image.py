@@ -59,8 +59,7 @@ class ImageCommand(OpenStackCommand):
         from gpustack.hosts.facts.store import load_snapshot
         from gpustack.offer.image.check import check, unmatched
         from gpustack.offer.image.cloud import ImageCloud
-        from gpustack.offer.image.needs import needs_of
-        from gpustack.offer.image.select import pairs
+        from gpustack.offer.image.needs import needs_of, pairs
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
@@ -95,14 +94,12 @@ gpustack image check gpustack.yaml -f json --exit-code"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        from gpustack.offer.image import table
+        from gpustack.offer.image.check import COLUMNS, FIELDS, cells, described
 
         self.read(parsed_args)
         if is_for_machines(parsed_args):
-            return table.FIELDS, [table.described(checked) for checked in self._checked]
-        return table.COLUMNS, [
-            tuple(printable(cell, keep="") for cell in table.cells(checked)) for checked in self._checked
-        ]
+            return FIELDS, [described(checked) for checked in self._checked]
+        return COLUMNS, [tuple(printable(cell, keep="") for cell in cells(checked)) for checked in self._checked]
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings."""

@@ -190,7 +190,7 @@ class PlaybookRunner:
 
 
 def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
-    from gpustack.connect.playbooks.extra_vars import as_files
+    from gpustack.connect.playbooks.run import as_files
 
     arguments = as_files(parsed_args.extra_vars, directory)
     if parsed_args.user:

@@ -78,7 +78,7 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
         from gpustack.offer.quota.cloud import LimitsCloud
         from gpustack.offer.quota.desired import wanted
         from gpustack.offer.quota.enforcement import enforced
-        from gpustack.offer.quota.hosts import differing, gpus_of, sums
+        from gpustack.offer.quota.markers import differing, gpus_of, sums
         from gpustack.spec.load import load_spec
         from gpustack.spec.markers import markers
 
@@ -104,7 +104,7 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
         """Findings about the release, and about flavors."""
         from gpustack.offer.flavor.cloud import FlavorCloud
         from gpustack.offer.quota.enforcement import gaps
-        from gpustack.offer.quota.flavors import uncounted
+        from gpustack.offer.quota.markers import uncounted
         from gpustack.spec.markers import markers
 
         found = list(gaps(spec.quotas.count, self._release, self._placement)) if spec.quotas else []

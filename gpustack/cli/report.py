@@ -108,9 +108,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         """Count what fits, and add what is missing for it to the fleet."""
         from gpustack.fleet.model import Gap, Source
         from gpustack.offer.flavor.desired import wanted
-        from gpustack.operate.capacity.assess import assess, state
+        from gpustack.operate.capacity.assess import assess, findings, state
         from gpustack.operate.capacity.demand import demand_of
-        from gpustack.operate.capacity.findings import findings
         from gpustack.operate.capacity.table import text_row
         from gpustack.operate.report.tables import FlavorRow
 

@@ -154,7 +154,7 @@ class TenancyShowCommand(OpenStackCommand, Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each host and aggregate."""
         from gpustack.offer.tenancy.cloud import present
-        from gpustack.offer.tenancy.show import reserved
+        from gpustack.offer.tenancy.model import reserved
         from gpustack.spec.tenancy import DEFAULT_TRAIT
 
         raw = is_for_machines(parsed_args)

@@ -9,11 +9,10 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.base.text import listed as names
-from gpustack.fleet import unscheduled
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import name_of
 from gpustack.fleet.disagreements import disagreements
-from gpustack.fleet.index import Index
+from gpustack.fleet.index import Index, is_missing, is_unreported, unscheduled, unscheduled_note
 from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts
@@ -58,7 +57,7 @@ def join(answers: Answers) -> Fleet:
             *(entry.finding for entry in found),
             *_unoffered(gpu for gpu in listed if gpu.place in absent),
             *_still_offered(listed),
-            *unscheduled.findings(index),
+            *unscheduled(index),
             *_deleted_projects(listed, answers),
         ),
         partial=answers.gaps,
@@ -126,9 +125,9 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
     if state is State.FREE:
         if reserved and device and (row.parent or not device.used):
             state = State.RESERVED
-        elif device is None and unscheduled.is_missing(index, row):
+        elif device is None and is_missing(index, row):
             state = State.INCONSISTENT
-        elif device is None and unscheduled.is_unreported(index, row):
+        elif device is None and is_unreported(index, row):
             state = State.UNAVAILABLE
     function = index.function(row.node, row.address)
     sources = [Source.DATABASE, *([Source.PLACEMENT] if device else []), *([Source.SNAPSHOT] if function else [])]
@@ -292,7 +291,7 @@ def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str
     if unlisted:
         has = "Nova has no GPUs" if index.answers.rows is not None else "no source lists the GPUs"
         yield f"{has} of hosts that have some by the spec or the snapshot: {names(unlisted, 8)}"
-    yield from unscheduled.note(index)
+    yield from unscheduled_note(index)
     unknown = sorted({gpu.resource_class for gpu in listed if gpu.resource_class and not gpu.vendor_id})
     if unknown:
         yield f"listed as GPUs, though no source has their PCI ids: {names(unknown, 8)}; --spec or --snapshot has them"

@@ -16,9 +16,9 @@ from gpustack.hosts.facts.gpus import Gpu, card_of, displays, gpus, is_integrate
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.pci import catalogue
 from gpustack.spec.document import is_text
-from gpustack.spec.host_ranges import fold, natural
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import NvSwitch
+from gpustack.spec.patterns import fold, natural
 from gpustack.spec.schema import SCHEMA_FILE
 
 _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}

@@ -6,21 +6,25 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from gpustack.base.errors import ApplyError, UsageError
-from gpustack.base.files import share_dir
+from gpustack.base.files import share_dir, write_atomic
+from gpustack.base.text import LAYOUT, printable
 from gpustack.connect.playbooks.configuration import configuration
-from gpustack.connect.playbooks.log import printable_log
 from gpustack.connect.playbooks.record import Record
 
 _TAIL = 12
 _NO_MATCH = b"Specified inventory, host pattern and/or --limit leaves us with no hosts to target"
 _NO_HOSTS = "no host of the inventory is meant"  # Ansible itself rejects a limit that no host matches
+_PIECE = 1 << 16
+_PATIENCE = 10.0
+"""Seconds; a process left behind by Ansible may keep the pipe open indefinitely."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,3 +138,51 @@ def _last_words(log: Path, start: int) -> str:
         stream.seek(start)
         lines = stream.read().decode(errors="replace").strip().splitlines()
     return "\n    ".join([f"the log {log} ends with:", *lines[-_TAIL:]])
+
+
+@contextmanager
+def printable_log(log: BinaryIO) -> Iterator[int]:
+    """Yield the descriptor of a pipe that is copied into a log, made printable because it contains text from hosts.
+
+    At the end, wait until all writers have closed the pipe.
+    """
+    reading, writing = os.pipe()
+    thread = threading.Thread(target=_copy, args=(reading, log), daemon=True, name="log")
+    thread.start()
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+        thread.join(_PATIENCE)
+
+
+def _copy(reading: int, log: BinaryIO) -> None:
+    # The log is closed after _PATIENCE seconds.
+    with suppress(ValueError), open(reading, encoding="utf-8", errors="replace", newline="") as texts:
+        while piece := texts.readline(_PIECE):
+            log.write(printable(piece, keep=LAYOUT).encode())
+            log.flush()
+
+
+def as_files(values: Sequence[str], directory: Path) -> list[str]:
+    """The operator's ``-e`` values as arguments with files: every user can read a command line, and Ansible logs it.
+
+    The order of the values is kept; ``@FILE`` stays unchanged.
+
+    :param values: each as ``-e`` accepts it: ``@FILE``, YAML or JSON, or ``key=value`` words
+        (``ansible/utils/vars.py``, ``load_extra_vars``).
+    :param directory: a private directory.
+    """
+    return [f"--extra-vars={_as_file(value, directory / f'extra-{n}.json')}" for n, value in enumerate(values)]
+
+
+def _as_file(value: str, path: Path) -> str:
+    if not value or value[0] in "@/.":
+        return value
+    text = value
+    if value[0] not in "[{":
+        from ansible.parsing.splitter import parse_kv
+
+        text = json.dumps(parse_kv(value))
+    write_atomic(path, text, mode=0o600)
+    return f"@{path}"

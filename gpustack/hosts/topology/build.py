@@ -13,12 +13,26 @@ from gpustack.hosts.facts.gpus import Gpu, is_nvswitch, main_functions
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.topology.links import link
 from gpustack.hosts.topology.model import PORTS, Kind, Node, NumaBox, RootBus, Topology
-from gpustack.hosts.topology.names import name
 from gpustack.pci import classes
 
 _PCI_BRIDGE = "0604"
 MOST_LEVELS = 64
 """Maximum number of bridges above a function. A switch takes two; a domain has 256 buses."""
+# Makers of NICs and PCIe switches (https://pci-ids.ucw.cz).
+_MAKERS = {
+    "1000": "Broadcom",
+    "1022": "AMD",
+    "1077": "QLogic",
+    "10b5": "PLX",
+    "10de": "NVIDIA",
+    "11f8": "Microchip",
+    "14e4": "Broadcom",
+    "15b3": "Mellanox",
+    "1af4": "virtio",
+    "1b21": "ASMedia",
+    "8086": "Intel",
+}
+_NETWORKS = {"0200": "Ethernet controller", "0207": "InfiniBand controller"}
 
 
 def topology(host: Host) -> Topology:
@@ -102,7 +116,7 @@ class _Builder:
         return Node(
             function=function,
             kind=kind,
-            name=name(function, kind, gpu),
+            name=_name(function, kind, gpu),
             label=self.labels.get(function.address),
             link=None
             if kind in PORTS
@@ -171,3 +185,15 @@ def _parents(functions: list[Function]) -> dict[str, str | None]:
         if above is not None:
             parents[function.address] = None
     return parents
+
+
+def _name(function: Function, kind: Kind, gpu: Gpu | None) -> str:
+    """The name of a function of this kind: ``NVIDIA Quadro K4200``, ``Mellanox InfiniBand controller [15b3:1017]``."""
+    if gpu is not None:
+        return gpu.name
+    noun = ""
+    if kind is Kind.NIC:
+        noun = _NETWORKS.get(function.pci_class[:4], classes.word(function.pci_class))
+    elif kind is Kind.OTHER:
+        noun = classes.word(function.pci_class)
+    return " ".join(part for part in (_MAKERS.get(function.vendor), noun, f"[{function.ids}]") if part)

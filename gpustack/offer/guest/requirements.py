@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.pci import catalogue
-from gpustack.pci.catalogue import label, requirement_of
+from gpustack.pci.catalogue import Card, label, requirement_of
 from gpustack.pci.requirement import Requirement
 from gpustack.spec.attributes import card_of
 from gpustack.spec.requests import models_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 NVIDIA = "10de"
 _BOTH = frozenset({"open", "proprietary"})
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,3 +221,30 @@ def _linux(models: Sequence[ModelRequirement]) -> dict[str, str | None]:
 def version(text: str) -> tuple[int, ...]:
     """``6.12`` or ``580.126.20`` as numbers, for comparisons."""
     return tuple(int(part) for part in text.split("."))
+
+
+def driver_text(card: Card) -> str:
+    """The driver that a guest needs: ``R450 or later, open or proprietary kernel modules``."""
+    needs = combined(card.name, [_model(card)])
+    linux = (f"{module}, Linux {kernel} or later" if kernel else module for module, kernel in needs.linux.items())
+    return "; ".join(filter(None, (str(needs.nvidia or ""), *linux))) or _UNKNOWN
+
+
+def fields(card: Card) -> Iterator[tuple[str, str]]:
+    """The facts that the catalogue has, each with its name."""
+    needs = requirement_of(card)
+    yield "Guest driver", driver_text(card)
+    if unknown := _model(card).unknown:
+        yield "Unknown", ", ".join(unknown)
+    if needs.force_probe:
+        yield "Kernel argument", f"{needs.module}.force_probe={card.product}"
+    if needs.compute or needs.gfx:
+        yield "Compute target", needs.compute or needs.gfx or ""
+    if needs.mig:
+        yield "MIG", f"up to {needs.mig} instances"
+    if needs.functions:
+        yield "Virtual functions", ", ".join(f"{card.vendor}:{product}" for product in needs.functions)
+
+
+def _model(card: Card) -> ModelRequirement:
+    return ModelRequirement(model=card.name, vendor=card.vendor, card=card, requirement=requirement_of(card))

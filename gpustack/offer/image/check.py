@@ -10,11 +10,12 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.offer.image.guest import guest_problems
 from gpustack.offer.image.hardware import hardware_problems
-from gpustack.offer.image.model import FlavorNeeds, Image, Pair
-from gpustack.offer.image.problem import Problem
+from gpustack.offer.image.model import FIRMWARE, MACHINE_TYPE, FlavorNeeds, Image, Pair, Problem
 from gpustack.offer.image.room import room_problems
 
 _SHOWN_FLAVORS = 4
+FIELDS = ("image", "id", "flavors", "os_type", "machine_type", "firmware", "findings")
+COLUMNS = ("Image", "ID", "Flavors", "OS", "Machine", "Firmware", "Findings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,3 +65,26 @@ def listed_names(names: Sequence[str]) -> str:
     """Names in one line; a long list is cut."""
     more = len(names) - _SHOWN_FLAVORS
     return ", ".join(names[:_SHOWN_FLAVORS]) + (f" and {more} more" if more > 0 else "")
+
+
+def described(checked: Checked) -> tuple[Any, ...]:
+    """The row for programs."""
+    image = checked.pair.image
+    return (
+        image.name,
+        image.id,
+        [needs.name for needs in checked.pair.flavors],
+        image.os_type,
+        image.properties.get(MACHINE_TYPE),
+        image.properties.get(FIRMWARE),
+        [finding.to_dict() for finding in checked.findings],
+    )
+
+
+def cells(checked: Checked) -> list[str]:
+    """The row for people."""
+    name, image_id, flavors, os_type, machine, firmware, _ = described(checked)
+    codes = ", ".join(dict.fromkeys(finding.code.value for finding in checked.findings))
+    state = codes or ("ok" if flavors else "no flavor")
+    listed = listed_names(flavors) or "-"
+    return [name, image_id, listed, os_type or "-", machine or "-", firmware or "-", state]

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from gpustack.base.codes import Code
 from gpustack.base.findings import Severity
 from gpustack.offer.image.hardware import secure_boot
-from gpustack.offer.image.model import DRIVER, HIDE, SIGNED, WINDOWS, FlavorNeeds, Image
-from gpustack.offer.image.problem import Problem
+from gpustack.offer.image.model import DRIVER, HIDE, SIGNED, WINDOWS, FlavorNeeds, Image, Problem
 
 NVIDIA, _WITH_KERNEL_DRIVERS = "10de", {"1002": "AMD", "8086": "Intel"}
 _HIDING_NEEDED_BEFORE = 465

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code
-from gpustack.offer.image.model import FIRMWARE, MACHINE_TYPE, SECURE_BOOT, FlavorNeeds, Image
-from gpustack.offer.image.problem import Problem
+from gpustack.offer.image.model import FIRMWARE, MACHINE_TYPE, SECURE_BOOT, FlavorNeeds, Image, Problem
 from gpustack.spec.extra_specs import AFFINITY, MAXPHYSADDR
 
 _X86 = ("x86_64", "i686")

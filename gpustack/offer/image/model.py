@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpustack.base.codes import Code
+from gpustack.base.findings import Severity
+
 OS_TYPE, MACHINE_TYPE, FIRMWARE = "os_type", "hw_machine_type", "hw_firmware_type"
 HIDE, SECURE_BOOT = "img_hide_hypervisor_id", "os_secure_boot"
 DRIVER, SIGNED = "gpustack_driver", "gpustack_modules_signed"
@@ -116,3 +119,16 @@ class Pair:
 
     image: Image
     flavors: tuple[FlavorNeeds, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A problem of an image for a flavor.
+
+    :ivar severity: replaces that of the definition.
+    :ivar values: the values of the message, except the image and the flavors.
+    """
+
+    code: Code
+    severity: Severity | None = None
+    values: Mapping[str, str] = field(default_factory=dict)

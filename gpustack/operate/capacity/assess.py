@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gpustack.base.codes import Code
 from gpustack.base.errors import UsageError
+from gpustack.base.findings import Finding, finding
 from gpustack.fleet.aggregates import aggregates as aggregates_of
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
@@ -21,7 +23,7 @@ from gpustack.operate.capacity import read
 from gpustack.operate.capacity.aggregates import ZONE
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.hosts import Sources, hosts
-from gpustack.operate.capacity.model import Capacity, Demand, Host
+from gpustack.operate.capacity.model import Capacity, Demand, Host, Reason
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
@@ -122,3 +124,14 @@ def assess(cloud: Connection, known: State, demand: Demand, progress: Progress =
     if not uuids:
         return counted
     return capacity(known.hosts, demand, read.accepted(cloud, demand, uuids, progress), known.scheduler)
+
+
+def findings(capacities: Iterable[Capacity]) -> Iterator[Finding]:
+    """Yield the findings about the capacities of flavors."""
+    for entry in capacities:
+        name, count = entry.demand.flavor, entry.demand.count
+        fragments = sum(limit.gpus for limit in entry.limits if limit.reason is Reason.FRAGMENTS)
+        if entry.most == 0 and fragments >= count > 1:
+            yield finding(Code.GPUS_IN_FRAGMENTS, place=name, gpus=fragments, count=count)
+        for doubt in entry.doubts:
+            yield finding(Code.CAPACITY_UNCERTAIN, place=name, doubt=doubt)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpustack.base.hostnames import key, short
+from gpustack.fleet.cards import Kind, kinds_of
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu, Source, State
 from gpustack.hosts.facts.model import Host as Facts
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
+from gpustack.nova_options.pci_values import traits as normalized
 from gpustack.operate.capacity.aggregates import zone_of
-from gpustack.operate.capacity.aliases import Aliases
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.operate.capacity.read import Hypervisor, Rooms
 from gpustack.spec.assignment import service_of
+from gpustack.spec.attributes import required
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
 
@@ -222,3 +224,50 @@ def _merged(cards: Sequence[Cards]) -> Iterator[Cards]:
         counts[entry.aliases, entry.node] += entry.count
     for (aliases, node), count in counts.items():
         yield Cards(aliases=aliases, node=node, count=count)
+
+
+class Aliases:
+    """The aliases of a spec.
+
+    :ivar scheduled: whether Nova schedules by Placement's devices, so that an alias matches by resource class and
+        traits.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.scheduled = spec.nova is not None and spec.nova.placement == "schedule"
+        self._kinds = tuple(_requested(spec))
+
+    def of(
+        self,
+        vendor: str,
+        product: str,
+        resource_class: str = "",
+        traits: Collection[str] = (),
+        *,
+        dev_type: str = "",
+    ) -> frozenset[str]:
+        """The aliases that match a device.
+
+        :param vendor: empty if the ids are unknown.
+        :param resource_class: of the device in Placement; empty if Placement does not have it.
+        :param traits: of the device in Placement.
+        :param dev_type: of the device in Nova; empty if unknown.
+        """
+        classes, has = {name.strip() for name in resource_class.split(",")}, set(traits)
+        by_class = bool(resource_class) and (self.scheduled or not vendor)
+        return frozenset(
+            kind.alias
+            for kind in self._kinds
+            if (not vendor or kind.ids == (vendor, product))
+            and (not dev_type or kind.virtual == (dev_type == "type-VF"))
+            and (not by_class or (kind.resource_class in classes and kind.traits <= has))
+        )
+
+
+def _requested(spec: Spec) -> Iterator[Kind]:
+    """The models with the traits that each of their aliases requires."""
+    for kind in kinds_of(spec):
+        wanted = {kind.alias: spec.required_traits_of(kind.name)}
+        wanted |= {alias: required(spec.selections[alias]) for alias in spec.aliases_of(kind.name)[1:]}
+        for alias, names in wanted.items():
+            yield replace(kind, alias=alias, traits=normalized({"traits": ",".join(names)}))

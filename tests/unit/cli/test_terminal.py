@@ -23,7 +23,7 @@ from gpustack.base.task_results import failure
 from gpustack.base.text import SafeStream, printable, printable_data
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Lister
-from gpustack.connect.playbooks.log import printable_log
+from gpustack.connect.playbooks.run import printable_log
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202egpu"
 HARMLESS = "\\x1b]0;owned\\x07\\u009b2J\\u202egpu"
@@ -137,7 +137,7 @@ def test_the_log_of_a_playbook(tmp_path: Path) -> None:
 
 def test_playbooks_print_into_the_printable_log() -> None:
     """The process gets the pipe of ``printable_log``, and no other stream of it is the log itself."""
-    (started,) = [c for c in calls(PACKAGE / "playbook_runner" / "run.py") if ast.unparse(c.func) == "subprocess.Popen"]
+    (started,) = [c for c in calls(PACKAGE / "connect/playbooks/run.py") if ast.unparse(c.func) == "subprocess.Popen"]
     streams = {keyword.arg: ast.unparse(keyword.value) for keyword in started.keywords}
     assert (streams["stdout"], streams["stderr"]) == ("printed", "subprocess.STDOUT")
 

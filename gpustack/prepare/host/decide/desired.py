@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -15,7 +17,7 @@ from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.pci import classes
-from gpustack.prepare.host.decide import addresses, iommu, mediated, support, virtual_functions
+from gpustack.prepare.host.decide import addresses, iommu, support, virtual_functions
 from gpustack.prepare.host.decide.binding import Binding, bind
 from gpustack.prepare.host.decide.targets import Targets, choose
 from gpustack.prepare.host.next_boot import bls as entries
@@ -46,6 +48,7 @@ _NOT_VISIBLE = Code.IOMMU_UNKNOWN
 _LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
 _BOOT_IMAGE = 128  # reserve for GRUB's own arguments: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
+_DEFINITION = re.compile(r"/etc/mdevctl\.d/([^/]+)/([^/]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +117,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         findings += _moved(host)
         findings += _in_use_elsewhere(host, targets)
         findings += _lost(host, targets)
-        findings += mediated.findings(host, targets)
+        findings += _mediated(host, targets)
         findings += handmade.findings(host, targets, by_hand, other)
     return Desired(
         targets=targets,
@@ -217,3 +220,28 @@ def _moved(host: Host) -> Iterator[Finding]:
         if (stranger := device.stranger(host)) is not None:
             place = f"{host.hostname} {device.address}"
             yield finding(Code.ANOTHER_DEVICE_AT_ADDRESS, place=place, expected=device.identity, there=stranger)
+
+
+def _mediated(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Findings about active mediated devices, and about those that mdevctl starts at boot."""
+    going = targets.functions
+    for function in sorted(host.pci, key=lambda f: f.bdf):
+        if function.mediated and (function.address in going or function.physical_function in going):
+            place = f"{host.hostname} {function.address}"
+            yield finding(Code.MEDIATED_DEVICES_ACTIVE, place=place, devices=", ".join(function.mediated))
+    for path, file in sorted(host.files.items()):
+        defined = _DEFINITION.fullmatch(path)
+        if defined is not None and _starts(file.text):
+            parent = host.functions.get(defined[1])
+            if parent is not None and (parent.address in going or parent.physical_function in going):
+                yield finding(
+                    Code.MEDIATED_DEVICE_AT_BOOT, place=f"{host.hostname} {path}", uuid=defined[2], address=defined[1]
+                )
+
+
+def _starts(text: str) -> bool:
+    """Whether mdevctl starts a device at boot (mdevctl(8)); True if the definition can't be parsed."""
+    try:
+        return bool(json.loads(text).get("start") == "auto")
+    except (ValueError, AttributeError, RecursionError):
+        return True

@@ -15,8 +15,7 @@ import pytest
 
 from gpustack.base.errors import UsageError
 from gpustack.connect.playbooks.configuration import configuration
-from gpustack.connect.playbooks.extra_vars import as_files
-from gpustack.connect.playbooks.run import Call, environment
+from gpustack.connect.playbooks.run import Call, as_files, environment
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from gpustack.nova_options.releases import release
 from gpustack.offer.image.check import Checked, check, unmatched
 from gpustack.offer.image.cloud import parsed
 from gpustack.offer.image.model import Image
-from gpustack.offer.image.needs import needs_of
-from gpustack.offer.image.select import pairs
+from gpustack.offer.image.needs import needs_of, pairs
 from gpustack.spec.load import parse_spec
 
 SPEC = """

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.offer.tenancy.model import MARK, Node, Present
-from gpustack.offer.tenancy.show import ReservedHost, reserved
+from gpustack.offer.tenancy.model import MARK, Node, Present, ReservedHost, reserved
 
 
 def test_each_host_of_gpustacks_aggregates_has_a_row() -> None:

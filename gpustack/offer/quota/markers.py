@@ -1,15 +1,16 @@
-"""The markers of hosts in Placement against their GPUs."""
+"""Compare the markers of hosts in Placement, and those of flavors, with their GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.hosts.facts.model import Host
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.quota.desired import WantedLimits, class_of
 from gpustack.spec.assignment import service_of
-from gpustack.spec.markers import markers
+from gpustack.spec.markers import RESOURCES, markers
 from gpustack.spec.model import Spec
 
 Totals = Mapping[str, Mapping[str, int]]
@@ -44,4 +45,29 @@ def differing(spec: Spec, gpus: Totals, inventories: Totals) -> Iterator[Finding
             if total != number:
                 yield finding(
                     Code.MARKER_TOTAL_DIFFERS, place=host, total=total, marker=marker, where="Placement", gpus=number
+                )
+
+
+def uncounted(flavors: Iterable[PresentFlavor], markers: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings about flavors that request other markers than GPUs.
+
+    :param markers: the marker class of each alias with a limit.
+    """
+    for flavor in flavors:
+        for alias, marker in markers.items():
+            gpus, key = flavor.gpus.get(alias, 0), f"{RESOURCES}{marker}"
+            requested = flavor.extra_specs.get(key)
+            if requested is None and gpus:
+                yield finding(
+                    Code.FLAVOR_NOT_COUNTED, place=flavor.name, flavor=flavor.name, count=gpus, alias=alias, key=key
+                )
+            elif requested is not None and requested != str(gpus):
+                yield finding(
+                    Code.FLAVOR_MARKER_DIFFERS,
+                    place=flavor.name,
+                    flavor=flavor.name,
+                    markers=requested,
+                    marker=marker,
+                    gpus=gpus,
+                    key=key,
                 )
