@@ -27,6 +27,10 @@ class Operation:
         """The operation in one line."""
         raise NotImplementedError
 
+    def details(self) -> list[str]:
+        """The changes of the operation, one for each line."""
+        return []
+
     def to_dict(self) -> dict[str, object]:
         """The operation as plain data for JSON."""
         return {"kind": self.kind, **asdict(self)}

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import CHANGES, FlavorError, PlanError
-from gpustack.base.text import printable
-from gpustack.cli.common import add_exit_code, add_format, confirm, positive, release_of
+from gpustack.base.errors import FlavorError
+from gpustack.cli.common import positive, release_of
 from gpustack.cli.flavor import InCloud, tell_done
+from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
-    from gpustack.offer.flavor.apply import Failure
-    from gpustack.offer.flavor.cloud import FlavorCloud
     from gpustack.offer.flavor.compare import FlavorPlan
     from gpustack.offer.flavor.operations import FlavorOperation
 
 
-class FlavorPlanCommand(InCloud):
+class FlavorPlanCommand(PlanCommand, InCloud):
     """Show the changes that sync flavors with the spec. Changes nothing."""
 
     epilog = """\
 gpustack flavor plan gpustack.yaml --snapshot hosts.json;
 gpustack flavor plan gpustack.yaml --exit-code -f json"""
 
-    _plan: FlavorPlan
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--snapshot",
             type=Path,
@@ -55,26 +48,8 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         parser.add_argument(
             "--check-access", action="store_true", help="read the projects of every private flavor, one request each"
         )
-        add_format(parser)
-        self.add_more(parser)
-        return parser
 
-    def add_more(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options of a subclass."""
-        add_exit_code(parser, "the plan contains changes")
-
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Print the plan."""
-        self._planned(parsed_args)
-        self._print(parsed_args)
-        return CHANGES if parsed_args.exit_code and self._plan.operations else 0
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings; an error among them blocks the plan."""
-        self._tell_findings()
-        return 0
-
-    def _planned(self, parsed_args: argparse.Namespace) -> FlavorCloud:
+    def planned(self, parsed_args: argparse.Namespace) -> FlavorPlan:
         import dataclasses
 
         from gpustack.hosts.facts.store import load_snapshot
@@ -94,39 +69,16 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
             prune=parsed_args.prune,
             check_access=parsed_args.check_access,
         )
-        cloud = self.cloud(parsed_args)
-        flavor_plan = plan(cloud, desired.flavors, choices)
+        flavor_plan = plan(self.cloud(parsed_args), desired.flavors, choices)
         order = guarded(lambda: self.connection(parsed_args), spec.tenancy, flavor_plan.operations)
         findings = (*desired.findings, *conflicts(spec), *flavor_plan.findings, *order)
-        self._plan = dataclasses.replace(flavor_plan, findings=findings)
-        return cloud
+        return dataclasses.replace(flavor_plan, findings=findings)
 
-    def _print(self, parsed_args: argparse.Namespace) -> None:
-        if parsed_args.format != "text":
-            self.show_data(self._plan.to_dict(), parsed_args.format)
-            return
-        for operation in self._plan.operations:
-            self.show(printable(operation.describe()))
-            for line in operation.details():
-                self.show(f"    {printable(line)}", changes=True)
-        counts = dict.fromkeys(("create", "change", "delete"), 0)
-        for operation in self._plan.operations:
-            counts[operation.kind.removesuffix("_flavor")] += 1
-        changes = ", ".join(f"{count} to {verb}" for verb, count in counts.items())
-        print(f"{changes}, {len(self._plan.unchanged)} unchanged", file=self.app.stdout)
-        self.app.stdout.flush()
-
-    def _tell_findings(self) -> None:
-        from gpustack.base.findings import errors
-
-        self.report_findings(self._plan.findings)
-        stopped = errors(self._plan.findings)
-        if stopped:
-            count = "an error" if len(stopped) == 1 else f"{len(stopped)} errors"
-            raise PlanError(f"the plan is blocked by {count}; nothing was changed", remedy="see the findings above")
+    def show_summary(self, plan: FlavorPlan) -> None:
+        self.show_counts(len(plan.unchanged))
 
 
-class FlavorApplyCommand(FlavorPlanCommand):
+class FlavorApplyCommand(ApplyCommand, FlavorPlanCommand):
     """Sync flavors with the spec, after showing the changes.
 
     Changes only flavors with gpustack's mark. An incomplete flavor is deleted again. After an interruption, run the
@@ -138,7 +90,7 @@ gpustack flavor apply gpustack.yaml --snapshot hosts.json;
 gpustack flavor apply gpustack.yaml --yes --prune"""
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
+        super().add_more(parser)
         parser.add_argument(
             "--jobs",
             type=positive,
@@ -147,36 +99,21 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
             help="change N flavors at the same time (default: %(default)s)",
         )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Show the plan, ask for confirmation, and apply it."""
+    def apply(self, parsed_args: argparse.Namespace, plan: FlavorPlan) -> None:
         from gpustack.offer.flavor.apply import apply
 
-        cloud = self._planned(parsed_args)
-        self._print(parsed_args)
-        self._tell_findings()
-        operations = self._plan.operations
-        if not operations:
-            return 0
-        if not parsed_args.yes:
-            confirm(self, f"Carry out {len(operations)} operation{'s'[: len(operations) > 1]}?")
-        failures = apply(cloud, operations, jobs=parsed_args.jobs, done=self._tell_one)
-        self._tell_failures(failures, len({operation.name for operation in operations}))
-        return 0
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report nothing: the findings were printed before the first change."""
-        return 0
-
-    def _tell_one(self, operation: FlavorOperation) -> None:
-        if self.verbosity > 1:
-            tell_done(self, [operation])
-
-    def _tell_failures(self, failures: Sequence[Failure], count: int) -> None:
+        operations = plan.operations
+        failures = apply(self.cloud(parsed_args), operations, jobs=parsed_args.jobs, done=self._tell_one)
         for failure in failures:
             self.report(f"{failure.name}: {failure.error}")
+        count = len({operation.name for operation in operations})
         if failures:
             raise FlavorError(
                 f"{len(failures)} of {count} flavors failed", remedy="run the command again: it completes the rest"
             )
         if self.verbosity:
-            self.report("done" if count > 1 else f"done: {self._plan.operations[-1].name}")
+            self.report("done" if count > 1 else f"done: {operations[-1].name}")
+
+    def _tell_one(self, operation: FlavorOperation) -> None:
+        if self.verbosity > 1:
+            tell_done(self, [operation])

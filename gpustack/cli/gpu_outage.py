@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PlanError, UsageError
-from gpustack.cli.common import add_format, confirm
+from gpustack.cli.common import add_format
 from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand
+from gpustack.cli.sync import agree, show_operations
 
 if TYPE_CHECKING:
     from gpustack.base.operations import Operation
@@ -49,9 +50,7 @@ class _OutageCommand(FleetCommand):
             raise PlanError("the plan is blocked by an error; nothing was changed", remedy="see the finding above")
         if not plan.operations or parsed_args.dry_run:
             return 0
-        if not parsed_args.yes:
-            count = len(plan.operations)
-            confirm(self, f"Carry out {count} operation{'s'[: count > 1]}?")
+        agree(self, plan.operations, yes=parsed_args.yes)
         for operation in plan.operations:
             self._carry_out(operation, seen.place, parsed_args)
         now = self.plan(self._look(parsed_args), parsed_args)
@@ -101,8 +100,7 @@ class _OutageCommand(FleetCommand):
             self.show_data({"host": seen.host, "address": seen.address, **plan.to_dict()}, form)
             return
         self.show(f"{seen.place}: {plan.state}")
-        for operation in plan.operations:
-            self.show(operation.describe())
+        show_operations(self, plan.operations)
         if plan.steps:
             self.show("Remaining steps:")
         for number, step in enumerate(plan.steps, 1):

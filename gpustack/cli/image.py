@@ -15,6 +15,7 @@ from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, release_of
 from gpustack.cli.gpu import CLOUD_TIMEOUT
+from gpustack.cli.sync import show_operations
 
 if TYPE_CHECKING:
     from gpustack.offer.image.change import SetProperties
@@ -193,10 +194,7 @@ class ImageUndoCommand(OpenStackCommand):
 
 def _agreed(command: OpenStackCommand, operations: Sequence[SetProperties], *, yes: bool) -> bool:
     """Show changes and ask for confirmation; False if there are none."""
-    for operation in operations:
-        command.show(printable(operation.describe()))
-        for line in operation.details():
-            command.show(f"    {printable(line)}", changes=True)
+    show_operations(command, operations)
     if not operations:
         command.report("nothing to change")
     elif not yes:

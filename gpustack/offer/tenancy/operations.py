@@ -10,14 +10,7 @@ from gpustack.base.operations import Operation
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Step(Operation):
-    def details(self) -> list[str]:
-        """The changes, one for each line."""
-        return []
-
-
-@dataclass(frozen=True, kw_only=True)
-class AddTrait(_Step):
+class AddTrait(Operation):
     """Add a trait to a host's provider."""
 
     kind: ClassVar[str] = "add_trait"
@@ -30,7 +23,7 @@ class AddTrait(_Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoveTrait(_Step):
+class RemoveTrait(Operation):
     """Remove a trait from a host's provider."""
 
     kind: ClassVar[str] = "remove_trait"
@@ -43,7 +36,7 @@ class RemoveTrait(_Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CreateAggregate(_Step):
+class CreateAggregate(Operation):
     """Create an aggregate without hosts."""
 
     kind: ClassVar[str] = "create_aggregate"
@@ -54,7 +47,7 @@ class CreateAggregate(_Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetMetadata(_Step):
+class SetMetadata(Operation):
     """Set metadata of an aggregate.
 
     :ivar values: the new values; None removes a key.
@@ -70,7 +63,6 @@ class SetMetadata(_Step):
         return f"change the metadata of the aggregate {self.aggregate}: {self.why}"
 
     def details(self) -> list[str]:
-        """The changes, one for each line."""
         lines = []
         for name, value in self.values.items():
             old = self.before.get(name)
@@ -82,7 +74,7 @@ class SetMetadata(_Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddHost(_Step):
+class AddHost(Operation):
     """Add a host to an aggregate."""
 
     kind: ClassVar[str] = "add_host"
@@ -94,7 +86,7 @@ class AddHost(_Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoveHost(_Step):
+class RemoveHost(Operation):
     """Remove a host from an aggregate."""
 
     kind: ClassVar[str] = "remove_host"
@@ -106,7 +98,7 @@ class RemoveHost(_Step):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeleteAggregate(_Step):
+class DeleteAggregate(Operation):
     """Delete an aggregate without hosts.
 
     :ivar metadata: its metadata, which are lost.

@@ -1,0 +1,65 @@
+"""The commands that sync a cloud with the spec: what blocks a change, and how many connections they open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.cli.app import main
+from gpustack.offer.quota.compare import QuotaPlan
+from gpustack.offer.quota.operations import CreateLimit
+
+SPEC = """\
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu1: [k4200]}
+nova: {release: "2025.2"}
+quotas: {default: {k4200: 1}}
+"""
+CREATION = CreateLimit(why="in the spec", resource_class="CUSTOM_X", model="k4200", limit=1)
+UNKNOWN = finding(Code.QUOTA_PROJECT_UNKNOWN, place="research")
+
+
+def quota(tmp_path: Path, *arguments: str, findings: tuple[Finding, ...] = ()) -> tuple[int, mock.Mock, mock.Mock]:
+    """The exit code of a quota command, the function that changes limits, and the one that connects."""
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC)
+    made = QuotaPlan(operations=(CREATION,), findings=findings, unchanged=2)
+    with (
+        mock.patch("gpustack.cloud.session.connect") as connect,
+        mock.patch("gpustack.offer.quota.apply.plan", return_value=made),
+        mock.patch("gpustack.cli.quota.QuotaPlanCommand._others", return_value=[]),
+        mock.patch("gpustack.offer.quota.apply.apply") as apply,
+    ):
+        return main(["quota", arguments[0], str(spec), *arguments[1:]]), apply, connect
+
+
+def test_plan_counts_changes_by_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert quota(tmp_path, "plan", "--exit-code")[0] == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["create the default limit for k4200: 1", "1 to create, 0 to change, 0 to delete, 2 unchanged"]
+
+
+def test_apply_opens_one_connection(tmp_path: Path) -> None:
+    code, apply, connect = quota(tmp_path, "apply", "--yes")
+    assert code == 0
+    assert apply.call_args.args[1] == (CREATION,)
+    assert connect.call_count == 1
+
+
+def test_an_error_blocks_the_changes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, apply, _ = quota(tmp_path, "apply", "--yes", findings=(UNKNOWN,))
+    assert code != 0
+    assert "the plan is blocked by an error; nothing was changed" in capsys.readouterr().err
+    apply.assert_not_called()
+
+
+def test_apply_without_a_terminal_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, apply, _ = quota(tmp_path, "apply")
+    assert code != 0
+    assert "--yes" in capsys.readouterr().err
+    apply.assert_not_called()
