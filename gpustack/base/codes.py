@@ -308,6 +308,13 @@ class Code(enum.StrEnum):
     COMPUTE_HOST_BY_OWN_NAME = "GPU621"
     INSTANCE_MAY_RUN = "GPU622"
 
+    # Clean-up: pointers of the API database
+    INSTANCE_MAPPED_TO_OTHER_CELL = "GPU623"
+    INSTANCE_MAPPED_TO_NO_CELL = "GPU624"
+    HOST_MAPPED_TO_OTHER_CELL = "GPU625"
+    CELLS_SHARE_A_DATABASE = "GPU626"
+    CELL_OF_OTHER_HOSTS = "GPU627"
+
     # nova lint with the spec
     ALIAS_OF_SPEC_MISSING = "GPU630"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
@@ -18,7 +18,8 @@ from gpustack.base.hostnames import find, index
 from gpustack.novadb import moves, tables
 from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Service
 from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
-from gpustack.novadb.owners import OtherCells, batches, instance, instance_columns, read_instances
+from gpustack.novadb.other_cells import Elsewhere, Identity, OtherCells
+from gpustack.novadb.owners import batches, instance, instance_columns, read_instances
 from gpustack.novadb.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
 from gpustack.novadb.schema import DatabaseSchema
 from gpustack.novadb.values import DAMAGE, UNREADABLE
@@ -66,6 +67,7 @@ class CellReader:
     :ivar cell: the cell's name, for messages.
     :ivar cell_uuid: the cell's uuid in its mapping; empty if unknown.
     :ivar others: the API database and the other cells.
+    :ivar identity: whether this database is that of the cell.
     """
 
     connection: sa.Connection
@@ -73,6 +75,7 @@ class CellReader:
     cell: str
     cell_uuid: str
     others: OtherCells
+    identity: Identity = field(default_factory=Identity)
 
     def views(
         self,
@@ -251,26 +254,25 @@ class CellReader:
         unfinished: Mapping[str, tuple[Migration, ...]],
     ) -> dict[str, Owner]:
         instances = {**read_instances(self.connection, displaced - set(residents), self.cell), **residents}
-        others = self.others.look_up(sorted(displaced), self.cell_uuid) if displaced else {}
+        others = self.others.look_up({uuid: instances.get(uuid) for uuid in sorted(displaced)}, self.cell_uuid)
         over = moves.moves_of(self.connection, displaced)
         requests = {**read_already, **read_requests(self.connection, uuids - read_already.keys())}
         owners = {}
         for uuid in uuids:
-            instance_here, other = instances.get(uuid), others.get(uuid)
-            elsewhere = other.instance if other and other.instance and not other.instance.deleted else None
-            alive_here = instance_here is not None and not instance_here.deleted
-            unknown = None
-            if other is not None and not alive_here and elsewhere is None:
-                unknown = other.unknown_because
-            chosen = instance_here if alive_here else elsewhere or instance_here
+            here, other = instances.get(uuid), others.get(uuid) or Elsewhere()
+            alive = [record for record in (here, *other.alive) if record is not None and not record.deleted]
+            chosen = alive[0] if alive else here
+            of_owner = other.asked if chosen is not here and other.asked else requests.get(uuid, UNREADABLE_REQUESTS)
+            unknown = "; ".join(other.doubts) or None
             owners[uuid] = Owner(
                 uuid=uuid,
                 whereabouts=_whereabouts(chosen, unknown),
                 instance=chosen,
-                in_several_cells=alive_here and elsewhere is not None,
+                in_several_cells=len(alive) > 1,
                 migrations=moves.each_once((*unfinished.get(uuid, ()), *over.get(uuid, ()))),
-                requests=requests.get(uuid, UNREADABLE_REQUESTS).requests,
-                asked=requests.get(uuid, UNREADABLE_REQUESTS).text,
+                migrations_elsewhere=tuple(other.migrations),
+                requests=of_owner.requests,
+                asked=of_owner.text,
                 unknown_because=unknown,
             )
         return owners

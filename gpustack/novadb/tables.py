@@ -53,6 +53,7 @@ compute_nodes = _soft_deleted(
 services = _soft_deleted(
     "services",
     sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36)),
     sa.Column("host", sa.String(255)),
     sa.Column("binary", sa.String(255)),
     sa.Column("disabled", sa.Boolean),
@@ -100,6 +101,13 @@ instance_mappings = sa.Table(
     "instance_mappings",
     metadata,
     sa.Column("instance_uuid", sa.String(36)),
+    sa.Column("cell_id", sa.Integer),
+)
+
+host_mappings = sa.Table(
+    "host_mappings",
+    metadata,
+    sa.Column("host", sa.String(255)),
     sa.Column("cell_id", sa.Integer),
 )
 

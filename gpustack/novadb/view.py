@@ -27,7 +27,7 @@ class Whereabouts(enum.Enum):
     ABSENT = "absent"
     """No cell has a live instance with this uuid, and every cell was read."""
     UNKNOWN = "unknown"
-    """Not in this cell, and another cell or the API database could not be read."""
+    """A cell or the API database could not be read, or the instance's mapping contradicts the cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,19 @@ class Owner:
     instance: Instance | None = None
     in_several_cells: bool = False
     migrations: tuple[Migration, ...] = ()
+    """Those in the cell of the rows."""
+    migrations_elsewhere: tuple[Migration, ...] = ()
+    """Those in other cells; their ids, hosts and rows mean nothing in the cell of the rows."""
     requests: tuple[Request, ...] | None = None
     """None if no readable ``pci_requests`` exists."""
     unknown_because: str | None = None
     asked: str | None = None
     """The text of ``pci_requests`` in the database, for comparison; None if there is none, or if it is unreadable."""
+
+    @property
+    def moves(self) -> tuple[Migration, ...]:
+        """All its migrations, in every cell."""
+        return (*self.migrations, *self.migrations_elsewhere)
 
     @property
     def alive(self) -> bool:

@@ -36,7 +36,7 @@ def in_flight(owner: Owner | None) -> list[str]:
     if owner is None:
         return []
     reasons = []
-    for migration in owner.migrations:
+    for migration in owner.moves:
         if migration.in_flight:
             kind = "under way" if migration.known else "of a status that gpustack does not know"
             reasons.append(f"migration {migration.id} is {kind} ({migration.status})")
@@ -60,7 +60,7 @@ def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     owner = owner_of(view, row)
     reasons += [
         f"migration {migration.id} was written less than {_minutes(clock)} ago"
-        for migration in (owner.migrations if owner else ())
+        for migration in (owner.moves if owner else ())
         if clock.recent(migration.updated_at)
     ]
     instance = owner.instance if owner else None
@@ -84,7 +84,7 @@ def young(rows: Iterable[PciRow], owner: Owner | None, clock: Clock) -> list[str
 
 def stale_since(row: PciRow, owner: Owner) -> datetime | None:
     """Return the time of the last write of the row, its owner, or a migration of the owner; None if unknown."""
-    moments = [row.changed_at, *(migration.updated_at for migration in owner.migrations)]
+    moments = [row.changed_at, *(migration.updated_at for migration in owner.moves)]
     if owner.instance is not None:
         moments.append(owner.instance.updated_at)
     return max((moment for moment in moments if moment is not None), default=None)
@@ -199,7 +199,7 @@ def evidence_lines(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
         lines.append(owner_words(owner))
         lines += [
             f"migration {m.id} ({m.migration_type}, {m.source_compute} to {m.dest_compute}) is {m.status}"
-            for m in owner.migrations
+            for m in owner.moves
         ]
         lines += [f"the instance also holds, on {node}, {words(other)}" for node, other in _elsewhere(view, row)]
     return lines

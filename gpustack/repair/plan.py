@@ -18,7 +18,7 @@ from gpustack.cloud import placement
 from gpustack.novadb import databases, hardware, nodes, read, schema
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.clock import Clock
-from gpustack.novadb.owners import OtherCells
+from gpustack.novadb.other_cells import Identity, OtherCells
 from gpustack.novadb.sources import Sources
 from gpustack.novadb.values import DAMAGE
 from gpustack.repair import permission, rules
@@ -162,6 +162,7 @@ def reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tupl
                 cell=cell.name,
                 cell_uuid=cell.uuid,
                 others=others,
+                identity=others.identity(connection, cell, selection.hosts),
             )
             yield reader, selection.clock(read.now(connection), read.reports(connection))
     except DAMAGE as error:
@@ -189,7 +190,27 @@ def verdicts_of(
             if checked is not None:
                 checked.add(view)
             with_hardware = view if known is None else replace(view, hardware=known)
-            yield from filter(selection.wants, rules.judge(with_hardware, clock))
+            verdicts = (_identified(verdict, reader.identity) for verdict in rules.judge(with_hardware, clock))
+            yield from filter(selection.wants, verdicts)
+
+
+def _identified(verdict: Verdict, identity: Identity) -> Verdict:
+    """Return the verdict; *undecided* if the database may be another cell's: it is read, and never written."""
+    doubt = identity.of(verdict.host)
+    if not doubt or (verdict.status not in (Status.STALE, Status.HEALS) and not verdict.then):
+        return verdict
+    if verdict.status is Status.REPORT:
+        return replace(verdict, because=f"{verdict.because}; {doubt}", then="", questions=None)
+    return replace(
+        verdict,
+        status=Status.UNDECIDED,
+        because=doubt,
+        repair=None,
+        migrations=(),
+        stop=False,
+        starts=False,
+        advice="",
+    )
 
 
 def leftovers_of(
@@ -223,7 +244,10 @@ def witnessed(
     :raises DatabaseError: if the cell cannot be read.
     """
     with reading(sources, cell, selection) as (reader, clock):
-        return list(filter(selection.wants, rule.judge(reader, clock, witness, selection.hosts)))
+        verdicts = (
+            _identified(verdict, reader.identity) for verdict in rule.judge(reader, clock, witness, selection.hosts)
+        )
+        return list(filter(selection.wants, verdicts))
 
 
 def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:

@@ -165,6 +165,7 @@ def nova_conf(directory: Path, cells: dict[str, str], *, service_down_time: int 
                 " database_connection TEXT, disabled BOOLEAN)"
             ),
             "CREATE TABLE instance_mappings (id INTEGER PRIMARY KEY, instance_uuid TEXT, cell_id INTEGER)",
+            "CREATE TABLE host_mappings (id INTEGER PRIMARY KEY, host TEXT, cell_id INTEGER)",
         ):
             connection.exec_driver_sql(statement)
         for number, (name, url) in enumerate(cells.items(), start=1):

@@ -84,7 +84,7 @@ def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> M
     task (``_init_instance``). The repair also requires proof that the source's nova-compute started later. The task may
     have been reset by hand while the disk is still being copied.
     """
-    moves = [move for move in owner.migrations if move.in_flight]
+    moves = [move for move in owner.moves if move.in_flight]
     instance = owner.instance
     all_taken = bool(verdict.rows) and all(row.live and row.taken for row in verdict.rows) and not view.node.deleted
     if len(moves) != 1 or not all_taken or instance is None or not owner.alive or instance.task_state is not None:
@@ -98,6 +98,7 @@ def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> M
         and (move.dest_compute, move.dest_node) == (view.node.host, view.node.hypervisor_hostname)
         and not extends(move.source_compute or "", move.dest_compute or "")
         and instance.vm_state in ("active", "stopped")
+        and not owner.migrations_elsewhere
         and not any(other.status == ERROR for other in owner.migrations)
         and all(clock.state(service) is HostState.UP for service in ends)
         and move.updated_at is not None
@@ -114,13 +115,14 @@ def _early(verdict: Verdict, view: NodeView, clock: Clock) -> bool:
 
 def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
     """Return why nothing continues the owner's work; None if something does, or may."""
-    moves = [move for move in owner.migrations if move.in_flight]
+    moves = [move for move in owner.moves if move.in_flight]
     held = in_flight(owner)
     last = _last(owner, moves)
     if not held or last is None or clock.now - last < clock.stuck_after:
         return None
     work = f"{'; '.join(held)}; nothing has been written since {last}"
-    if owner.in_several_cells or any(move.cross_cell_move for move in moves):  # the hosts of the other cell are unknown
+    elsewhere = any(move.cross_cell_move for move in moves) or any(m.in_flight for m in owner.migrations_elsewhere)
+    if owner.in_several_cells or elsewhere:  # the hosts of the other cell are unknown
         return None if _waits(owner, moves) else _late(work, last, clock)
     task = owner.instance.task_state if owner.alive and owner.instance is not None else None
     down = [f"nova-compute on {host} {state}" for host, state in _down(owner, moves, view, clock)]
@@ -184,7 +186,7 @@ def _actors(owner: Owner, moves: list[Migration]) -> Iterable[str | None]:
 
 
 def _advice(owner: Owner) -> str:
-    moves = [move for move in owner.migrations if move.in_flight]
+    moves = [move for move in owner.moves if move.in_flight]
     ids = ", ".join(str(move.id) for move in moves)
     if _waits(owner, moves):
         return (

@@ -53,7 +53,7 @@ def _wrong(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) 
             yield f"a time of {record} can't be read"
         elif clock.ahead(moment):
             yield f"{record} was last written {moment}, which is yet to come (the database's clock: {clock.now:%F %T})"
-    for move in owner.migrations if owner else ():
+    for move in owner.moves if owner else ():
         if move.in_flight and move.updated_at is None:
             yield f"migration {move.id} is {move.status}, and has no time at which it was written"
 
@@ -64,7 +64,7 @@ def _moments(verdict: Verdict, view: NodeView, owner: Owner | None) -> Iterator[
     if owner is not None:
         if owner.instance is not None:
             yield f"instance {owner.uuid}", owner.instance.updated_at
-        for move in owner.migrations:
+        for move in owner.moves:
             yield f"migration {move.id}", move.updated_at
     node = view.node
     yield f"compute node {node.name}", node.deleted_at if node.deleted else node.updated_at

@@ -152,7 +152,7 @@ def _moved(reader: CellReader, provider: Provider) -> dict[str, str]:
 
 def _decision(held: _Held) -> tuple[Status, str, Repair | None]:
     """Return the status of an allocation, the reason, and the repair if it is stale."""
-    if held.move is None and (unknown := doubts(held.owner)):
+    if unknown := doubts(held.owner):
         return Status.UNDECIDED, "; ".join(unknown), None
     if reasons := _protection(held):
         return Status.PROTECTED, "; ".join(dict.fromkeys(reasons)), None
@@ -238,7 +238,7 @@ def _protection(held: _Held) -> list[str]:
         reasons.append("a row of the device still names the instance: repair that first")
     reasons += young(held.family, owner, clock)
     reasons += [
-        f"migration {m.id} was written within the grace time" for m in owner.migrations if clock.recent(m.updated_at)
+        f"migration {m.id} was written within the grace time" for m in owner.moves if clock.recent(m.updated_at)
     ]
     return reasons
 

@@ -1,0 +1,247 @@
+"""Find owners outside the cell of their row, or prove that no other cell has them.
+
+Every cell is read, whatever the instance mappings of the API database name. If one is unreadable, the owner is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from gpustack.base.codes import Code
+from gpustack.base.errors import DatabaseError
+from gpustack.base.findings import Finding, finding
+from gpustack.base.hostnames import key
+from gpustack.novadb import databases, moves, schema, tables
+from gpustack.novadb.cells import Cell
+from gpustack.novadb.databases import Database
+from gpustack.novadb.mappings import Mappings, Pointer, contradiction
+from gpustack.novadb.model import Instance, Migration
+from gpustack.novadb.owners import BATCH, batches, read_instances
+from gpustack.novadb.requests import Asked, read_requests
+from gpustack.novadb.values import DAMAGE
+
+_NO_API = "without the API database it is not known whether another cell has it (--config-file reads it)"
+
+
+@dataclass(kw_only=True)
+class Elsewhere:
+    """What the other cells have of an instance.
+
+    :ivar alive: its live records.
+    :ivar migrations: its migrations there, including finished ones.
+    :ivar asked: its PCI requests in the cell of the first live record; None without one.
+    :ivar doubts: why it is not known where the instance is.
+    """
+
+    alive: list[Instance] = field(default_factory=list)
+    migrations: list[Migration] = field(default_factory=list)
+    asked: Asked | None = None
+    doubts: list[str] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class OtherCells:
+    """The API database and all known cells; connections are opened on first use."""
+
+    api: Database | None = None
+    cells: tuple[Cell, ...] = ()
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _connections: dict[str, sa.Connection | DatabaseError] = field(default_factory=dict)
+    _mappings: Mappings | None = None
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def look_up(self, here: Mapping[str, Instance | None], own_cell: str) -> dict[str, Elsewhere]:
+        """Look up instances in all cells but one, including disabled cells and cell0.
+
+        :param here: the instances by uuid, each with its record in the cell that is left out, if there is one.
+        :param own_cell: the uuid of that cell.
+        """
+        found = {uuid: Elsewhere() for uuid in here}
+        if self.api is None:
+            for uuid in here:
+                if (record := here[uuid]) is None or record.deleted:
+                    found[uuid].doubts.append(f"instance {uuid} is not in this cell; {_NO_API}")
+            return found
+        records = {uuid: {own_cell: not record.deleted} if record else {} for uuid, record in here.items()}
+        names = {cell.uuid: cell.name for cell in self.cells if cell.uuid == own_cell}
+        for cell in self.cells:
+            if cell.uuid == own_cell:
+                continue
+            try:
+                for uuid, record in self._in_cell(cell, found).items():
+                    records[uuid][cell.uuid] = not record.deleted
+            except DatabaseError as error:
+                for uuid in here:
+                    reason = f"it may be in cell {cell.name}, which could not be asked: {error.what}"
+                    found[uuid].doubts.append(f"instance {uuid}: {reason}")
+            else:
+                names[cell.uuid] = cell.name
+        try:
+            pointers = self._api().of_instances(here)
+        except DatabaseError as error:
+            for uuid in here:
+                found[uuid].doubts.append(f"the API database could not be asked: {error.what}")
+            return found
+        for uuid in here:
+            if wrong := contradiction(uuid, pointers.get(uuid), records[uuid], names):
+                found[uuid].doubts.append(worded(wrong))
+        return found
+
+    def identity(self, connection: sa.Connection, cell: Cell, hosts: Collection[str] | None) -> Identity:
+        """Compare a cell's services with the mappings of hosts and with the other cells.
+
+        :param connection: a snapshot of the cell.
+        :param hosts: check these hosts, and for the cell a sample; None for all hosts.
+        """
+        if self.api is None:
+            return Identity()
+        uuid_by_host = _services(connection, hosts)
+        try:
+            pointers = self._api().of_hosts(None if hosts is None else uuid_by_host)
+        except DatabaseError as error:
+            return Identity(doubt=f"the API database could not be asked: {error.what}")
+        mapped = {host: pointer for host in uuid_by_host if (pointer := pointers.get(key(host)))}
+        strays = {host: pointer for host, pointer in mapped.items() if pointer.cell != cell.uuid}
+        wrong = [_twin(cell, other) for other in self._twins(cell, [*filter(None, uuid_by_host.values())][:BATCH])]
+        if strays and len(strays) == len(mapped):
+            others = ", ".join(sorted({pointer.name for pointer in strays.values()}))
+            place = f"cell {cell.name}"
+            wrong.append(finding(Code.CELL_OF_OTHER_HOSTS, place=place, cell=cell.name, uuid=cell.uuid, others=others))
+        return Identity(
+            doubt="; ".join(map(worded, wrong)),
+            hosts={key(host): worded(_stray(host, pointer, cell)) for host, pointer in strays.items()},
+        )
+
+    def _in_cell(self, cell: Cell, found: Mapping[str, Elsewhere]) -> dict[str, Instance]:
+        """Add what a cell has of instances; return all their records there, including deleted ones.
+
+        :raises DatabaseError: if the cell, or a value in it, cannot be read.
+        """
+        connection = self._connection(cell)
+        if isinstance(connection, DatabaseError):
+            raise connection
+        try:
+            return _read(connection, cell, found)
+        except SQLAlchemyError as error:
+            lost = self._connections[cell.uuid] = databases.unreachable(cell.database, error)
+            raise lost from None
+        except DAMAGE as error:
+            raise DatabaseError(f"a value can't be read: {type(error).__name__}: {error}") from error
+
+    def _twins(self, cell: Cell, uuids: Collection[str]) -> Iterator[Cell]:
+        """Yield the other cells with services of this one: the same database, or a copy of it."""
+        service = tables.services.c
+        query = sa.select(service.uuid).where(service.deleted == 0, service.uuid.in_(uuids)).limit(1)
+        for other in self.cells if uuids else ():
+            if other.uuid == cell.uuid or isinstance(opened := self._connection(other), DatabaseError):
+                continue
+            try:
+                if _have_uuids(opened) and opened.execute(query).first() is not None:
+                    yield other
+            except SQLAlchemyError as error:
+                self._connections[other.uuid] = databases.unreachable(other.database, error)
+
+    def _connection(self, cell: Cell) -> sa.Connection | DatabaseError:
+        if cell.uuid not in self._connections:
+            self._connections[cell.uuid] = self._open(cell.database, "cell")
+        return self._connections[cell.uuid]
+
+    def _open(self, database: Database, kind: schema.Kind) -> sa.Connection | DatabaseError:
+        try:
+            connection = self._stack.enter_context(databases.snapshot(database))
+            schema.read(connection, kind, database.where)
+        except DatabaseError as error:
+            return error
+        return connection
+
+    def _api(self) -> Mappings:
+        if self._mappings is None:
+            if self.api is None:
+                raise DatabaseError("is not named")
+            connection = self._open(self.api, "api")
+            if isinstance(connection, DatabaseError):
+                raise connection
+            self._mappings = Mappings(connection)
+        return self._mappings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Whether a database is that of the cell whose mapping names it.
+
+    :ivar doubt: why it may be another cell's; empty if nothing shows that.
+    :ivar hosts: for hosts that are mapped to another cell, the reason, by the key of the host's name.
+    """
+
+    doubt: str = ""
+    hosts: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, host: str) -> str:
+        """Return the doubt about a host's rows; empty if there is none."""
+        return self.doubt or self.hosts.get(key(host), "")
+
+
+def worded(wrong: Finding) -> str:
+    """Return a finding as a reason of a verdict."""
+    return f"{wrong.code}: {wrong.message}; {wrong.remedy}"
+
+
+def _read(connection: sa.Connection, cell: Cell, found: Mapping[str, Elsewhere]) -> dict[str, Instance]:
+    records = read_instances(connection, found, cell.name)
+    alive = {uuid: record for uuid, record in records.items() if not record.deleted}
+    requests = read_requests(connection, alive) if alive else {}
+    for uuid, record in alive.items():
+        found[uuid].alive.append(record)
+        found[uuid].asked = found[uuid].asked or requests.get(uuid)
+    for uuid, of_instance in moves.moves_of(connection, found).items():
+        if uuid in found:
+            found[uuid].migrations += of_instance
+    return records
+
+
+def _have_uuids(connection: sa.Connection) -> bool:
+    """Whether the services of a cell have uuids: since Pike."""
+    return "uuid" in {column.name for column in tables.columns(connection, tables.services)}
+
+
+def _services(connection: sa.Connection, hosts: Collection[str] | None) -> dict[str, str | None]:
+    """Return the uuid of each nova-compute service by host.
+
+    :param hosts: these hosts, and a sample of the oldest services; None for all.
+    """
+    service = tables.services.c
+    uuid = service.uuid if _have_uuids(connection) else sa.null()
+    query = sa.select(service.host, uuid).where(service.binary == "nova-compute", service.deleted == 0)
+    queries = [query.order_by(service.id)]
+    if hosts is not None:
+        queries = [queries[0].limit(BATCH), *(query.where(service.host.in_(batch)) for batch in batches(hosts))]
+    return {host: number for each in queries for host, number in connection.execute(each) if host}
+
+
+def _stray(host: str, pointer: Pointer, cell: Cell) -> Finding:
+    return finding(
+        Code.HOST_MAPPED_TO_OTHER_CELL,
+        place=f"host {host}",
+        host=host,
+        mapped=f"{pointer.name} ({pointer.cell})" if pointer.cell else pointer.name,
+        mapped_uuid=pointer.cell or "UUID",
+        actual=f"{cell.name} ({cell.uuid})",
+    )
+
+
+def _twin(cell: Cell, other: Cell) -> Finding:
+    return finding(
+        Code.CELLS_SHARE_A_DATABASE,
+        place=f"cell {cell.name}",
+        cell=cell.name,
+        uuid=cell.uuid,
+        other=other.name,
+        other_uuid=other.uuid,
+    )
