@@ -1,27 +1,25 @@
-"""Read the rows of all cells and their owners through clean-up's reader, and what clean-up finds wrong with them.
+"""Join the rows of all cells with their owners and with what clean-up finds wrong with them.
 
-Each cell is read in one read-only snapshot (:func:`gpustack.repair.plan.reading`). Which rows are stale is decided by
-clean-up's rules only.
+Each cell is read in one read-only snapshot. Which rows are stale is decided by clean-up's rules only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
-
-import sqlalchemy as sa
+from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cloud import placement as allocations
 from gpustack.fleet.answers import Row, Verdict
 from gpustack.fleet.model import Gap, Server, Source
 from gpustack.hosts.facts.model import Host
-from gpustack.novadb import hardware, tables
-from gpustack.novadb.owners import batches
+from gpustack.novadb import hardware
+from gpustack.novadb.instances import InstanceRecord, records
+from gpustack.novadb.nodes import numa_nodes
 from gpustack.novadb.read import CellReader
-from gpustack.novadb.values import DAMAGE, UNREADABLE, Moment, parsed
+from gpustack.novadb.reading import reading
 from gpustack.repair import plan, rules
 from gpustack.repair.classes import label
 from gpustack.repair.rules import q_allocation_drift
@@ -38,13 +36,6 @@ if TYPE_CHECKING:
 _WRONG = frozenset({Status.STALE, Status.HEALS, Status.REPORT, Status.STUCK})
 _DOUBT = Status.UNDECIDED
 _MOVING = frozenset({"resized", "building"})
-_INSTANCES = sa.table(
-    "instances",
-    *(sa.column(name) for name in ("uuid", "display_name", "project_id", "user_id", "host", "node")),
-    *(sa.column(name) for name in ("vm_state", "task_state", "deleted")),
-    sa.column("launched_at", Moment),
-)
-_EXTRA = sa.table("instance_extra", *(sa.column(name) for name in ("instance_uuid", "deleted", "flavor")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +72,9 @@ def cells(sources: Sources) -> CellRows:
     selection = _selection(sources)
     for cell in sources.with_hosts:
         try:
-            with plan.reading(sources, cell, selection) as (reader, clock):
+            with reading(sources, cell, selection) as (reader, clock):
                 of_cell: list[Row] = []
-                numa = _numa_nodes(reader.connection)
+                numa = numa_nodes(reader.connection)
                 for view in reader.views(names=sources.hardware):
                     if view.unread:
                         gaps.append(Gap(source=Source.DATABASE, reason=f"{view.node.name}: {view.unread}"))
@@ -147,25 +138,10 @@ def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[Verdic
             )
 
 
-def _numa_nodes(connection: sa.Connection) -> dict[int, int]:
-    table = tables.pci_devices.c
-    query = sa.select(table.id, table.numa_node).where(table.deleted == 0, table.numa_node.is_not(None))
-    return {number: node for number, node in connection.execute(query) if isinstance(node, int)}
-
-
 def _owners(reader: CellReader, uuids: Iterable[str]) -> dict[str, Server]:
     """The owners with project, user and flavor. One in another cell has only what clean-up knows of it."""
     wanted = set(uuids)
-    servers: dict[str, Server] = {}
-    table, extra = _INSTANCES.c, _EXTRA.c
-    joined = _INSTANCES.join(
-        _EXTRA, (extra.instance_uuid == table.uuid) & (extra.deleted == table.deleted), isouter=True
-    )
-    for batch in batches(sorted(written for uuid in wanted for written in {uuid, uuid.upper()})):
-        query = sa.select(*_INSTANCES.columns, extra.flavor).select_from(joined)
-        for row in reader.connection.execute(query.where(table.uuid.in_(batch), table.deleted == 0)).mappings():
-            server = _server(row)
-            servers[server.id] = server
+    servers = {record.uuid: _server(record) for record in records(reader.connection, wanted)}
     for uuid in wanted - servers.keys():
         instance = reader.owner(uuid).instance
         if instance is not None and not instance.deleted:
@@ -175,32 +151,21 @@ def _owners(reader: CellReader, uuids: Iterable[str]) -> dict[str, Server]:
     return servers
 
 
-def _server(row: Mapping[Any, Any]) -> Server:
-    name, specs = _flavor(row["flavor"])
-    since = row["launched_at"]
+def _server(record: InstanceRecord) -> Server:
     return Server(
-        id=str(row["uuid"]).lower(),
-        name=str(row["display_name"] or ""),
-        project=str(row["project_id"] or ""),
-        user=str(row["user_id"] or ""),
-        host=str(row["host"] or ""),
-        node=str(row["node"] or ""),
-        status=str(row["vm_state"] or ""),
-        flavor=name,
-        devices=parse_alias(str(specs.get(ALIAS) or "")),
-        since=None if since is UNREADABLE else since,
-        placed=bool(row["host"]),
-        moving=row["task_state"] is not None or row["vm_state"] in _MOVING,
+        id=record.uuid,
+        name=record.name,
+        project=record.project,
+        user=record.user,
+        host=record.host,
+        node=record.node,
+        status=record.vm_state,
+        flavor=record.flavor,
+        devices=parse_alias(str(record.extra_specs.get(ALIAS) or "")),
+        since=record.launched_at,
+        placed=bool(record.host),
+        moving=record.task_state is not None or record.vm_state in _MOVING,
     )
-
-
-def _flavor(text: object) -> tuple[str, Mapping[str, object]]:
-    """The name and the extra specs of ``instance_extra.flavor`` (a serialized object)."""
-    try:
-        data = parsed(str(text or ""))["cur"]["nova_object.data"]
-        return str(data["name"]), dict(data["extra_specs"])
-    except DAMAGE:
-        return "", {}
 
 
 def allocation_verdicts(

@@ -1,11 +1,11 @@
-"""The rows of Nova's databases that clean-up reads.
+"""The rows of Nova's databases that gpustack reads.
 
 Times are naive UTC, as Nova writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -228,3 +228,53 @@ class Request:
     request_id: str | None
     count: int
     alias_name: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Free PCI devices that Nova does not distinguish.
+
+    :ivar address: of the device, or of the physical function of virtual ones; empty before Nova 2023.1.
+    """
+
+    vendor: str
+    product: str
+    dev_type: str
+    node: int | None
+    count: int
+    address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumaNode:
+    """What is free on a NUMA node of a host.
+
+    :ivar cpus: the processors for instances without dedicated ones.
+    :ivar shared: the sum of vCPUs that such instances may still have.
+    :ivar dedicated: free dedicated processors.
+    :ivar total: all memory in MiB.
+    :ivar memory: free memory in MiB, for instances with dedicated processors.
+    :ivar overcommitted: free memory in MiB with Nova's ratio, for all others.
+    :ivar socket: None if Nova does not know it.
+    """
+
+    cpus: int = 0
+    shared: float = 0
+    dedicated: int = 0
+    total: int = 0
+    memory: int = 0
+    overcommitted: float = 0
+    socket: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeResources:
+    """A row of ``compute_nodes``.
+
+    :ivar nodes: None if the host reports no NUMA nodes.
+    """
+
+    uuid: str
+    name: str
+    pools: tuple[Pool, ...]
+    nodes: Mapping[int, NumaNode] | None

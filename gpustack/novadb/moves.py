@@ -1,8 +1,9 @@
-"""Read migrations: the unfinished ones of a cell, and all of certain instances."""
+"""Read migrations: the unfinished ones of a cell, all of certain instances, and single ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -23,6 +24,19 @@ def moves_of(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, tuple
     for batch in batches(sorted(uuids)):
         by_instance.update(_migrations(connection, tables.migrations.c.instance_uuid.in_(batch)))
     return by_instance
+
+
+def by_uuid(connection: sa.Connection, uuid: str) -> Mapping[str, Any] | None:
+    """Return the migration with this uuid, including soft-deleted ones; None if there is none.
+
+    As a consumer in Placement, it holds what its instance had before the move.
+    """
+    table = tables.migrations
+    if "uuid" not in {column.name for column in tables.columns(connection, table)}:
+        return None
+    query = sa.select(table.c.id, table.c.status, table.c.instance_uuid, table.c.updated_at)
+    row = connection.execute(query.where(table.c.uuid == uuid).order_by(table.c.id.desc())).mappings().first()
+    return None if row is None else dict(row)
 
 
 def _migrations(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> dict[str, tuple[Migration, ...]]:

@@ -1,4 +1,4 @@
-"""Select the compute nodes of a cell to judge: those with rows of ``pci_devices``, and those that should have rows."""
+"""Select the compute nodes of a cell: those with rows of ``pci_devices``, and those that should have rows."""
 
 from __future__ import annotations
 
@@ -77,6 +77,13 @@ def uuids_of(connection: sa.Connection, hosts: frozenset[str]) -> list[str]:
     nodes = tables.compute_nodes.c
     query = sa.select(nodes.uuid).where(nodes.deleted == 0, nodes.uuid.is_not(None), nodes.host.in_(sorted(hosts)))
     return list(connection.scalars(query))
+
+
+def numa_nodes(connection: sa.Connection) -> dict[int, int]:
+    """Return the NUMA node of each live row of ``pci_devices`` that has one, by the row's id."""
+    table = tables.pci_devices.c
+    query = sa.select(table.id, table.numa_node).where(table.deleted == 0, table.numa_node.is_not(None))
+    return {number: node for number, node in connection.execute(query) if isinstance(node, int)}
 
 
 def hosts_with_rows(connection: sa.Connection, hosts: frozenset[str] | None) -> set[str]:

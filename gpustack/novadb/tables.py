@@ -1,4 +1,4 @@
-"""The tables and columns of a cell database and of the API database that clean-up reads.
+"""The tables and columns of a cell database and of the API database that gpustack reads.
 
 Columns as in ``nova/db/main/models.py`` and ``nova/db/api/models.py``. Some are recent (``pci_devices.uuid``: Pike,
 ``migrations.cross_cell_move``: Train). :func:`columns` omits columns that the database lacks, and the reader uses None
@@ -48,6 +48,9 @@ compute_nodes = _soft_deleted(
     sa.Column("host", sa.String(255)),
     sa.Column("hypervisor_hostname", sa.String(255)),
     sa.Column("pci_stats", sa.Text),
+    sa.Column("numa_topology", sa.Text),
+    sa.Column("cpu_allocation_ratio", sa.Float),
+    sa.Column("ram_allocation_ratio", sa.Float),
 )
 
 services = _soft_deleted(
@@ -71,6 +74,9 @@ instances = _soft_deleted(
     sa.Column("vm_state", sa.String(255)),
     sa.Column("task_state", sa.String(255)),
     sa.Column("display_name", sa.String(255)),
+    sa.Column("project_id", sa.String(255)),
+    sa.Column("user_id", sa.String(255)),
+    sa.Column("launched_at", Moment),
     sa.Column("cleaned", sa.Integer),
     sa.Column("hidden", sa.Boolean),
 )
@@ -80,6 +86,7 @@ instance_extra = _soft_deleted(
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("instance_uuid", sa.String(36)),
     sa.Column("pci_requests", sa.Text),
+    sa.Column("flavor", sa.Text),
     sa.Column("migration_context", sa.Text),
 )
 

@@ -5,19 +5,16 @@ Values are shown as stored, even if inconsistent. It is the first step of a diag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-
-import sqlalchemy as sa
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.hostnames import same
 from gpustack.cloud import placement
-from gpustack.novadb import databases, read, schema, tables
+from gpustack.novadb import tables
+from gpustack.novadb.as_stored import Record, stored_records
 from gpustack.novadb.cells import Cell
-from gpustack.novadb.owners import batches
 from gpustack.novadb.requests import parse_requests
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
@@ -94,28 +91,22 @@ def explain(
 # --- databases --------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _snapshot(cell: Cell) -> Iterator[sa.Connection]:
-    with databases.snapshot(cell.database) as connection:
-        schema.read(connection, "cell", cell.database.where)
-        yield connection
-
-
 def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
-    with _snapshot(cell) as connection:
-        rows = list(_rows(connection, subject))
+    with stored_records(cell) as stored:
+        own = bool(subject.host)
+        rows = stored.devices_at(subject.host, subject.address) if own else stored.devices_of(subject.instances)
         subject.instances |= {str(row["instance_uuid"]).lower() for row in rows if row["instance_uuid"]}
-        instances = list(_of(connection, tables.instances, "uuid", subject.instances))
-        moves = list(_of(connection, tables.migrations, "instance_uuid", subject.instances))
+        instances = list(stored.of(tables.instances, "uuid", subject.instances))
+        moves = list(stored.of(tables.migrations, "instance_uuid", subject.instances))
         for move in moves:
             subject.hosts |= {host for host in (move["source_compute"], move["dest_compute"]) if host}
             subject.moves |= {move["uuid"]} if move.get("uuid") else set()
         subject.hosts |= {instance["host"] for instance in instances if instance["host"]}
         subject.hosts |= {row["host"] for row in rows if row["host"]}
-        for node in _of(connection, tables.compute_nodes, "host", subject.hosts):
+        for node in stored.of(tables.compute_nodes, "host", subject.hosts):
             subject.nodes |= {node["uuid"]} if node["uuid"] and not node["deleted"] else set()
             yield f"compute node {node['id']}, {node['host']} ({node['hypervisor_hostname']}){_gone(node)}"
-        for service in _of(connection, tables.services, "host", subject.hosts):
+        for service in stored.of(tables.services, "host", subject.hosts):
             if service["binary"] == "nova-compute":
                 marks = [name.replace("_", " ") for name in ("disabled", "forced_down") if service.get(name)]
                 report = f"last seen {service.get('last_seen_up')}{_gone(service)}"
@@ -127,41 +118,16 @@ def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
             location = f"{instance['host'] or 'no host'} ({instance['node'] or 'no node'})"
             state = f"{instance['vm_state']}, task {instance['task_state'] or 'none'}, on {location}"
             yield f"instance {instance['uuid']}: {state}, written {instance['updated_at']}{_gone(instance)}"
-        for extra in _of(connection, tables.instance_extra, "instance_uuid", subject.instances):
+        for extra in stored.of(tables.instance_extra, "instance_uuid", subject.instances):
             yield f"requests of {extra['instance_uuid']}: {_requests(extra['pci_requests'])}"
         for move in sorted(moves, key=lambda migration: -migration["id"])[:_MOVES]:
             ends = f"{move['source_compute']} to {move['dest_compute']}"
             text = f"migration {move['id']} of {move['instance_uuid']} ({move.get('migration_type')}, {ends})"
             yield f"{text}: {move['status']}, written {move['updated_at'] or move['created_at']}{_gone(move)}"
-        yield f"the database's time: {read.now(connection):%F %T}"
+        yield f"the database's time: {stored.now():%F %T}"
 
 
-def _rows(connection: sa.Connection, subject: Subject) -> Iterable[sa.RowMapping]:
-    """Return the rows of the GPU and its relatives, or those that name the instance, including soft-deleted rows."""
-    rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
-    joined = tables.pci_devices.join(tables.compute_nodes, nodes.id == rows.compute_node_id, isouter=True)
-    query = sa.select(*tables.columns(connection, tables.pci_devices), nodes.host, nodes.deleted.label("node_deleted"))
-    query = query.select_from(joined).order_by(rows.address, rows.id)
-    if subject.host:
-        own_address = sa.or_(
-            sa.func.lower(rows.address) == subject.address, sa.func.lower(rows.parent_addr) == subject.address
-        )
-        matching = connection.execute(query.where(nodes.host == subject.host, own_address)).mappings().all()
-        parents = sorted({row["parent_addr"] for row in matching if row["parent_addr"]} - {subject.address})
-        above = query.where(nodes.host == subject.host, rows.address.in_(parents))
-        return [*matching, *(connection.execute(above).mappings().all() if parents else ())]
-    written = sorted({form for uuid in subject.instances for form in (uuid, uuid.upper())})
-    return connection.execute(query.where(rows.instance_uuid.in_(written))).mappings().all()
-
-
-def _of(connection: sa.Connection, table: sa.Table, name: str, values: Iterable[str]) -> Iterator[sa.RowMapping]:
-    wanted = sorted({form for value in values for form in (value, value.upper())} if "uuid" in name else set(values))
-    for batch in batches(wanted):
-        query = sa.select(*tables.columns(connection, table)).where(table.c[name].in_(batch)).order_by(table.c.id)
-        yield from connection.execute(query).mappings()
-
-
-def _row(row: sa.RowMapping) -> str:
+def _row(row: Record) -> str:
     owner = f"owner {row['instance_uuid']}, request {row['request_id']}" if row["instance_uuid"] else "no owner"
     node = f" (compute node {row['compute_node_id']} is deleted)" if row["node_deleted"] else ""
     text = f"row {row['id']} of {row['host']}{node}: {row['address']} ({row['vendor_id']}:{row['product_id']})"

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, TypeVar
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.files import write_atomic
 from gpustack.cloud import placement
-from gpustack.novadb import databases, hardware, nodes, read, schema
+from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.clock import Clock
-from gpustack.novadb.other_cells import Identity, OtherCells
+from gpustack.novadb.other_cells import Identity
+from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
-from gpustack.novadb.values import DAMAGE
 from gpustack.repair import permission, rules
 from gpustack.repair.checked import Checked
 from gpustack.repair.classes import CLASSES
@@ -145,34 +145,6 @@ class CleanupPlan:
     def save(self, path: Path) -> None:
         """Write the plan as a file that only its owner can read: it contains instances and hosts."""
         write_atomic(path, json.dumps(self.to_dict(), indent=1, default=str) + "\n", mode=0o600)
-
-
-@contextmanager
-def reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tuple[read.CellReader, Clock]]:
-    """Open a read-only snapshot of a cell, with access to the other cells.
-
-    :raises DatabaseError: if the cell cannot be read, or has an unknown schema.
-    """
-    others = OtherCells(api=sources.api, cells=sources.all_cells)
-    try:
-        with databases.snapshot(cell.database) as connection:
-            reader = read.CellReader(
-                connection=connection,
-                schema=schema.read(connection, "cell", cell.database.where),
-                cell=cell.name,
-                cell_uuid=cell.uuid,
-                others=others,
-                identity=others.identity(connection, cell, selection.hosts),
-            )
-            yield reader, selection.clock(read.now(connection), read.reports(connection))
-    except DAMAGE as error:
-        raise DatabaseError(
-            f"a value can't be read: {type(error).__name__}: {error}",
-            where=cell.database.where,
-            remedy="look at services and migrations for values that Nova does not write; other cells are judged",
-        ) from error
-    finally:
-        others.close()
 
 
 def verdicts_of(

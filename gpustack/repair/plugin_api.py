@@ -17,9 +17,10 @@ from gpustack.base.errors import DatabaseError, GpustackError
 from gpustack.base.findings import Finding, finding
 from gpustack.base.task_results import TaskResult, reported
 from gpustack.novadb.clock import Clock
+from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
 from gpustack.novadb.view import NodeView
-from gpustack.repair import permission, plan, questions
+from gpustack.repair import permission, questions
 from gpustack.repair.hypervisor import Usage, usage
 from gpustack.repair.judgement import place
 from gpustack.repair.plan import Selection
@@ -90,7 +91,7 @@ def _compared(restart: Restart, sources: Sources) -> Iterator[Finding]:
     known = False
     for cell in sources.with_hosts:
         try:
-            with plan.reading(sources, cell, selection) as (reader, clock):
+            with reading(sources, cell, selection) as (reader, clock):
                 views = [view for view in reader.views(selection.hosts) if not view.node.deleted]
                 findings = [objection for view in views for objection in _of_node(restart, view, clock)]
         except DatabaseError as error:

@@ -21,6 +21,7 @@ from gpustack.novadb.cells import Cell
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.read import ROW
+from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair import migration_ends
@@ -29,7 +30,7 @@ from gpustack.repair.apply import whole_row, writing
 from gpustack.repair.evidence import in_flight
 from gpustack.repair.guards import around, conditions
 from gpustack.repair.journal import JournalEntry
-from gpustack.repair.plan import Selection, reading
+from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import HeldDevice, Seen
 
 if TYPE_CHECKING:

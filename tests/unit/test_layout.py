@@ -144,3 +144,48 @@ def test_tests_import_nothing_of_other_tests() -> None:
     # They run the tests of other modules again, on database servers.
     rerun = {TOP / "tests/nova/cleanup" / name for name in ("test_on_servers.py", "test_servers.py")}
     assert {path for path in tests if imports.search(path.read_text(encoding="utf-8"))} <= rerun
+
+
+DATABASES = ("sqlalchemy", "sqlite3", "pymysql", "MySQLdb", "psycopg", "psycopg2")
+# novadb reads; these modules of clean-up guard, write and undo.
+DATABASE_WRITERS = {f"repair/{name}.py" for name in ("apply", "guards", "repair", "undo")}
+
+
+def database_uses(package: Path) -> Iterator[str]:
+    """Where modules outside ``novadb/`` and :data:`DATABASE_WRITERS` load a library of databases, as ``path:line``."""
+    for path in sorted(package.rglob("*.py")):
+        place = path.relative_to(package).as_posix()
+        if place.startswith("novadb/") or place in DATABASE_WRITERS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            elif isinstance(node, ast.Call):  # importlib.import_module("sqlalchemy")
+                names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            else:
+                continue
+            yield from (f"{place}:{node.lineno}" for name in names if name.partition(".")[0] in DATABASES)
+
+
+def test_only_the_reader_and_clean_ups_writers_use_databases() -> None:
+    assert list(database_uses(TOP / "gpustack")) == []
+    assert all((TOP / "gpustack" / name).is_file() for name in DATABASE_WRITERS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import sqlalchemy as sa",
+        "from sqlalchemy.orm import Session",
+        "if TYPE_CHECKING:\n    import sqlalchemy",
+        "import sqlite3",
+        'importlib.import_module("sqlalchemy.orm")',
+    ],
+)
+def test_a_database_outside_the_reader_is_named(line: str, tmp_path: Path) -> None:
+    for place in ("fleet/rows.py", "novadb/rows.py", "repair/undo.py"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(f'"""Rows."""\n{line}\n')
+    assert list(database_uses(tmp_path)) == [f"fleet/rows.py:{2 + line.count(chr(10))}"]

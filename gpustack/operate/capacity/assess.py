@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.novadb.cells import Cell
+    from gpustack.novadb.model import NodeResources
     from gpustack.novadb.sources import Sources as Cells
-    from gpustack.operate.capacity.compute_nodes import ComputeNode
 
     Databases = Callable[[], Cells]
 
@@ -105,10 +105,10 @@ def _zone(aggregates: Sequence[Aggregate], wanted: str, scheduler: Scheduler) ->
     return wanted or (scheduler.zone if scheduler.zone in zones else "")
 
 
-def _computes(cells: Sequence[Cell]) -> tuple[Mapping[str, ComputeNode], Sequence[str]]:
+def _computes(cells: Sequence[Cell]) -> tuple[Mapping[str, NodeResources], Sequence[str]]:
     if not cells:
         return {}, ()
-    from gpustack.operate.capacity.compute_nodes import read as read_cells
+    from gpustack.novadb.node_resources import read as read_cells
 
     return read_cells(cells)
 

@@ -24,7 +24,7 @@ from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
-    from gpustack.operate.capacity.compute_nodes import ComputeNode, Pool
+    from gpustack.novadb.model import NodeResources, Pool
 
 _WITHHELD = {
     State.RESERVED: Reason.RESERVED,
@@ -47,7 +47,7 @@ class Sources:
     fleet: Fleet
     hypervisors: Sequence[Hypervisor]
     rooms: Rooms
-    computes: Mapping[str, ComputeNode] = field(default_factory=dict)
+    computes: Mapping[str, NodeResources] = field(default_factory=dict)
     facts: Sequence[Facts] = ()
     aggregates: Sequence[Aggregate] = ()
     zone: str = ""

@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpustack.novadb.model import NumaNode
+
 ANY_NODE = -1
 """The NUMA node of GPUs of which only the number is known."""
 
@@ -51,28 +53,6 @@ class Cards:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
-    """What is free on a NUMA node of a host.
-
-    :ivar cpus: the processors for instances without dedicated ones.
-    :ivar shared: the sum of vCPUs that such instances may still have.
-    :ivar dedicated: free dedicated processors.
-    :ivar total: all memory in MiB.
-    :ivar memory: free memory in MiB, for instances with dedicated processors.
-    :ivar overcommitted: free memory in MiB with Nova's ratio, for all others.
-    :ivar socket: None if Nova does not know it.
-    """
-
-    cpus: int = 0
-    shared: float = 0
-    dedicated: int = 0
-    total: int = 0
-    memory: int = 0
-    overcommitted: float = 0
-    socket: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Free:
     """The weights of a host, as Nova's scheduler has them: MiB, processors and MiB.
 
@@ -105,7 +85,7 @@ class Host:
     name: str
     cards: tuple[Cards, ...] | None = ()
     amounts: Mapping[str, int] = field(default_factory=dict)
-    nodes: Mapping[int, Node] | None = None
+    nodes: Mapping[int, NumaNode] | None = None
     closed: Reason | None = None
     zone: str = ""
     metadata: Mapping[str, frozenset[str]] = field(default_factory=dict)

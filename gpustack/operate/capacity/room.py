@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from gpustack.operate.capacity.model import ANY_NODE, BY_CLASS, Demand, Host, Node, Reason
+from gpustack.novadb.model import NumaNode
+from gpustack.operate.capacity.model import ANY_NODE, BY_CLASS, Demand, Host, Reason
 
 Group = tuple[frozenset[str], int | None]
 """The aliases and the NUMA node of GPUs."""
@@ -164,7 +165,7 @@ class Room:
         yield from sorted(matching, key=lambda group: len(group[0]))
 
 
-def _has_room(node: Node, demand: Demand) -> bool:
+def _has_room(node: NumaNode, demand: Demand) -> bool:
     """Whether a NUMA node has the processors and the memory of one node of the instance."""
     vcpus, ram = _share(demand)
     if demand.dedicated:
@@ -173,7 +174,7 @@ def _has_room(node: Node, demand: Demand) -> bool:
     return node.cpus >= vcpus and node.shared >= vcpus and node.total >= ram and node.overcommitted >= ram
 
 
-def _changed(node: Node, demand: Demand, sign: int) -> Node:
+def _changed(node: NumaNode, demand: Demand, sign: int) -> NumaNode:
     vcpus, ram = _share(demand)
     memory, overcommitted = node.memory + sign * ram, node.overcommitted + sign * ram
     if demand.dedicated:

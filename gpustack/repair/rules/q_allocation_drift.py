@@ -15,12 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy as sa
-
 from gpustack.cloud.placement import Known, Provider, get, stranger
-from gpustack.novadb import tables
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import TERMINAL, PciRow
+from gpustack.novadb.moves import by_uuid
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning, young
@@ -129,7 +127,7 @@ def _not_owned(
     """
     family = unallocated.family(view, provider.address)
     for consumer in sorted(provider.held):
-        move = _migration(reader.connection, consumer)
+        move = by_uuid(reader.connection, consumer)
         if move is not None or not any(row.taken and row.instance_uuid == consumer for row in family):
             owner = reader.owner(move["instance_uuid"] if move else consumer)
             yield _Held(
@@ -146,7 +144,7 @@ def _not_owned(
 
 def _moved(reader: CellReader, provider: Provider) -> dict[str, str]:
     """Return the instance of each consumer that is a migration."""
-    moves = ((uuid, _migration(reader.connection, uuid)) for uuid in provider.held)
+    moves = ((uuid, by_uuid(reader.connection, uuid)) for uuid in provider.held)
     return {uuid: str(move["instance_uuid"]) for uuid, move in moves if move}
 
 
@@ -241,16 +239,3 @@ def _protection(held: _Held) -> list[str]:
         f"migration {m.id} was written within the grace time" for m in owner.moves if clock.recent(m.updated_at)
     ]
     return reasons
-
-
-def _migration(connection: sa.Connection, uuid: str) -> Mapping[str, Any] | None:
-    """Return the migration with this uuid, including soft-deleted ones; None if there is none.
-
-    As a consumer it holds what its instance had before the move.
-    """
-    table = tables.migrations
-    if "uuid" not in {column.name for column in tables.columns(connection, table)}:
-        return None
-    query = sa.select(table.c.id, table.c.status, table.c.instance_uuid, table.c.updated_at)
-    row = connection.execute(query.where(table.c.uuid == uuid).order_by(table.c.id.desc())).mappings().first()
-    return None if row is None else dict(row)

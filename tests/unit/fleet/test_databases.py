@@ -27,10 +27,6 @@ POOLS = {"nova_object.data": {"objects": [{"nova_object.data": POOL}]}}
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
     cell = CellFile(f"sqlite:///{tmp_path}/cell1.sqlite")
-    with cell.engine.begin() as connection:
-        for column in ("project_id TEXT", "user_id TEXT", "launched_at DATETIME"):
-            connection.exec_driver_sql(f"ALTER TABLE instances ADD COLUMN {column}")
-        connection.exec_driver_sql("ALTER TABLE instance_extra ADD COLUMN flavor TEXT")
     node = cell.host("gpu1", seen=1)
     cell.instance("vm1", "gpu1", display_name="one")
     cell.device(node, "0000:81:00.0", "allocated", instance_uuid="vm1", request_id="r1", numa_node=1)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.count import capacity
-from gpustack.operate.capacity.model import ANY_NODE, Capacity, Cards, Demand, Host, Node, Reason
+from gpustack.operate.capacity.model import ANY_NODE, Capacity, Cards, Demand, Host, Reason
 from gpustack.operate.capacity.room import Room, Taken
 
 K4200, ANY = frozenset({"k4200"}), frozenset({"k4200", "any"})
@@ -31,9 +32,9 @@ def demand(
     return Demand(flavor="f", gpus=gpus or {"k4200": count}, amounts=needs, **known)
 
 
-def node(**more: Any) -> Node:
+def node(**more: Any) -> NumaNode:
     known = {"cpus": 8, "shared": 16, "dedicated": 8, "total": 8192, "memory": 8192, "overcommitted": 8192, "socket": 0}
-    return Node(**{**known, **more})
+    return NumaNode(**{**known, **more})
 
 
 def numbers(found: Capacity) -> tuple[int, int | None]:

@@ -9,9 +9,9 @@ import pytest
 
 from gpustack.fleet.model import Fleet, Gap, Gpu, Source, State
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.operate.capacity.compute_nodes import ComputeNode, Pool
+from gpustack.novadb.model import NodeResources, NumaNode, Pool
 from gpustack.operate.capacity.hosts import Sources, hosts
-from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Node, Reason
+from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.operate.capacity.read import Hypervisor, Rooms
 from gpustack.spec.load import parse_spec
 from support.fleet_answers import facts, server
@@ -88,7 +88,7 @@ nova: {release: "2025.2", placement: schedule}
     pools = tuple(
         Pool(vendor="10de", product="11b4", dev_type="type-PCI", node=0, count=1, address=g.address) for g in gpus
     )
-    computes = {"uuid-gpu1": ComputeNode(uuid="uuid-gpu1", name="gpu1", pools=pools, nodes=None)}
+    computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=pools, nodes=None)}
     (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=gpus), computes=computes))
     assert [host.count(frozenset({alias})) for alias in ("plain", "fast")] == [2, 1]
 
@@ -99,7 +99,7 @@ def test_pools_of_virtual_functions_are_not_their_card() -> None:
     text = f"version: 1\nmodels: {{card: {{{match}}}}}, part: {{{match}, function: virtual}}}}}}\n"
     spec = parse_spec(text + 'hosts: {gpu1: [card], gpu2: [part]}\nnova: {release: "2025.2"}\n', "spec")
     computes = {
-        f"uuid-{name}": ComputeNode(
+        f"uuid-{name}": NodeResources(
             uuid=f"uuid-{name}",
             name=name,
             pools=(Pool(vendor="10de", product="11b4", dev_type=kind, node=0, count=count),),
@@ -123,7 +123,7 @@ def test_rows_of_virtual_functions_belong_to_the_pool_of_their_card(part: str) -
     ]
     parts[-1] = replace(parts[-1], used=1)
     pool = Pool(vendor="10de", product="11b4", dev_type="type-VF", node=0, count=2, address="0000:81:00.0")
-    computes = {"uuid-gpu1": ComputeNode(uuid="uuid-gpu1", name="gpu1", pools=(pool,), nodes=None)}
+    computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=(pool,), nodes=None)}
     (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=tuple(parts)), computes=computes))
     assert host.cards == (Cards(aliases=frozenset({"part"}), node=0, count=2),)
     reserved = Fleet(gpus=tuple(replace(part, state=State.RESERVED) for part in parts))
@@ -145,8 +145,8 @@ def test_devices_of_the_databases_count_if_placement_has_them_free_too() -> None
         Pool(vendor="10de", product=product, dev_type="type-PCI", node=node, count=1, address=f"0000:{bus:02x}:00.0")
         for bus, product, node in ((0x81, "11b4", 0), (0x82, "11b4", 1), (0x83, "11b4", 1), (0x84, "beef", 1))
     )
-    nodes = {0: Node(), 1: Node()}
-    computes = {"uuid-gpu1": ComputeNode(uuid="uuid-gpu1", name="gpu1", pools=pools, nodes=nodes)}
+    nodes = {0: NumaNode(), 1: NumaNode()}
+    computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=pools, nodes=nodes)}
     fleet = Fleet(gpus=(gpu("gpu1", 0x81), gpu("gpu1", 0x82, State.RESERVED)))
     (with_placement,) = hosts(SCHEDULE, sources("gpu1", fleet=fleet, computes=computes))
     assert with_placement.cards == (Cards(aliases=ALIAS, node=0, count=1),)

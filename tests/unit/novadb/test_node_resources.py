@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.databases import database
-from gpustack.operate.capacity.compute_nodes import Pool, read
-from gpustack.operate.capacity.model import Node
+from gpustack.novadb.model import NumaNode, Pool
+from gpustack.novadb.node_resources import read
 
 
 def wrapped(**fields: Any) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def test_pools_and_nodes_are_read(tmp_path: Path) -> None:
     )
     # Memory is that of the smallest pages, without huge pages; overcommitment counts all of it, as in Nova.
     memory = {"total": 4096, "memory": 3072, "overcommitted": 16384 * 1.5 - 1024}
-    assert nodes["a"].nodes == {0: Node(cpus=3, shared=10, dedicated=3, socket=1, **memory)}
+    assert nodes["a"].nodes == {0: NumaNode(cpus=3, shared=10, dedicated=3, socket=1, **memory)}
 
 
 def test_old_nodes_have_one_set_of_processors_and_no_pages(tmp_path: Path) -> None:

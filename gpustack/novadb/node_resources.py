@@ -7,57 +7,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
+from gpustack.novadb import tables
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.databases import snapshot
+from gpustack.novadb.model import NodeResources, NumaNode, Pool
 from gpustack.novadb.values import DAMAGE
-from gpustack.operate.capacity.model import Node
 
-_COLUMNS = ("uuid", "hypervisor_hostname", "pci_stats", "numa_topology", "cpu_allocation_ratio", "ram_allocation_ratio")
-_TABLE = sa.table("compute_nodes", *(sa.column(name) for name in (*_COLUMNS, "deleted")))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pool:
-    """Free PCI devices that Nova does not distinguish.
-
-    :ivar address: of the device, or of the physical function of virtual ones; empty before Nova 2023.1.
-    """
-
-    vendor: str
-    product: str
-    dev_type: str
-    node: int | None
-    count: int
-    address: str = ""
+_TABLE = tables.compute_nodes.c
+_QUERY = sa.select(
+    *(_TABLE.uuid, _TABLE.hypervisor_hostname, _TABLE.pci_stats, _TABLE.numa_topology),
+    *(_TABLE.cpu_allocation_ratio, _TABLE.ram_allocation_ratio),
+).where(_TABLE.deleted == 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComputeNode:
-    """A row of ``compute_nodes``.
-
-    :ivar nodes: None if the host reports no NUMA nodes.
-    """
-
-    uuid: str
-    name: str
-    pools: tuple[Pool, ...]
-    nodes: Mapping[int, Node] | None
-
-
-def read(cells: Iterable[Cell]) -> tuple[dict[str, ComputeNode], list[str]]:
+def read(cells: Iterable[Cell]) -> tuple[dict[str, NodeResources], list[str]]:
     """Return the compute nodes of cells by uuid, and what could not be read."""
-    nodes: dict[str, ComputeNode] = {}
+    nodes: dict[str, NodeResources] = {}
     problems: list[str] = []
     for cell in cells:
         try:
             with snapshot(cell.database) as connection:
-                rows = connection.execute(sa.select(_TABLE).where(_TABLE.c.deleted == 0)).mappings().all()
+                rows = connection.execute(_QUERY).mappings().all()
         except DatabaseError as error:
             problems.append(f"cell {cell.name}: {error.what}")
             continue
@@ -69,11 +44,11 @@ def read(cells: Iterable[Cell]) -> tuple[dict[str, ComputeNode], list[str]]:
     return nodes, problems
 
 
-def _node(row: Mapping[Any, Any]) -> ComputeNode:
+def _node(row: Mapping[Any, Any]) -> NodeResources:
     topology = json.loads(row["numa_topology"]) if row["numa_topology"] else None
     cells = _data(topology)["cells"] if topology else None
     ratios = (row["cpu_allocation_ratio"] or 1.0, row["ram_allocation_ratio"] or 1.0)
-    return ComputeNode(
+    return NodeResources(
         uuid=str(row["uuid"]),
         name=str(row["hypervisor_hostname"]),
         pools=tuple(map(_pool, _data(json.loads(row["pci_stats"]))["objects"])) if row["pci_stats"] else (),
@@ -100,13 +75,13 @@ def _pool(primitive: Mapping[str, Any]) -> Pool:
     )
 
 
-def _numa_node(cell: Mapping[str, Any], cpu_ratio: float, ram_ratio: float) -> Node:
+def _numa_node(cell: Mapping[str, Any], cpu_ratio: float, ram_ratio: float) -> NumaNode:
     cpus = set(cell["cpuset"])
     # Before Train, one set was for both kinds of instances.
     dedicated = set(cell.get("pcpuset", cpus)) - set(cell["pinned_cpus"])
     total, free = _memory(cell)
     used = int(cell["memory_usage"])
-    return Node(
+    return NumaNode(
         cpus=len(cpus),
         shared=len(cpus) * cpu_ratio - int(cell["cpu_usage"]),
         dedicated=len(dedicated),
