@@ -144,9 +144,8 @@ class FlavorDeleteCommand(InCloud):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.base.errors import CloudError
-        from gpustack.offer.flavor.apply import carry_out
+        from gpustack.offer.flavor.apply import carry_out, deletion
         from gpustack.offer.flavor.manual import find_flavor
-        from gpustack.offer.flavor.operations import DeleteFlavor
 
         cloud = self.cloud(parsed_args)
         present = cloud.flavors()
@@ -154,10 +153,7 @@ class FlavorDeleteCommand(InCloud):
         failures: list[CloudError | FlavorError] = []
         for name in names:
             try:
-                flavor = find_flavor(present, name)
-                if not parsed_args.force:
-                    _may_go(cloud, flavor)
-                operation = DeleteFlavor(why="as asked", flavor=flavor)
+                operation = deletion(cloud, find_flavor(present, name), force=parsed_args.force)
                 carry_out(cloud, operation)
                 tell_done(self, [operation])
             except (CloudError, FlavorError) as error:
@@ -168,17 +164,6 @@ class FlavorDeleteCommand(InCloud):
         if failures:
             raise FlavorError(f"{len(failures)} of {len(names)} flavors were not deleted")
         return 0
-
-
-def _may_go(cloud: FlavorCloud, flavor: PresentFlavor) -> None:
-    from gpustack.offer.flavor.compare import counted
-
-    if not flavor.ours:
-        raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--force deletes it")
-    users = cloud.users(flavor.id)
-    if users:
-        remedy = "--force deletes it; its instances keep running, without a flavor in the list"
-        raise FlavorError(f"{flavor.name} is used by {counted(users)}", remedy=remedy)
 
 
 def read_spec(path: Path | None) -> Spec | None:

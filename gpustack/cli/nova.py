@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import CHANGES, NovaConfigError, UsageError
-from gpustack.base.files import file_remedy
 from gpustack.base.text import printable
 from gpustack.cli.common import (
     Command,
@@ -25,6 +24,7 @@ from gpustack.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from gpustack.base.operations import RemoveFile, WriteFile
     from gpustack.configure.lint import Report
     from gpustack.configure.packing import Advised
     from gpustack.configure.render import Deployment
@@ -176,88 +176,50 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         return usual_root(self._deployment)
 
     def _print_diff(self, root: Path) -> None:
-        from gpustack.base.operations import WriteFile
+        from gpustack.configure.output import changes
 
-        for path, before, after in self._changes(root):
-            change = WriteFile(why="", path=str(path), content=after, before=before)
+        for change in changes(self._rendering.files, root):
             self.show(change.diff().removesuffix("\n"), changes=True)
 
-    def _changes(self, root: Path) -> list[tuple[Path, str | None, str]]:
-        """The files that change, with both contents: a file that can't be read stops the run before any is written."""
-        contents = [(file, path, _content(path)) for file, path in self._placed(root)]
-        changes = [(path, before, file.onto(before, str(path))) for file, path, before in contents]
-        return [(path, before, after) for path, before, after in changes if before != after]
-
     def _print_stale(self, parsed_args: argparse.Namespace) -> None:
-        from gpustack.base.operations import RemoveFile, WriteFile
-
-        for path, remaining in self._stale(parsed_args):
-            before = _content(path) or ""
-            removal = RemoveFile(why="", path=str(path), before=before)
-            change = (
-                WriteFile(why="", path=str(path), content=remaining, before=before) if remaining.strip() else removal
-            )
+        for change in self._stale(parsed_args):
             self.show(change.diff().removesuffix("\n"), changes=True)
 
     def _write(self, out: Path) -> None:
-        from gpustack.base.files import write_atomic
         from gpustack.base.operations import counted
+        from gpustack.configure.output import carry_out, changes
 
-        changes = self._changes(out)
-        for path, before, after in changes:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, after, mode=0o644 if before is None else path.stat().st_mode & 0o777)
-        changed, total = len(changes), len(self._rendering.files)
+        written = changes(self._rendering.files, out)
+        for change in written:
+            carry_out(change)
+        changed, total = len(written), len(self._rendering.files)
         unchanged = f"; {total - changed} unchanged" if changed < total else ""
         self.report(f"{counted(changed, 'file')} {_WRITTEN} below {out}{unchanged}")
 
-    def _stale(self, parsed_args: argparse.Namespace) -> list[tuple[Path, str]]:
-        """Files of an earlier rendering below ``--out`` that this one does not include, with their remaining text.
+    def _stale(self, parsed_args: argparse.Namespace) -> list[WriteFile | RemoveFile]:
+        """Files of an earlier rendering below ``--out`` that this one does not include.
 
         Empty for a partial rendering, and if a host could not be read or has no facts: its files are then unknown.
         """
         from gpustack.base.codes import Code
+        from gpustack.configure.output import stale
         from gpustack.configure.render import places
-        from gpustack.nova_options.markers import without_ours
 
         if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
             return []
         if any(finding.code == Code.HOSTS_WITHOUT_FACTS for finding in self._rendering.findings):
             return []
-        rendered = {path for _, path in self._placed(parsed_args.out)}
-        patterns = places(self._deployment, parsed_args.path)
-        texts = {path: _content(path) for path in sorted(p for one in patterns for p in parsed_args.out.glob(one))}
-        remaining = {
-            path: without_ours(text, str(path))
-            for path, text in texts.items()
-            if text is not None and path not in rendered
-        }
-        return [(path, text) for path, text in remaining.items() if text != texts[path]]
+        return list(stale(self._rendering.files, parsed_args.out, places(self._deployment, parsed_args.path)))
 
     def _clear(self, parsed_args: argparse.Namespace) -> None:
         """Remove stale files, and gpustack's part of shared files, after reporting each."""
-        from gpustack.base.files import write_atomic
+        from gpustack.configure.output import carry_out
 
-        for path, remaining in self._stale(parsed_args):
-            if remaining.strip():
-                self.report(f"{path}: taking the part of an earlier rendering out")
-                write_atomic(path, f"{remaining.rstrip()}\n", mode=path.stat().st_mode & 0o777)
-            else:
-                self.report(f"{path}: removing it, it is of an earlier rendering")
-                path.unlink()
-
-    def _placed(self, root: Path) -> list[tuple[RenderedFile, Path]]:
-        """Each file with its path below ``root``; without the target's directory for a single target below ``/``."""
-        targets = {file.target for file in self._rendering.files}
-        single = len(targets) == 1 and root == Path("/")
-        if root == Path("/") and len(targets) > 1:
-            raise UsageError(
-                "the files are of several hosts, so they can't be compared with this one's",
-                remedy="name one HOST and --service compute, or compare with a directory: --out DIR",
-            )
-        return [
-            (file, root / ("" if single else file.target) / file.path.lstrip("/")) for file in self._rendering.files
-        ]
+        for change in self._stale(parsed_args):
+            removed = "removing it, it is of an earlier rendering"
+            kept = "taking the part of an earlier rendering out"
+            self.report(f"{change.path}: {removed if change.kind == 'remove_file' else kept}")
+            carry_out(change)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings. If there is an error among them, nothing was written."""
@@ -388,15 +350,3 @@ def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advis
 
 def _name(file: RenderedFile) -> str:
     return f"{file.target}:{file.path}" if file.target else file.path
-
-
-def _content(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
-    except UnicodeDecodeError as error:
-        remedy = "convert the file to UTF-8, or move it away: the rendered file has the same path"
-        raise NovaConfigError("is not UTF-8", where=str(path), remedy=remedy) from error

@@ -28,7 +28,8 @@ from gpustack.nova_options.releases import Release
 from gpustack.spec import markers
 from gpustack.spec.assignment import Assigned, Service, assigned_gpus, service_of
 from gpustack.spec.attributes import required
-from gpustack.spec.model import Model, Placement, Spec
+from gpustack.spec.model import Placement, Spec
+from gpustack.spec.models import Model
 from gpustack.spec.network_functions import NetworkFunctions, network_functions
 
 PCI_FILTER = "PciPassthroughFilter"

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from gpustack.pci import catalogue
-
-if TYPE_CHECKING:
-    from gpustack.spec.flavors import Attributes
-    from gpustack.spec.model import Model
+from gpustack.spec.flavors import Attributes
+from gpustack.spec.models import Model
 
 POOL_CLASS = "CUSTOM_GPU"
 """The resource class of all GPUs with ``class_by: pool``."""

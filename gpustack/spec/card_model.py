@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gpustack.base.errors import SpecError
 from gpustack.hosts.facts.model import Function
-from gpustack.spec.model import Match, Model
+from gpustack.spec.models import Match, Model
 
 
 def matches(match: Match, function: Function) -> bool:

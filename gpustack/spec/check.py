@@ -22,7 +22,8 @@ from gpustack.spec.check_flavors import check_flavors
 from gpustack.spec.check_quotas import check_quotas
 from gpustack.spec.check_tenancy import check_tenancy
 from gpustack.spec.document import Document
-from gpustack.spec.model import Match, OutOfService
+from gpustack.spec.model import OutOfService
+from gpustack.spec.models import Match
 from gpustack.spec.patterns import HostPattern
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 

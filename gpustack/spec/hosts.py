@@ -15,7 +15,8 @@ from collections.abc import Iterator
 
 from gpustack.base import hostnames
 from gpustack.base.errors import UsageError
-from gpustack.spec.model import Model, Options, Spec
+from gpustack.spec.model import Options, Spec
+from gpustack.spec.models import Model
 from gpustack.spec.patterns import HostPattern
 
 _OTHER_WAYS = (

@@ -1,11 +1,13 @@
-"""Run ``ansible-playbook``: the only module of this package that starts a process."""
+"""Run ``ansible-playbook``."""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpustack.base.errors import ApplyError, UsageError
+from gpustack.base.errors import ApplyError, GpustackError, UsageError
 from gpustack.base.files import share_dir, write_atomic
 from gpustack.base.text import LAYOUT, printable
 from gpustack.connect.playbooks.configuration import configuration
@@ -23,6 +25,8 @@ _TAIL = 12
 _NO_MATCH = b"Specified inventory, host pattern and/or --limit leaves us with no hosts to target"
 _NO_HOSTS = "no host of the inventory is meant"  # Ansible itself rejects a limit that no host matches
 _PIECE = 1 << 16
+_START = 60.0
+"""Seconds until Ansible prints its version."""
 _PATIENCE = 10.0
 """Seconds; a process left behind by Ansible may keep the pipe open indefinitely."""
 
@@ -51,7 +55,7 @@ class Call:
         limit = [f"--limit={self.limit}"] if self.limit else []
         check = ["--check", "--diff"] if self.check else ["--diff"]
         return [
-            *(sys.executable, "-P", "-m", "ansible", "playbook"),  # -P: no modules of the current directory
+            *_program(),
             f"--inventory={self.inventory}",
             *limit,
             *check,
@@ -59,6 +63,31 @@ class Call:
             *self.arguments,
             str(share_dir("playbooks") / f"{self.playbook}.yml"),
         ]
+
+
+def _program() -> list[str]:
+    return [sys.executable, "-P", "-m", "ansible", "playbook"]  # -P: no modules of the current directory
+
+
+def ansible_version() -> str:
+    """The version of the Ansible that runs the playbooks, started with its configuration.
+
+    :raises GpustackError: if it does not start.
+    """
+    command = [*_program(), "--version"]
+    remedy = f"run {shlex.join(command)}"
+    with tempfile.TemporaryDirectory(prefix="gpustack-") as directory:
+        variables = configuration(os.environ, Path.cwd()).environment(os.environ, Path(directory))
+        try:
+            ran = subprocess.run(
+                command, env=variables, capture_output=True, text=True, errors="replace", timeout=_START, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise GpustackError(f"Ansible did not start within {_START:g} s", remedy=remedy) from None
+    if ran.returncode:
+        last = ran.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise GpustackError(f"Ansible does not start: {last[0]}", remedy=remedy)
+    return ran.stdout.partition("\n")[0].partition("[")[2].rstrip("] ")
 
 
 def environment(descriptor: int, directory: Path) -> dict[str, str]:

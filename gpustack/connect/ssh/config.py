@@ -9,6 +9,8 @@ import getpass
 import glob
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -213,3 +215,12 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
             for included in sorted(glob.glob(str(path.parent / name))):  # noqa: PTH207  (may be absolute)
                 yield from _lines(Path(included), depth + 1)
         yield f"{block}\n"
+
+
+def client_version() -> str | None:
+    """The version of the ``ssh`` in PATH, which Ansible runs; its path if it prints none, else None."""
+    path = shutil.which("ssh")
+    if path is None:
+        return None
+    ran = subprocess.run([path, "-V"], capture_output=True, text=True, errors="replace", timeout=10, check=False)
+    return (ran.stderr or ran.stdout).partition(",")[0].strip() or path

@@ -140,7 +140,7 @@ def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, rep
     raw: Documents = {}
     errors: dict[str, GpustackError] = {}
     with Connections(options or SshOptions()) as connections:
-        pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(targets))), thread_name_prefix="ssh")
+        pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(targets))), thread_name_prefix="gather")
         try:
             program = bundle.program().encode()
             running = {pool.submit(connections.run, target, program): target for target in targets}

@@ -19,9 +19,9 @@ from typing import Any
 from gpustack.base.errors import CloudError, FlavorError
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.offer.flavor.api import FlavorApi
-from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
-from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, WantedFlavor
-from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
+from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, counted, questions
+from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor, WantedFlavor
+from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
 
 _SERVER_ERRORS = 500
 NOTHING = FlavorChoices()
@@ -50,6 +50,22 @@ def plan(
     """
     present = api.flavors()
     return compare(wanted, present, choices, answers(api, questions(wanted, present, choices), jobs=jobs))
+
+
+def deletion(api: FlavorApi, flavor: PresentFlavor, *, force: bool) -> DeleteFlavor:
+    """The operation that deletes a flavor by name.
+
+    :param force: whether flavors that are in use, or that gpustack did not create, are deleted too.
+    :raises FlavorError: if the flavor must not be deleted.
+    :raises CloudError: if its instances cannot be counted.
+    """
+    if not force:
+        if not flavor.ours:
+            raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--force deletes it")
+        if users := api.users(flavor.id):
+            remedy = "--force deletes it; its instances keep running, without a flavor in the list"
+            raise FlavorError(f"{flavor.name} is used by {counted(users)}", remedy=remedy)
+    return DeleteFlavor(why="as asked", flavor=flavor)
 
 
 def answers(api: FlavorApi, questions: Questions, *, jobs: int = JOBS) -> Answers:

@@ -5,10 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
-import shlex
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +14,10 @@ from packaging.specifiers import SpecifierSet
 from gpustack import __version__
 from gpustack.base.errors import GpustackError
 from gpustack.connect.playbooks.configuration import configuration
+from gpustack.connect.playbooks.run import ansible_version
 from gpustack.operate.doctor.check import Check, failed, ok, warning
 
 DISTRIBUTION = "nova-gpustack"
-_TIMEOUT = 60.0
 _INSTALL = f"pip install --upgrade {DISTRIBUTION}"
 
 
@@ -72,20 +68,8 @@ def packages(requirements: list[str]) -> Check:
 
 def ansible() -> Check:
     """Whether Ansible starts with the configuration that ``gpustack host apply`` uses."""
-    command = [sys.executable, "-P", "-m", "ansible", "playbook", "--version"]
-    used = configuration(os.environ, Path.cwd())
     try:
-        with tempfile.TemporaryDirectory(prefix="gpustack-") as directory:
-            variables = used.environment(os.environ, Path(directory))
-            ran = subprocess.run(
-                command, env=variables, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT, check=False
-            )
-    except subprocess.TimeoutExpired:
-        problem = f"Ansible did not start within {_TIMEOUT:g} s"
-        return failed("Ansible", GpustackError(problem, remedy=f"run {shlex.join(command)}"))
-    if ran.returncode:
-        last = ran.stderr.strip().splitlines()[-1:] or ["no message"]
-        problem = f"Ansible does not start: {last[0]}"
-        return failed("Ansible", GpustackError(problem, remedy=f"run {shlex.join(command)}"))
-    version = ran.stdout.partition("\n")[0].partition("[")[2].rstrip("] ")
-    return ok("Ansible", "; ".join([version, *used.lines()]))
+        version = ansible_version()
+    except GpustackError as error:
+        return failed("Ansible", error)
+    return ok("Ansible", "; ".join([version, *configuration(os.environ, Path.cwd()).lines()]))

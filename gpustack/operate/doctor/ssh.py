@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 
 from gpustack.base.errors import HostError
 from gpustack.base.operations import counted
 from gpustack.base.text import listed
-from gpustack.connect.ssh.config import SshConfig, SshOptions, SshTarget
+from gpustack.connect.ssh.config import SshConfig, SshOptions, SshTarget, client_version
 from gpustack.connect.ssh.keys import offered
 from gpustack.connect.ssh.known_hosts import KnownHosts
 from gpustack.operate.doctor.check import Check, failed, made, not_configured, ok, warning
@@ -32,12 +30,11 @@ def checks(options: SshOptions, hosts: Sequence[str]) -> Iterator[Check]:
 
 def client() -> Check:
     """Whether the ssh that Ansible runs is installed; commands that only read hosts do not need it."""
-    path = shutil.which("ssh")
-    if path is None:
+    version = client_version()
+    if version is None:
         problem = "there is no ssh in PATH, which Ansible runs for host apply, verify and undo"
         return failed("SSH client", HostError(problem, remedy=_INSTALL))
-    ran = subprocess.run([path, "-V"], capture_output=True, text=True, errors="replace", timeout=10, check=False)
-    return ok("SSH client", (ran.stderr or ran.stdout).partition(",")[0].strip() or path)
+    return ok("SSH client", version)
 
 
 def _of_hosts(options: SshOptions, hosts: Sequence[str]) -> Iterator[Check]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpustack.hosts.facts.model import Function
 from gpustack.spec.card_model import disjoint, matches, model_of, within
-from gpustack.spec.model import Match, Model
+from gpustack.spec.models import Match, Model
 
 IDS = {"vendor": "10de", "product": "11b4"}
 

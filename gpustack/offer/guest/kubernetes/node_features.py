@@ -12,7 +12,8 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.offer.guest.kubernetes.documents import Document
 from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype
-from gpustack.spec.model import Model, Spec
+from gpustack.spec.model import Spec
+from gpustack.spec.models import Model
 
 
 def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of
-from gpustack.spec.model import Model
+from gpustack.spec.models import Model
 
 NVIDIA = "nvidia.com/gpu"
 _OF_VENDOR = {"10de": NVIDIA, "1002": "amd.com/gpu"}

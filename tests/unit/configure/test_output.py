@@ -1,0 +1,73 @@
+"""Rendered files in a directory: what a write changes, and what an earlier rendering left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustack.base.errors import NovaConfigError, UsageError
+from gpustack.base.operations import RemoveFile, WriteFile
+from gpustack.configure.output import carry_out, changes, stale
+from gpustack.configure.rendered import RenderedFile
+from gpustack.nova_options.markers import BEGIN, END
+
+NAME = "etc/nova/nova.conf.d/gpustack.conf"
+OURS = f"{BEGIN}\n[pci]\nalias = x\n{END}\n"
+
+
+def rendered(target: str = "gpu01", text: str = "[pci]\n", **options: bool) -> RenderedFile:
+    return RenderedFile(target=target, path=f"/{NAME}", text=text, services=("compute",), **options)
+
+
+def test_only_files_with_another_content_are_written(tmp_path: Path) -> None:
+    files = [rendered(), rendered("gpu02")]
+    (first, second) = changes(files, tmp_path)
+    carry_out(first)
+    path = tmp_path / "gpu01" / NAME
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("[pci]\n", 0o644)
+    assert changes(files, tmp_path) == [second]
+
+
+def test_a_changed_file_keeps_its_mode(tmp_path: Path) -> None:
+    (change,) = changes([rendered()], tmp_path)
+    carry_out(change)
+    path = Path(change.path)
+    path.chmod(0o600)
+    (change,) = changes([rendered(text="[pci]\nalias = y\n")], tmp_path)
+    carry_out(change)
+    assert (path.read_text(), path.stat().st_mode & 0o777) == ("[pci]\nalias = y\n", 0o600)
+
+
+def test_the_only_target_of_this_machine_has_no_directory() -> None:
+    (change,) = changes([rendered()], Path("/"))
+    assert change.path == f"/{NAME}"
+
+
+def test_several_targets_are_not_this_machine() -> None:
+    with pytest.raises(UsageError, match="of several hosts"):
+        changes([rendered(), rendered("gpu02")], Path("/"))
+
+
+def test_stale_files_are_removed_and_foreign_parts_kept(tmp_path: Path) -> None:
+    texts = {"a": OURS, "b": f"[DEFAULT]\ndebug = true\n\n{OURS}", "c": "[DEFAULT]\n", "d": "", "gpu01": OURS}
+    for host, text in texts.items():
+        (tmp_path / host / NAME).parent.mkdir(parents=True)
+        (tmp_path / host / NAME).write_text(text)
+    operations = list(stale([rendered()], tmp_path, [f"*/{NAME}"]))
+    assert [(type(one), Path(one.path).relative_to(tmp_path).parts[0]) for one in operations] == [
+        (RemoveFile, "a"),
+        (WriteFile, "b"),
+    ]
+    for one in operations:
+        carry_out(one)
+    left = {host: (tmp_path / host / NAME).read_text() for host in "bcd"}
+    assert left == {"b": "[DEFAULT]\ndebug = true\n", "c": "[DEFAULT]\n", "d": ""}
+    assert not (tmp_path / "a" / NAME).exists()
+
+
+def test_files_that_are_not_text_stop_the_run(tmp_path: Path) -> None:
+    (tmp_path / "gpu01" / NAME).parent.mkdir(parents=True)
+    (tmp_path / "gpu01" / NAME).write_bytes(b"\xff")
+    with pytest.raises(NovaConfigError, match="is not UTF-8"):
+        changes([rendered()], tmp_path)
