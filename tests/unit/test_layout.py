@@ -1,66 +1,143 @@
-"""The floors of CONTRIBUTING's table: a package imports from lower ones only. Tests mirror the modules."""
+"""The layout of the code: floors, inner floors, doors, ceilings and mirrors. :mod:`support.house` has the rules."""
 
 from __future__ import annotations
 
-import ast
+import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support import house
+from support.house import Door
+
 TOP = Path(__file__).parents[2]
-PAGE = TOP / "docs" / "explanation" / "architecture.md"
-PACKAGES = (TOP / "gpustack", TOP / "demo" / "gpustack_demo")
-# The face of the package: names of Python, the public errors, and what playbooks of 0.1.0 import.
-FACES = ("__init__", "__main__", "osc_plugin", "errors", "task_results")
+PAGE = (TOP / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+PACKAGES = tuple(TOP / place for place in house.ROOT.values())
+ALL = house.sources(TOP)
+PRODUCT = [source for source in ALL if source.name.partition(".")[0] == "gpustack"]
+DOORS = {
+    "SSH": Door(imports=("paramiko",), strings=("ssh",), places=("gpustack/connect/ssh/",)),
+    "Ansible": Door(
+        imports=("ansible",),
+        strings=("ansible", "ansible-playbook"),
+        # The playbooks of 0.1.0 import task_results, which stops Ansible with its own error.
+        places=("gpustack/connect/playbooks/", "gpustack/task_results.py"),
+    ),
+    "processes": Door(
+        imports=("subprocess", "multiprocessing", "pty"),
+        calls=("os.system", "os.popen", "os.fork", "os.execv", "os.execve", "os.execvp", "os.posix_spawn", "os.spawnv"),
+        places=(
+            "gpustack/connect/playbooks/run.py",
+            "gpustack/connect/ssh/config.py",  # the version of ssh
+            "gpustack/connect/ssh/connection.py",  # ProxyCommand
+            "gpustack/connect/ssh/program.py",  # a program on this machine, with sudo
+            "gpustack/linux/initramfs/compression.py",  # also sent to hosts, where nothing else can unpack an image
+        ),
+    ),
+    "databases": Door(
+        imports=("sqlalchemy", "sqlite3", "pymysql", "MySQLdb", "psycopg", "psycopg2"),
+        # novadb reads; these modules of clean-up guard, write and undo.
+        places=("gpustack/novadb/", *(f"gpustack/repair/{name}.py" for name in ("apply", "guards", "repair", "undo"))),
+    ),
+}
+"""What only some places may use."""
+PUBLIC = (
+    "gpustack.__version__",
+    "gpustack.errors",
+    "gpustack.base.task_results",
+    *(f"gpustack.{job}.plugin_api" for job in ("configure", "prepare", "repair")),
+)
+"""What the playbooks' plug-ins may import."""
+DECIDING = {
+    "cli/app.py: opens a file: open": "the null device, after the reader of the output ended",
+    "cli/capacity_simulation.py: opens a file: open": "a recording, whose lines are parsed while they are read",
+    "cli/explain.py: opens a file: read_text": "a page that is printed as it is",
+    "cli/guest_check.py: opens a file: open": "a console log, or standard input in its place",
+    "cli/playbook_run.py: opens a file: mkdtemp": "the command's own temporary files",
+    "cli/playbook_run.py: opens a file: mkdir": "the directory of the command's own logs",
+    "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
+}
+"""The decisions that stay in ``cli/``, with reasons."""
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS = 63_000, 503, 66, 35, 24, 95
+"""Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
+arrows between them. A change that needs a higher one changes the number here."""
 
 
-def floors() -> dict[str, int]:
-    rows = re.findall(r"^\| (\d+) \| (`.+?) \|", PAGE.read_text(), re.MULTILINE)
-    return {name: int(floor) for floor, names in rows for name in re.findall(r"`(\w+)`", names)}
+def none(breaches: object) -> None:
+    """Fail with one breach a line."""
+    lines = list(breaches)  # type: ignore[call-overload]
+    assert not lines, "\n".join(["", *map(str, lines)])
 
 
-def rooms() -> dict[str, Path]:
-    """The modules and packages on the floors, each with its path."""
-    paths = [path for package in PACKAGES for path in package.glob("*.py")]
-    paths += [path.parent for package in PACKAGES for path in package.glob("*/__init__.py")]
-    return {path.stem: path for path in paths if path.stem not in FACES}
-
-
-def imported(path: Path) -> Iterator[str]:
-    """What a file imports of gpustack and gpustack_demo: the first name below them."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            modules = [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            modules = [f"{node.module}.{name.name}" for name in node.names]
-        else:
-            continue
-        yield from (module.split(".")[1] for module in modules if module.startswith(("gpustack.", "gpustack_demo.")))
-
-
-def test_the_page_lists_the_packages_with_their_floors() -> None:
-    assert set(rooms()) == set(floors())
+def test_the_page_lists_every_package() -> None:
+    none(house.unlisted(ALL, PAGE))
 
 
 def test_the_rooms_and_modules_that_the_page_names_exist() -> None:
     """``prepare/host/decide``, ``spec/assignment.py``, …"""
-    output = re.findall(r"`([\w/]+/\w+(?:\.py)?|\w+\.py)`", PAGE.read_text())
+    output = re.findall(r"`([\w/]+/\w+(?:\.py)?|\w+\.py)`", PAGE)
     assert len(output) > len(list((TOP / "gpustack").glob("*/*/__init__.py")))
     assert not [name for name in output if not any((root / name).exists() for root in (TOP, *PACKAGES))]
 
 
-@pytest.mark.parametrize("room", sorted(rooms()))
-def test_imports_point_down(room: str) -> None:
-    by_name = floors()
-    place = rooms()[room]
-    for path in place.rglob("*.py") if place.is_dir() else [place]:
-        # A version number (gpustack.__version__) stands on no floor.
-        upwards = {
-            name for name in imported(path) if name in by_name and name != room and by_name[name] >= by_name[room]
-        }
-        assert not upwards, f"{path.relative_to(TOP)} imports {', '.join(sorted(upwards))}"
+def test_imports_point_down() -> None:
+    none(house.upward(ALL, house.floors(PAGE)))
+
+
+def test_imports_between_subpackages_point_down() -> None:
+    none(house.inward(ALL, house.walls(PAGE)))
+
+
+def test_no_imports_form_a_circle() -> None:
+    none(house.circles(ALL))
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_doors_are_used(name: str) -> None:
+    none(house.beside(DOORS[name], PRODUCT))
+    none(house.unused(DOORS[name], PRODUCT))
+
+
+def test_the_command_line_decides_nothing() -> None:
+    breaches = list(house.deciding(PRODUCT, house.operations(PRODUCT)))
+    known = {re.sub(r"^gpustack/(.+?):\d+", r"\1", breach): breach for breach in breaches}
+    none(breach for name, breach in known.items() if name not in DECIDING)
+    assert not DECIDING.keys() - known.keys(), "no longer there: remove the entry"
+
+
+def test_plugins_of_playbooks_import_only_documented_modules() -> None:
+    for path in (TOP / "playbooks").glob("*_plugins/*.py"):
+        none(house.surface(path.read_text(encoding="utf-8"), path.relative_to(TOP).as_posix(), PUBLIC))
+    page = (TOP / "docs/reference/python.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(gpustack[\w.]+)` \|", page, re.MULTILINE)) == {
+        name for name in PUBLIC if not name.endswith(("__", "task_results"))
+    }
+
+
+def test_only_public_modules_are_directly_below_the_package() -> None:
+    assert {path.stem for path in (TOP / "gpustack").glob("*.py")} == house.FACES
+
+
+def test_ceilings() -> None:
+    none(house.too_long(PRODUCT, module=MODULE, function=FUNCTION))
+    assert sum(source.text.count("\n") for source in PRODUCT) <= LINES
+    shared = house.shared_class_names(PRODUCT)
+    assert len(shared) <= SHARED, shared
+    rooms = {source.room for source in PRODUCT} - house.FACES - {""}
+    assert len(rooms) <= ROOMS
+    assert len(house.arrows(PRODUCT)) <= ARROWS
+
+
+def test_the_map_of_contributing_is_that_of_the_page() -> None:
+    """``GPUSTACK_GOLDEN=write`` writes it."""
+    path = TOP / "CONTRIBUTING.md"
+    text = path.read_text(encoding="utf-8")
+    mapped = house.with_map(text, PAGE)
+    if os.environ.get("GPUSTACK_GOLDEN") == "write":
+        path.write_text(mapped, encoding="utf-8")
+    assert mapped == text, "run GPUSTACK_GOLDEN=write pytest tests/unit/test_layout.py -k map"
+    none(name for name in re.findall(r"`(tests/[\w/.]+)`", PAGE) if not (TOP / name).exists())
 
 
 def test_the_product_imports_nothing_of_the_demo() -> None:
@@ -98,7 +175,6 @@ SCENARIOS = {
     "hosts/facts/collector/test_serial",
     "hosts/facts/test_bounds",
     "offer/flavor/test_plugin",
-    "offer/flavor/test_signing_in",
     "offer/guest/test_cloud_init",
     "offer/guest/kubernetes/test_howto",
     "prepare/host/test_cases",
@@ -113,6 +189,7 @@ SCENARIOS = {
     "test_demo_picture",
     "test_distributions",
     "test_lab_signals",
+    "test_house",
     "test_layout",
     "test_manuals",
     "test_monitoring",
@@ -144,48 +221,3 @@ def test_tests_import_nothing_of_other_tests() -> None:
     # They run the tests of other modules again, on database servers.
     rerun = {TOP / "tests/nova/cleanup" / name for name in ("test_on_servers.py", "test_servers.py")}
     assert {path for path in tests if imports.search(path.read_text(encoding="utf-8"))} <= rerun
-
-
-DATABASES = ("sqlalchemy", "sqlite3", "pymysql", "MySQLdb", "psycopg", "psycopg2")
-# novadb reads; these modules of clean-up guard, write and undo.
-DATABASE_WRITERS = {f"repair/{name}.py" for name in ("apply", "guards", "repair", "undo")}
-
-
-def database_uses(package: Path) -> Iterator[str]:
-    """Where modules outside ``novadb/`` and :data:`DATABASE_WRITERS` load a library of databases, as ``path:line``."""
-    for path in sorted(package.rglob("*.py")):
-        place = path.relative_to(package).as_posix()
-        if place.startswith("novadb/") or place in DATABASE_WRITERS:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            elif isinstance(node, ast.Call):  # importlib.import_module("sqlalchemy")
-                names = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-            else:
-                continue
-            yield from (f"{place}:{node.lineno}" for name in names if name.partition(".")[0] in DATABASES)
-
-
-def test_only_the_reader_and_clean_ups_writers_use_databases() -> None:
-    assert list(database_uses(TOP / "gpustack")) == []
-    assert all((TOP / "gpustack" / name).is_file() for name in DATABASE_WRITERS)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "import sqlalchemy as sa",
-        "from sqlalchemy.orm import Session",
-        "if TYPE_CHECKING:\n    import sqlalchemy",
-        "import sqlite3",
-        'importlib.import_module("sqlalchemy.orm")',
-    ],
-)
-def test_a_database_outside_the_reader_is_named(line: str, tmp_path: Path) -> None:
-    for place in ("fleet/rows.py", "novadb/rows.py", "repair/undo.py"):
-        (tmp_path / place).parent.mkdir(exist_ok=True)
-        (tmp_path / place).write_text(f'"""Rows."""\n{line}\n')
-    assert list(database_uses(tmp_path)) == [f"fleet/rows.py:{2 + line.count(chr(10))}"]
