@@ -33,7 +33,7 @@ _STATES = ("free", "claimed", "allocated", "reserved", "unavailable", "inconsist
 _GROUPS = ("host", "model", "project")
 
 
-class Cell(FormattableColumn[Any]):
+class TableCell(FormattableColumn[Any]):
     """A value with a text for people."""
 
     def __init__(self, value: object, text: str, keep: str = "") -> None:
@@ -235,7 +235,7 @@ def _listed(fleet: Fleet, parsed_args: argparse.Namespace) -> tuple[Sequence[str
         return FIELDS, [tuple(fields.values()) for fields in described]
     titles = LONG if parsed_args.long else COLUMNS
     return tuple(titles.values()), [
-        [Cell(fields[key], text(fleet, gpu, key)) for key in titles]
+        [TableCell(fields[key], text(fleet, gpu, key)) for key in titles]
         for gpu, fields in zip(fleet.gpus, described, strict=True)
     ]
 
@@ -256,7 +256,7 @@ def _grouped(fleet: Fleet, by: str, detail: Detail) -> tuple[Sequence[str], Sequ
 def _cells(values: Sequence[object]) -> Iterator[Any]:
     """Unknown numbers are ``-`` for people; other cells stay as they are, so that numbers are aligned."""
     for value in values:
-        yield Cell(None, "-") if value is None else Cell(value, value) if isinstance(value, str) else value
+        yield TableCell(None, "-") if value is None else TableCell(value, value) if isinstance(value, str) else value
 
 
 class GpuShowCommand(FleetCommand, ShowOne):
@@ -295,7 +295,7 @@ class GpuShowCommand(FleetCommand, ShowOne):
         hosts = given(parsed_args, frozenset()).hosts
         fields = story(self._fleet, gpu, named(hosts, {gpu.host, gpu.node}), events)
         if not is_for_machines(parsed_args):
-            return tuple(fields), tuple(Cell(value, in_words(value), keep="\n") for value in fields.values())
+            return tuple(fields), tuple(TableCell(value, in_words(value), keep="\n") for value in fields.values())
         return tuple(fields), tuple(fields.values())
 
     def after(self, parsed_args: argparse.Namespace) -> int:

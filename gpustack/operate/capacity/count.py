@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.aggregates import Refusal, refusals
 from gpustack.operate.capacity.model import Capacity, Demand, Host, HostCapacity, Limit, Reason
-from gpustack.operate.capacity.room import Room, Taken
+from gpustack.operate.capacity.room import Claim, Room
 
 UNKNOWN_GPUS = "the GPUs of {hosts} are not known"
 UNKNOWN_NODES = "the NUMA nodes of {hosts} are not known"
@@ -53,7 +53,7 @@ def _closed(host: Host, reasons: Sequence[Refusal]) -> Host:
 def _on(host: Host, demand: Demand, accepted: Collection[str] | None) -> HostCapacity:
     room = Room(host)
     fits = 0
-    while isinstance(result := room.take(demand), Taken):
+    while isinstance(result := room.take(demand), Claim):
         if accepted is not None and host.uuid not in accepted:
             room.put_back(result)
             result = Reason.PLACEMENT

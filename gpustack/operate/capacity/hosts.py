@@ -69,7 +69,7 @@ def hosts(spec: Spec, sources: Sources, *, empty: bool = False) -> tuple[Host, .
 class _View:
     def __init__(self, spec: Spec, sources: Sources, *, empty: bool) -> None:
         self.spec, self.sources, self.empty = spec, sources, empty
-        self.aliases = Aliases(spec)
+        self.aliases = FlavorAliases(spec)
         self.gpus: dict[str, list[Gpu]] = {}
         for gpu in sources.fleet.gpus:
             if gpu.address:
@@ -226,7 +226,7 @@ def _merged(cards: Sequence[Cards]) -> Iterator[Cards]:
         yield Cards(aliases=aliases, node=node, count=count)
 
 
-class Aliases:
+class FlavorAliases:
     """The aliases of a spec.
 
     :ivar scheduled: whether Nova schedules by Placement's devices, so that an alias matches by resource class and

@@ -18,7 +18,7 @@ Group = tuple[frozenset[str], int | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class Claim:
     """The resources of one instance.
 
     :ivar cells: the NUMA nodes of the host that it is on.
@@ -48,14 +48,14 @@ class Room:
         """The number of free GPUs that one of these aliases matches."""
         return sum(count for (names, _node), count in self.groups.items() if names & aliases)
 
-    def take(self, demand: Demand) -> Taken | Reason:
+    def take(self, demand: Demand) -> Claim | Reason:
         """Take the resources of an instance; return the reason if it does not fit."""
         fit = self.fit(demand)
-        if isinstance(fit, Taken):
+        if isinstance(fit, Claim):
             self.apply(fit)
         return fit
 
-    def fit(self, demand: Demand) -> Taken | Reason:
+    def fit(self, demand: Demand) -> Claim | Reason:
         """The resources that an instance would take, or the reason why it does not fit."""
         groups = self._choose(demand, None) if self.free >= demand.count else None
         if groups is None:
@@ -68,14 +68,14 @@ class Room:
             if self.amounts.get(name, 0) < amount and not (name == "DISK_GB" and self.host.shares_disk):
                 return BY_CLASS.get(name, Reason.RESOURCE)
         if demand.nodes is None:
-            return Taken(demand=demand, groups=groups)
+            return Claim(demand=demand, groups=groups)
         return self._on_nodes(demand, demand.nodes) or Reason.NUMA
 
-    def put_back(self, taken: Taken) -> None:
+    def put_back(self, taken: Claim) -> None:
         """Return the resources of an instance."""
         self.apply(taken, sign=1)
 
-    def apply(self, taken: Taken, *, sign: int = -1) -> None:
+    def apply(self, taken: Claim, *, sign: int = -1) -> None:
         """Take the resources of an instance; with ``sign=1``, return them."""
         demand = taken.demand
         self.ram += sign * demand.ram
@@ -93,20 +93,20 @@ class Room:
 
     # --- NUMA nodes -----------------------------------------------------------------------------------------------
 
-    def _on_nodes(self, demand: Demand, number: int) -> Taken | None:
+    def _on_nodes(self, demand: Demand, number: int) -> Claim | None:
         """A choice of GPUs, and of NUMA nodes if those of the host are known."""
         if self.nodes is None:
             # Only the nodes of GPUs are known: no fewer than these restrict the choice.
             known = {node for _names, node in self.groups if node not in (None, ANY_NODE)}
             for cells in itertools.combinations(sorted(known), min(number, len(known))):
                 if (groups := self._choose(demand, self._near(demand, cells))) is not None:
-                    return Taken(demand=demand, groups=groups)
+                    return Claim(demand=demand, groups=groups)
             return None
         for cells in itertools.permutations(self._ranked(demand), number):
             if all(_has_room(self.nodes[cell], demand) for cell in cells):
                 groups = self._choose(demand, self._near(demand, cells))
                 if groups is not None:
-                    return Taken(demand=demand, groups=groups, cells=cells)
+                    return Claim(demand=demand, groups=groups, cells=cells)
         return None
 
     def _ranked(self, demand: Demand) -> list[int]:

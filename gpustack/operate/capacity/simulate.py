@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpustack.operate.capacity.model import Demand, Host
-from gpustack.operate.capacity.room import Room, Taken
+from gpustack.operate.capacity.room import Claim, Room
 from gpustack.operate.capacity.stream import Request
 from gpustack.operate.capacity.weights import Multipliers, chosen
 
@@ -113,7 +113,7 @@ class _Fleet:
         aliases = frozenset[str]().union(*(request.demand.aliases for request in requests))
         self.counts = [room.count(aliases) for room in rooms]
         self.free = self.total = sum(self.counts)
-        self.ends: list[tuple[float, int, int, Taken]] = []
+        self.ends: list[tuple[float, int, int, Claim]] = []
         self.started = 0
 
     def advance(self, time: float, means: _Means | None) -> None:
@@ -127,9 +127,9 @@ class _Fleet:
 
     def boot(self, request: Request, multipliers: Multipliers) -> bool:
         """Boot an instance; return whether it is refused."""
-        fitting: list[tuple[int, Taken]] = []
+        fitting: list[tuple[int, Claim]] = []
         for index, room in enumerate(self.rooms):
-            if self.counts[index] >= request.demand.count and isinstance(fit := room.fit(request.demand), Taken):
+            if self.counts[index] >= request.demand.count and isinstance(fit := room.fit(request.demand), Claim):
                 fitting.append((index, fit))
         if not fitting:
             return True
