@@ -249,14 +249,16 @@ def _current_plan(sources: Sources, selection: Selection, cloud: Connection | No
 class CleanupUndoCommand(Command):
     """Revert the changes recorded in a journal, except rows that were used since.
 
-    Prints one line for each repair. If a row was used since and therefore skipped, the exit code is 14.
+    Prints one line for each repair. If a row was used since and therefore skipped, the exit code is 14. With --check,
+    shows what would be restored.
     """
 
-    epilog = "gpustack cleanup undo --config-file /etc/nova/nova.conf journal.jsonl"
+    epilog = "gpustack cleanup undo --config-file /etc/nova/nova.conf journal.jsonl --check"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that apply wrote")
+        parser.add_argument("--check", action="store_true", help="show what would be restored, and change nothing")
         add_databases(parser)
         add_cloud(parser)
         return parser
@@ -268,11 +270,13 @@ class CleanupUndoCommand(Command):
 
         entries = tuple(journal.read(parsed_args.journal))
         results = []
-        for undone in undo(entries, sources_of(self, parsed_args), cloud_of(parsed_args)):
+        undoing = undo(entries, sources_of(self, parsed_args), cloud_of(parsed_args), check=parsed_args.check)
+        for undone in undoing:
             results.append(undone.result)
             print(f"{undone.result}: repair {undone.entry.number}: {undone.detail}", file=self.app.stdout)
         if used := results.count(Undone.USED):
-            raise ApplyError(f"{used} of {len(results)} repairs were not rolled back", remedy="see the reasons above")
-        if Undone.RESTORED not in results:
+            verb = "would not be" if parsed_args.check else "were not"
+            raise ApplyError(f"{used} of {len(results)} repairs {verb} rolled back", remedy="see the reasons above")
+        if not {Undone.RESTORED, Undone.POSSIBLE} & set(results):
             self.report(f"nothing to restore: {len(results)} repairs checked")
         return 0

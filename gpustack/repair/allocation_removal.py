@@ -101,9 +101,10 @@ def _judged(
     )
 
 
-def put_back(cloud: Connection, entry: JournalEntry) -> tuple[bool | None, str]:
+def put_back(cloud: Connection, entry: JournalEntry, *, check: bool = False) -> tuple[bool | None, str]:
     """Restore the allocation that a journal entry records, if nothing has changed the consumer since.
 
+    :param check: whether to write nothing, and to return True if it would be restored.
     :return: True if it was restored, None if it was never removed, False if the consumer or the device changed.
     :raises CloudError: if Placement cannot be reached or refuses.
     """
@@ -118,6 +119,8 @@ def put_back(cloud: Connection, entry: JournalEntry) -> tuple[bool | None, str]:
         return False, f"consumer {consumer} has changed since; nothing was restored"
     like = {**before, "consumer_generation": generation}
     restored = {**current["allocations"], provider: before["allocations"][provider]}
+    if check:
+        return True, f"the allocation of {provider} to consumer {consumer}"
     if not placement.put(cloud, consumer, like, restored):
         return False, "the device is allocated to another by now, or reserved; nothing was restored"
     return True, "the allocation is as it was before the repair"

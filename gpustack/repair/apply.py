@@ -135,7 +135,10 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: 
         if len(before) != len(written):
             return ended(Result.SKIPPED, "a row is gone since it was judged; nothing was written")
         number = journal.begin(
-            cell.name, str(cell.uuid), verdict.to_dict(), written, before, witness=witness, held=verdict.held
+            *(cell.name, str(cell.uuid), verdict.to_dict(), written, before),
+            witness=witness,
+            held=verdict.held,
+            origin=verdict.origin,
         )
         for statement, change in zip(statements(connection, verdict, written), written, strict=True):
             if connection.execute(statement).rowcount != 1:

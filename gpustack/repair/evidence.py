@@ -84,7 +84,7 @@ def young(rows: Iterable[PciRow], owner: Owner | None, clock: Clock) -> list[str
 
 def stale_since(row: PciRow, owner: Owner) -> datetime | None:
     """Return the time of the last write of the row, its owner, or a migration of the owner; None if unknown."""
-    moments = [row.changed_at, *(migration.updated_at for migration in owner.moves)]
+    moments = [row.changed_at, *(migration.updated_at for migration in owner.migrations)]
     if owner.instance is not None:
         moments.append(owner.instance.updated_at)
     return max((moment for moment in moments if moment is not None), default=None)
@@ -225,10 +225,13 @@ def owner_words(owner: Owner) -> str:
     instance: Instance = owner.instance
     if instance.deleted:
         return f"instance {owner.uuid} is deleted"
-    location = f"on {instance.host}" if instance.host else "on no host"
     asks = "its requests can't be read" if owner.requests is None else f"it asks for {counted(owner.wanted, 'device')}"
-    node = instance.node or "no node"
-    return f"instance {owner.uuid} is {instance.vm_state}, {location} ({node}), cell {instance.cell}; {asks}"
+    return f"instance {owner.uuid} is {instance.vm_state}, {place_words(instance)}; {asks}"
+
+
+def place_words(instance: Instance) -> str:
+    """Describe where an instance is. Undo looks for these words in journals that do not record it otherwise."""
+    return f"on {instance.host or 'no host'} ({instance.node or 'no node'}), cell {instance.cell}"
 
 
 def _elsewhere(view: NodeView, row: PciRow) -> tuple[tuple[str, PciRow], ...]:

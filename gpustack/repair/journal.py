@@ -15,7 +15,7 @@ from typing import Any
 from gpustack.base.errors import JournalError
 from gpustack.changes.journal_file import JournalFile, read_lines
 from gpustack.repair.repair import Change
-from gpustack.repair.verdict import HeldDevice
+from gpustack.repair.verdict import HeldDevice, Origin
 
 FORMAT = "gpustack_cleanup_journal"
 VERSION = 1
@@ -42,6 +42,8 @@ class JournalEntry:
     """The consumer, the provider, and the consumer's allocations before one was removed (classes Q and S)."""
     held: tuple[HeldDevice, ...] | None = ()
     """The devices on both hosts of migrations that were set to ``failed``; None in a journal of an older gpustack."""
+    origin: Origin | None = None
+    """The compute node and the owner at the repair; None in a journal of an older gpustack."""
 
 
 @dataclass(kw_only=True)
@@ -68,6 +70,7 @@ class Journal:
         allocation: Mapping[str, Any] | None = None,
         witness: str = "",
         held: Sequence[HeldDevice] = (),
+        origin: Origin | None = None,
     ) -> int:
         """Record a repair before it is carried out; return its number.
 
@@ -76,6 +79,7 @@ class Journal:
         :param allocation: the allocation in Placement that is removed, for classes Q and S.
         :param witness: the answers of hosts that permit the repair, and those that the operator replaced (``--gone``).
         :param held: the devices on both hosts of the migrations that are set to ``failed``.
+        :param origin: the compute node and the owner.
         :raises JournalError: if the line cannot be written.
         """
         self._count += 1
@@ -90,6 +94,7 @@ class Journal:
                 "allocation": allocation,
                 "witness": witness,
                 "held": [asdict(device) for device in held],
+                "origin": None if origin is None else asdict(origin),
             },
             f"repair {self._count} was not begun",
         )
@@ -149,6 +154,7 @@ def _entries(lines: Sequence[Mapping[str, Any]]) -> Iterator[JournalEntry]:
                 outcome=outcomes.get(begin.begin),
                 allocation=None if begin.allocation is None else begin.allocation.model_dump(exclude_unset=True),
                 held=None if begin.held is None else tuple(HeldDevice(**line.model_dump()) for line in begin.held),
+                origin=None if begin.origin is None else Origin(**begin.origin.model_dump()),
             )
 
 

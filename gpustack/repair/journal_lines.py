@@ -56,6 +56,15 @@ class HeldLine(_Line):
     deleted: RowId | None
 
 
+class OriginLine(_Line):
+    """The compute node and the owner of the rows at the repair."""
+
+    node_id: RowId
+    node_uuid: Name | None
+    node_deleted: bool
+    owner: Annotated[tuple[Name | None, Name | None, Name], Field(strict=False)] | None
+
+
 class Begin(_Line):
     """The line of a repair that is about to be done."""
 
@@ -68,6 +77,7 @@ class Begin(_Line):
     allocation: AllocationLine | None = None
     held: Annotated[list[HeldLine], Field(max_length=10_000)] | None = None
     """None in a journal of a gpustack that did not record it."""
+    origin: OriginLine | None = None
 
     @model_validator(mode="after")
     def _rows_are_whole(self) -> Self:

@@ -18,7 +18,7 @@ from gpustack.repair.guards import resting_on
 from gpustack.repair.hypervisor import UNKNOWN
 from gpustack.repair.migration_ends import held_devices
 from gpustack.repair.repair import changes
-from gpustack.repair.verdict import Question, Repair, Status, Verdict, words
+from gpustack.repair.verdict import Origin, Question, Repair, Status, Verdict, words
 
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)
 _ANY_TIME = datetime(1970, 1, 1)  # noqa: DTZ001 - only which rows are written matters
@@ -32,7 +32,8 @@ def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
     if verdict.status is Status.STALE:
         questions = tuple(_questions(verdict, view, clock))
         seen = resting_on(verdict, view, clock)
-        return replace(verdict, questions=questions, seen=seen, held=held_devices(verdict, view))
+        held, origin = held_devices(verdict, view), _origin(verdict, view)
+        return replace(verdict, questions=questions, seen=seen, held=held, origin=origin)
     if verdict.then and verdict.status is Status.REPORT:
         ask = f"before nova-compute is restarted, run gpustack cleanup plan --ask-hosts --host {verdict.host}"
         return replace(
@@ -47,6 +48,17 @@ def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
 def names(host: str | None, node: str | None) -> frozenset[str]:
     """Return the names that the machine may have: Nova's node is the hostname that libvirt returns."""
     return frozenset(name for name in (host, node) if name)
+
+
+def _origin(verdict: Verdict, view: NodeView) -> Origin:
+    owner = view.owners.get(verdict.owner or "")
+    instance = owner.instance if owner is not None and owner.alive else None
+    return Origin(
+        node_id=view.node.id,
+        node_uuid=view.node.uuid,
+        node_deleted=bool(view.node.deleted),
+        owner=None if instance is None else Origin.place(instance, view.cell),
+    )
 
 
 def _without_start(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:

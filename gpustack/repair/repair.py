@@ -23,6 +23,17 @@ WRITTEN = {
     "migrations": frozenset({"status", "updated_at"}),
 }
 """All columns that repairs write. Undo writes no others: a journal is a file that others can edit."""
+IDENTITY = {
+    "pci_devices": (
+        *("uuid", "deleted", "created_at", "compute_node_id", "address"),
+        *("vendor_id", "product_id", "dev_type", "parent_addr"),
+    ),
+    "migrations": (
+        *("uuid", "deleted", "created_at", "instance_uuid"),
+        *("source_compute", "source_node", "dest_compute", "dest_node"),
+    ),
+}
+"""The columns by which a row is still the one that was repaired. Nova's soft delete keeps ``updated_at``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +67,32 @@ class Change:
         unchanged = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
         return sa.update(table).where(*unchanged, *facts).values(**self.new)
 
-    def reversal(self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
-        """Return the UPDATE that restores the row, if the row is as this change left it and the facts hold."""
+    def other_row(self, before: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+        """Return why a row is not the one that this change was made to; empty if it is.
+
+        :param before: the complete row before the change.
+        :param current: the complete row now.
+        """
+        for name in IDENTITY[self.table]:
+            was, now = (self.new if name in self.new else before).get(name), current.get(name)
+            if name == "deleted" and now and now != was:
+                return f"{self.table} {self.id} was soft-deleted since"
+            if now != was:
+                return f"{self.table} {self.id} is of another {name} since ({now}, was {was})"
+        return ""
+
+    def as_left(
+        self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]
+    ) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions under which the row may be restored: as this change left it, and the facts hold."""
         table = tables.metadata.tables[self.table]
-        as_written = [_same(table.c[name], value) for name, value in self.new.items()]
-        return (
-            sa.update(table)
-            .where(table.c.id == self.id, *as_written, *facts)
-            .values({name: before[name] for name in self.new})
-        )
+        left = {name: before[name] for name in IDENTITY[self.table] if name in before} | dict(self.new)
+        return [table.c.id == self.id, *(_same(table.c[name], value) for name, value in left.items()), *facts]
+
+    def reversal(self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
+        """Return the UPDATE that restores the row, if it is :meth:`as_left`."""
+        table = tables.metadata.tables[self.table]
+        return sa.update(table).where(*self.as_left(before, facts)).values({name: before[name] for name in self.new})
 
 
 def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) -> tuple[Change, ...]:

@@ -27,11 +27,12 @@ from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair import migration_ends
 from gpustack.repair.allocation_removal import put_back
 from gpustack.repair.apply import whole_row, writing
-from gpustack.repair.evidence import in_flight
+from gpustack.repair.evidence import doubts, in_flight, place_words
 from gpustack.repair.guards import around, conditions
 from gpustack.repair.journal import JournalEntry
 from gpustack.repair.plan import Selection
-from gpustack.repair.verdict import HeldDevice, Seen
+from gpustack.repair.repair import Change
+from gpustack.repair.verdict import HeldDevice, NotIn, Origin, Repair, Seen
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -41,6 +42,8 @@ class Undone(enum.StrEnum):
     """The result of undoing one repair."""
 
     RESTORED = "restored"
+    POSSIBLE = "would be restored"
+    """Checked only (``--check``): nothing was written."""
     NOT_DONE = "not done"
     """The repair was never committed, or was undone before: the rows are as before the repair."""
     USED = "used since"
@@ -56,10 +59,13 @@ class Undoing:
     detail: str
 
 
-def undo(entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | None = None) -> Iterator[Undoing]:
+def undo(
+    entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | None = None, *, check: bool = False
+) -> Iterator[Undoing]:
     """Undo the repairs of a journal, last one first, each in one transaction.
 
     :param cloud: the cloud whose Placement was written, if it was.
+    :param check: whether to find out only what would be restored.
     :raises CloudError: if Placement cannot be reached or refuses.
     :raises DatabaseError: if a database cannot be read or written.
     :raises JournalError: if a repair was made in a cell that is not among the sources, or an entry is damaged.
@@ -68,12 +74,12 @@ def undo(entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | 
         if entry.outcome in ("skipped", "failed"):
             continue
         if entry.allocation is not None:
-            yield _undo_allocation(entry, sources, cloud)
+            yield _undo_allocation(entry, sources, cloud, check=check)
         else:
-            yield _undo_one(entry, _cell_of(entry, sources.cells), sources)
+            yield _undo_one(entry, _cell_of(entry, sources.cells), sources, check=check)
 
 
-def _undo_allocation(entry: JournalEntry, sources: Sources, cloud: Connection | None) -> Undoing:
+def _undo_allocation(entry: JournalEntry, sources: Sources, cloud: Connection | None, *, check: bool) -> Undoing:
     if cloud is None:
         raise JournalError(f"repair {entry.number} was made in Placement", remedy="name its cloud with --os-cloud")
     try:
@@ -82,8 +88,8 @@ def _undo_allocation(entry: JournalEntry, sources: Sources, cloud: Connection | 
         raise JournalError(f"the verdict of repair {entry.number} is damaged: {error}") from error
     if objections:
         return Undoing(entry=entry, result=Undone.USED, detail=f"{'; '.join(objections)}; nothing was restored")
-    restored, detail = put_back(cloud, entry)
-    result = {True: Undone.RESTORED, None: Undone.NOT_DONE, False: Undone.USED}[restored]
+    restored, detail = put_back(cloud, entry, check=check)
+    result = {True: Undone.POSSIBLE if check else Undone.RESTORED, None: Undone.NOT_DONE, False: Undone.USED}[restored]
     return Undoing(entry=entry, result=result, detail=detail)
 
 
@@ -95,7 +101,9 @@ def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator
     verdict, known = entry.verdict, entry.allocation or {}
     addresses = set(verdict["allocation"]["addresses"].split())
     amount = sum(known["before"]["allocations"][known["provider"]]["resources"].values())
-    with reading(sources, cell, Selection()) as (reader, _clock):
+    with reading(sources, cell, Selection(hosts=frozenset({verdict["host"]}))) as (reader, _clock):
+        if doubt := reader.identity.of(verdict["host"]):
+            yield doubt
         for view in reader.views(frozenset({verdict["host"]})):
             if view.node.deleted or view.node.hypervisor_hostname != verdict["node"]:
                 continue
@@ -119,16 +127,16 @@ def _cell_of(entry: JournalEntry, cells: Sequence[Cell]) -> Cell:
     )
 
 
-def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources) -> Undoing:
+def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources, *, check: bool) -> Undoing:
     def ended(result: Undone, detail: str) -> Undoing:
         return Undoing(entry=entry, result=result, detail=detail)
 
     with writing(cell.database) as connection:
         if all(_as_before(connection, entry, index) for index in range(len(entry.changes))):
             return ended(Undone.NOT_DONE, "the rows are as they were before the repair")
-        missing = [change for change in entry.changes if whole_row(connection, change) is None]
-    if missing:
-        return ended(Undone.USED, f"{missing[0].table} {missing[0].id} is gone since (archived?); nothing was restored")
+        others = [_other_row(connection, entry, index) for index in range(len(entry.changes))]
+    if other := next(filter(None, others), ""):
+        return ended(Undone.USED, f"{other}; nothing was restored")
     try:
         facts_read, objections = _present(entry, cell, sources)
     except (KeyError, TypeError, AttributeError) as error:
@@ -142,23 +150,41 @@ def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources) -> Undoing:
         facts = conditions(facts_read, connection, written)
         pairs = list(zip(entry.changes, entry.before, strict=True))
         for change, before in reversed(pairs):
-            try:
-                restored = connection.execute(change.reversal(before, facts)).rowcount
-            except IntegrityError:  # a new row has replaced the soft-deleted one
-                restored = 0
-            if restored != 1:
+            if _restored(connection, change, before, facts, check=check) != 1:
                 connection.rollback()
                 detail = f"{change.table} {change.id}, or its owner or host, was written since; nothing was restored"
                 return ended(Undone.USED, detail)
+        if check:
+            return ended(Undone.POSSIBLE, f"{len(pairs)} row{'s'[: len(pairs) != 1]} as before the repair")
         connection.commit()
     return ended(Undone.RESTORED, "the rows are as they were before the repair")
+
+
+def _restored(
+    connection: sa.Connection,
+    change: Change,
+    before: Mapping[str, Any],
+    facts: Sequence[sa.ColumnElement[bool]],
+    *,
+    check: bool,
+) -> int:
+    """Restore a row, or check only whether its statement would; return the number of rows."""
+    if check:
+        table = tables.metadata.tables[change.table]
+        query = sa.select(sa.func.count()).select_from(table).where(*change.as_left(before, facts))
+        return int(connection.execute(query).scalar_one())
+    try:
+        return connection.execute(change.reversal(before, facts)).rowcount
+    except IntegrityError:  # a new row has replaced the soft-deleted one
+        return 0
 
 
 def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ...], list[str]]:
     """Return the facts that must hold while the repair is undone, and the objections to undoing it."""
     verdict = entry.verdict
     down = timedelta(seconds=sources.service_down_time or Selection().service_down_time.total_seconds())
-    selection = replace(Selection(), service_down_time=down)
+    hosts = frozenset({verdict["host"]}) if verdict["host"] else None
+    selection = replace(Selection(), service_down_time=down, hosts=hosts)
     rows = [row for row in entry.before if "address" in row]
     before = [PciRow._make(row.get(name) for name in PciRow._fields) for row in rows]
     nodes = {row.compute_node_id for row in before}
@@ -168,10 +194,15 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
     objections: list[str] = []
     with reading(sources, cell, selection) as (reader, clock):
         owners = [reader.owner(uuid) for uuid in sorted(uuids)]
+        objections += filter(None, [reader.identity.of(verdict["host"] or "")])
         objections += _against_migrations(entry, _rows(reader.connection, _held(entry)))
-        for view in reader.views(frozenset({verdict["host"]})) if verdict["host"] else ():
+        objections += (text for owner in owners for text in _against_place(owner, entry, cell))
+        for view in reader.views(hosts) if hosts else ():
             if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
                 facts += around(view, [*before, *_devices(view, verdict)], owners, clock)
+                facts += _address_is_free(before)
+                facts.append(Seen.of("compute_nodes", {"id": view.node.id, "uuid": view.node.uuid}))
+                objections += _against_node(view, entry)
                 objections += _against_host(view, clock, verdict) if rows else ()
                 objections += (text for owner in owners for text in _against_owner(view, owner, verdict))
                 objections += (text for row in rows for text in _against_relatives(view, row))
@@ -204,9 +235,59 @@ def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> I
         yield f"nova-compute on {verdict['host']} was {verdict['host_state']} at the repair, and is {state} now"
 
 
+def _against_node(view: NodeView, entry: JournalEntry) -> Iterator[str]:
+    """Yield an objection if the compute node is not the one of the repair, or was deleted since.
+
+    Another uuid shows another database: an exchanged connection. In a journal of an older gpustack, the uuids of the
+    rows have to show that.
+    """
+    origin, node = entry.origin, view.node
+    if origin is None:
+        if not all(row.get("uuid") for row in entry.before):
+            yield "the journal is of an older gpustack, and nothing in it proves that this is the same database"
+        was_deleted = entry.verdict["repair"] == Repair.RETIRE or entry.verdict["host_state"] == HostState.GONE
+    else:
+        was_deleted = origin.node_deleted
+        if (node.id, node.uuid) != (origin.node_id, origin.node_uuid):
+            yield (
+                f"compute node {node.name} has id {node.id} and uuid {node.uuid}, not {origin.node_id} and "
+                f"{origin.node_uuid}: this is another database, or the host was added again"
+            )
+    if node.deleted and not was_deleted:
+        yield f"compute node {node.name} was deleted since"
+    live = {row.address: row for row in view.rows if row.live}
+    for row in entry.before:
+        other = live.get(row.get("address", ""))
+        if other is not None and row.get("deleted") == 0 and other.id != row["id"]:
+            yield f"row {other.id} is the row of {other.address} by now"
+
+
+def _address_is_free(before: Sequence[PciRow]) -> Iterator[Seen]:
+    """Yield the facts that no other live row has the address of a row that is live after undo."""
+    for row in before:
+        if row.live:
+            match = {"compute_node_id": row.compute_node_id, "address": row.address, "deleted": 0}
+            yield Seen.of("pci_devices", {**match, "id": NotIn(frozenset({row.id}))}, 0)
+
+
+def _against_place(owner: Owner, entry: JournalEntry, cell: Cell) -> Iterator[str]:
+    """Yield an objection unless the owner is the same instance, alive and in the same place, or still absent."""
+    origin, instance = entry.origin, owner.instance
+    yield from doubts(owner)
+    absent = entry.verdict["class"] == "E" if origin is None else origin.owner is None
+    if absent and owner.alive:
+        yield f"instance {owner.uuid} did not exist at the repair, and exists now"
+    elif not absent and not owner.alive:
+        yield f"instance {owner.uuid} was deleted since: its row would be a leak"
+    elif not absent and instance is not None:
+        place = place_words(instance)
+        if origin is None and not any(place in str(line) for line in entry.verdict["evidence"]):
+            yield f"instance {owner.uuid} is {place} by now, and the journal does not name that place"
+        elif origin is not None and origin.owner != Origin.place(instance, cell.name):
+            yield f"instance {owner.uuid} is {place} by now"
+
+
 def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> Iterator[str]:
-    if verdict["class"] != "E" and not owner.alive:
-        yield owner.unknown_because or f"instance {owner.uuid} was deleted since: its row would be a leak"
     if owner.on(view.node) and not verdict["stop_service"]:
         yield f"instance {owner.uuid} is on {verdict['host']} by now, with devices of its own"
     yield from in_flight(owner)
@@ -245,3 +326,12 @@ def _as_before(connection: sa.Connection, entry: JournalEntry, index: int) -> bo
     change, before = entry.changes[index], entry.before[index]
     current = whole_row(connection, change)
     return current is not None and all(current[name] == before[name] for name in change.new)
+
+
+def _other_row(connection: sa.Connection, entry: JournalEntry, index: int) -> str:
+    """Return why a row is not the one that was repaired; empty if it is."""
+    change, before = entry.changes[index], entry.before[index]
+    current = whole_row(connection, change)
+    if current is None:
+        return f"{change.table} {change.id} is gone since (archived?)"
+    return change.other_row(before, current)

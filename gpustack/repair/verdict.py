@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from gpustack.novadb.clock import HostState
-from gpustack.novadb.model import PciRow
+from gpustack.novadb.model import Instance, PciRow
 
 
 class Status(enum.StrEnum):
@@ -82,6 +82,27 @@ class HeldDevice:
     instance_uuid: str | None
     request_id: str | None
     deleted: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The compute node and the owner of repaired rows at the repair, as a journal records them.
+
+    :ivar node_id: the id of the compute node.
+    :ivar node_uuid: its uuid; None if it has none.
+    :ivar node_deleted: whether it was deleted.
+    :ivar owner: host, node and cell of the owner, the cell of the rows as an empty text; None without a live owner.
+    """
+
+    node_id: int
+    node_uuid: str | None
+    node_deleted: bool
+    owner: tuple[str | None, str | None, str] | None = None
+
+    @staticmethod
+    def place(instance: Instance, cell: str) -> tuple[str | None, str | None, str]:
+        """Return the place of an owner; a cell may be renamed, so that of the rows, ``cell``, has no name."""
+        return instance.host, instance.node, "" if instance.cell == cell else instance.cell
 
 
 PlannedVerdict = TypedDict(
@@ -253,6 +274,8 @@ class Verdict:
     """The unfinished one of ``migrations``, if there is one."""
     held: tuple[HeldDevice, ...] = ()
     """The devices of the owner on both hosts of ``migrations``, for the journal."""
+    origin: Origin | None = None
+    """The compute node and the owner, for the journal."""
     again: datetime | None = None
     """When the grace time ends, naive UTC, if nothing else protects the rows."""
 

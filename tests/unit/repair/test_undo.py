@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.cli.app import main
 from gpustack.cloud import placement
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply, journal
@@ -17,7 +18,7 @@ from gpustack.repair.hypervisor import Usage
 from gpustack.repair.undo import Undone, undo
 from gpustack.repair.verdict import Repair
 from support.cellfile import CellFile, ago, answering, fill, nova_conf
-from support.cleanup_runs import run, sql, wanted
+from support.cleanup_runs import run, sql, undoable, wanted
 
 
 @pytest.fixture
@@ -35,6 +36,8 @@ def sources(cell: CellFile, tmp_path: Path) -> Sources:
 
 TAKEN = "UPDATE pci_devices SET status = 'allocated', instance_uuid = 'other'"
 OF_OLD = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'old')"
+OLD = "host = 'old'"
+A_ROW = f"{OF_OLD} AND address = '0000:01:00.0'"
 REPORTS = "UPDATE services SET last_seen_up = '{now}' WHERE host = 'old'"
 
 
@@ -53,6 +56,22 @@ SINCE = [
         "vm-b",
         ["UPDATE pci_devices SET instance_uuid = 'other' WHERE instance_uuid = 'vm-b'"],
         "belongs to instance other by now",
+    ),
+    ("vm-a", [f"UPDATE pci_devices SET deleted = id WHERE {A_ROW}"], "was soft-deleted since"),
+    (
+        "vm-a",
+        [f"UPDATE pci_devices SET product_id = '2204' WHERE {A_ROW}"],
+        "of another product_id since (2204, was 11b4)",
+    ),
+    ("vm-a", [f"UPDATE pci_devices SET created_at = updated_at WHERE {A_ROW}"], "of another created_at since"),
+    ("vm-a", [f"UPDATE compute_nodes SET uuid = 'other' WHERE {OLD}"], "this is another database"),
+    ("vm-a", [f"UPDATE compute_nodes SET deleted = id WHERE {OLD}"], "compute node old was deleted since"),
+    ("vm-a", ["UPDATE instances SET host = 'up', node = 'up' WHERE uuid = 'vm-a'"], "is on up (up), cell cell1 by now"),
+    ("vm-c", ["UPDATE instances SET host = 'up', node = 'up' WHERE uuid = 'vm-c'"], "is on up (up), cell cell1 by now"),
+    (
+        "gone",
+        ["INSERT INTO instances (id, uuid, host, node, deleted) VALUES (9999, 'gone', 'new', 'new', 0)"],
+        "did not exist at the repair",
     ),
     (
         "vm-v",
@@ -74,11 +93,65 @@ def test_what_was_used_since_is_left(
         sql(cell, statement.format(now=ago(0)))
     before = cell.dump()
 
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    for check in (True, False):
+        (undone,) = undo(journal.read(tmp_path / "journal"), sources, check=check)
+        assert undone.result is Undone.USED, undone.detail
+        assert why in undone.detail
+        assert cell.dump() == before
 
-    assert undone.result is Undone.USED, undone.detail
-    assert why in undone.detail
-    assert cell.dump() == before
+
+def test_another_live_row_at_the_address(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    """Nova soft-deleted the row and created a new one; both repairs of a row are undone alike."""
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
+    run(sources, tmp_path / "journal", planned)
+    columns = "compute_node_id, address, vendor_id, product_id, dev_type"
+    row = planned[0]["devices"][0]["id"]
+    sql(
+        cell,
+        f"INSERT INTO pci_devices (id, status, deleted, {columns}) SELECT 9999, 'available', 0, {columns}"
+        f" FROM pci_devices WHERE id = {row}",
+    )
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert (undone.result, undone.detail) == (
+        Undone.USED,
+        "row 9999 is the row of 0000:01:00.0 by now; nothing was restored",
+    )
+
+
+def test_a_check_restores_nothing(
+    cell: CellFile, sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = cell.dump()
+    run(sources, tmp_path / "journal", wanted(sources))
+    repaired, entries = cell.dump(), journal.read(tmp_path / "journal")
+    command = ["cleanup", "undo", str(tmp_path / "journal"), "--config-file", str(tmp_path)]
+    assert main([*command, "--check"]) == 14  # class I: it would offer a physical function beside a virtual one
+    assert capsys.readouterr().out.count("would be restored: repair ") == len(entries) - 1
+    assert cell.dump() == repaired
+    results = {undone.result for undone in undo(journal.read(tmp_path / "journal"), sources)}
+    assert results == {Undone.RESTORED, Undone.USED}
+    assert undoable(cell) == undoable(cell, before)
+
+
+@pytest.mark.parametrize("owner", ["vm-a", "vm-c", "vm-d", "gone"])
+@pytest.mark.parametrize("since", ["", "UPDATE instances SET host = 'up', node = 'up'"])
+def test_a_journal_without_the_origin(cell: CellFile, sources: Sources, tmp_path: Path, owner: str, since: str) -> None:
+    """An older gpustack did not record it: the rows' uuids and the evidence prove what they can."""
+    sql(cell, "UPDATE pci_devices SET uuid = 'row-' || id WHERE address <> '0000:03:00.0'")
+    run(sources, tmp_path / "journal", [verdict for verdict in wanted(sources) if verdict["instance"] == owner])
+    lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
+    for line in lines:
+        line.pop("origin", None)
+    (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if since:
+        sql(cell, f"{since} WHERE uuid = '{owner}'")
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    if owner == "vm-d":  # its row has no uuid
+        assert "nothing in it proves that this is the same database" in undone.detail
+    elif since and owner != "gone":
+        assert "the journal does not name that place" in undone.detail
+    else:
+        assert undone.result is Undone.RESTORED, undone.detail
 
 
 @pytest.mark.parametrize(("owner", "since", "why"), SINCE)
