@@ -41,8 +41,8 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
     _findings: Sequence[Finding] = ()
     _gaps: Sequence[str] = ()
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         parser.add_argument(
             "--flavor", action="append", metavar="NAME", help="count only this flavor of the spec; can be repeated"
@@ -73,7 +73,6 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
             "and NUMA nodes, and it shows the filters; can be repeated",
         )
         simulation.add_options(parser)
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         from gpustack.operate.capacity import table

@@ -60,8 +60,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
     _plan: CleanupPlan
     _answers: Mapping[str, Usage] | None = None
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_databases(parser)
         add_selection(parser)
         add_cloud(parser)
@@ -75,7 +74,6 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         parser.add_argument(
             "--metrics", type=Path, metavar="FILE", help="write counts by class as a Prometheus textfile"
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         cloud = cloud_of(parsed_args)
@@ -172,8 +170,7 @@ class CleanupWatchCommand(Command):
 
     epilog = "gpustack cleanup watch --metrics /var/lib/node_exporter/gpustack.prom --interval 300"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_databases(parser)
         add_selection(parser)
         add_ask_hosts(parser)
@@ -182,7 +179,6 @@ class CleanupWatchCommand(Command):
             "--interval", type=seconds, default=300.0, metavar="S", help="check every S seconds (default: %(default)g)"
         )
         parser.add_argument("--count", type=positive, metavar="N", help="end after N checks (default: never)")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Plan, write the metrics, sleep. If a database is unreachable, report that and retry."""

@@ -56,15 +56,13 @@ class CleanupExplainCommand(Command):
 gpustack cleanup explain gpu01 0000:81:00.0 --os-cloud admin;
 gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("subject", metavar="HOST|INSTANCE", help="host of the GPU, or uuid of the instance")
         parser.add_argument("address", nargs="?", metavar="ADDRESS", help="address of the GPU, such as 0000:81:00.0")
         add_databases(parser)
         add_judgement(parser)
         add_cloud(parser)
         add_hypervisors(parser).add_argument("--no-hypervisor", action="store_true", help="don't ask the host")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.repair.explain import explain

@@ -23,16 +23,14 @@ class OpenStackCommand(Command):
         """Whether ``openstack`` runs the command."""
         return hasattr(self.app, "client_manager")
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add ``--os-cloud``, unless ``openstack`` has parsed it."""
-        parser = super().get_parser(prog_name)
         if not self.in_openstack:
             parser.add_argument(
                 "--os-cloud",
                 metavar="NAME",
                 help="use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)",
             )
-        return parser
 
     def connection(self, parsed_args: argparse.Namespace, *, timeout: float | None = None) -> Connection:
         """The connection to the cloud.

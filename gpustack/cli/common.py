@@ -38,6 +38,15 @@ class _Voice(command.Command):
 
     epilog = ""
 
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The parser of the command, with its own options and arguments after those of cliff."""
+        parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        self.add_arguments(parser)
+        return parser
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the options and arguments of the command; a subclass adds its own after those of its base."""
+
     def get_epilog(self) -> str:
         """The epilog. cliff's implementation would search every installed distribution."""
         return self.epilog

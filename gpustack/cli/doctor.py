@@ -25,8 +25,7 @@ class DoctorCommand(Command):
 
     epilog = "gpustack doctor; gpustack doctor gpustack.yaml --os-cloud admin; gpustack doctor -f json"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "spec", nargs="?", type=Path, metavar="SPEC", help="the spec (default: gpustack.yaml, if it is here)"
         )
@@ -36,7 +35,6 @@ class DoctorCommand(Command):
         add_format(parser)
         add_databases(parser)
         add_ssh_options(parser.add_argument_group("SSH"), timeout=30.0)
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Run the checks one after the other; print each result at once."""

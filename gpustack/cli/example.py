@@ -44,10 +44,8 @@ class ExampleCreateCommand(_Example):
 
     epilog = "gpustack example create try; cd try; gpustack scan --root gpu01"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("directory", type=Path, metavar="DIR", help="a new or empty directory")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         _demo().create(parsed_args.directory, self._print)
@@ -62,8 +60,7 @@ class ExampleCloudCommand(_Example):
 
     epilog = "gpustack example cloud --snapshot hosts.json --rendered nova"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--snapshot",
             type=Path,
@@ -78,7 +75,6 @@ class ExampleCloudCommand(_Example):
             default=Path("nova"),
             help="read Nova's configuration from a directory that nova render wrote (default: %(default)s)",
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         _demo().cloud(parsed_args.snapshot, parsed_args.rendered, self._print)
@@ -90,8 +86,7 @@ class ExampleLeakCommand(_Example):
 
     epilog = "gpustack example leak vm1"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("server", metavar="SERVER", help="name or ID of an instance of the embedded cloud")
         parser.add_argument(
             "--cloud",
@@ -100,7 +95,6 @@ class ExampleLeakCommand(_Example):
             default=Path("cloud"),
             help="the directory of the cloud that example cloud runs (default: %(default)s)",
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         _demo().leak(parsed_args.cloud / "demo.json", parsed_args.server, self._print)

@@ -30,10 +30,8 @@ class ExplainCommand(Command):
         "gpustack explain GPU112; gpustack explain migration-pinned; gpustack explain 10de:20b5; gpustack explain A100"
     )
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("subject", nargs="+", metavar="CODE|CLASS|CARD", help="code of a finding, class, or card")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         subject = " ".join(parsed_args.subject)

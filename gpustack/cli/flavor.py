@@ -48,12 +48,11 @@ class FlavorListCommand(InCloud, Lister):
 gpustack flavor list --spec gpustack.yaml;
 gpustack flavor list --long -f json"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
         parser.add_argument("--all", action="store_true", help="also list flavors without GPUs")
         parser.add_argument("--long", action="store_true", help="also list ids, and the projects of private flavors")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each flavor."""
@@ -97,11 +96,10 @@ gpustack flavor list --long -f json"""
 class FlavorShowCommand(InCloud, ShowOne):
     """Show a flavor with its GPUs, its extra specs, and who may use it."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
         parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
         from gpustack.offer.flavor.manual import find_flavor
@@ -134,13 +132,12 @@ class FlavorDeleteCommand(InCloud):
     If one can't be deleted, the others are deleted nevertheless.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("flavors", nargs="+", metavar="NAME", help="a flavor's name or id")
         parser.add_argument(
             "--force", action="store_true", help="also delete flavors that are in use, or that gpustack did not create"
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.base.errors import CloudError

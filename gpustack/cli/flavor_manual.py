@@ -60,8 +60,8 @@ gpustack flavor create g1.k4200.2 --model k4200 --count 2 --vcpus 16 --ram 64GiB
 gpustack flavor create mixed --model k4200 --model a100:2 --vcpus 16 --ram 64GiB --disk 80GiB;
 gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --project research --numa-policy required"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("name", metavar="NAME", help="the flavor's name")
         _add_gpus(parser)
         parser.add_argument("--vcpus", type=positive, required=True, metavar="N", help="vCPUs")
@@ -74,7 +74,6 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         parser.add_argument("--id", metavar="ID", help="id of the flavor (default: auto, a new UUID)")
         parser.add_argument("--private", action="store_true", help="only the projects of --project can use the flavor")
         _add_properties(parser)
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.offer.flavor.apply import answers, carry_out
@@ -113,8 +112,8 @@ class FlavorSetCommand(InCloud):
 gpustack flavor set g1.k4200.2 --numa-policy required --numa-nodes 1;
 gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
         _add_gpus(parser)
         _add_properties(parser)
@@ -129,7 +128,6 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
             "--unset-property", action="append", default=[], metavar="KEY", help="remove an extra spec; can be repeated"
         )
         parser.add_argument("--adopt", action="store_true", help="change a flavor that gpustack did not create")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.offer.flavor.apply import answers, carry_out

@@ -58,9 +58,9 @@ class FleetCommand(OpenStackCommand):
     _fleet: Fleet
     _given: Given
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the sources."""
-        parser = super().get_parser(prog_name)
+        super().add_arguments(parser)
         group = parser.add_argument_group("other sources")
         group.add_argument(
             "--snapshot", type=Path, metavar="FILE", help="also compare with the facts of hosts (gpustack scan --save)"
@@ -79,7 +79,6 @@ class FleetCommand(OpenStackCommand):
             metavar="SPEC",
             help="the spec, for the models behind aliases, and for GPUs out of service",
         )
-        return parser
 
     def read(self, parsed_args: argparse.Namespace, detail: Detail, only: frozenset[str] = frozenset()) -> Fleet:
         """Read the fleet from the chosen sources.
@@ -156,8 +155,8 @@ class GpuListCommand(FleetCommand, Lister):
 gpustack gpu list; gpustack gpu list --state free --model a100; gpustack gpu list --group-by project;
 gpustack gpu list --snapshot hosts.json -f json"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         group = parser.add_argument_group("selection")
         group.add_argument(
             "--host", action="append", metavar="HOST", help="list only GPUs of this host; can be repeated"
@@ -191,7 +190,6 @@ gpustack gpu list --snapshot hosts.json -f json"""
         )
         parser.add_argument("--group-by", choices=_GROUPS, help="count the GPUs of each host, model or project")
         parser.add_argument("--long", action="store_true", help="also list status, NUMA node, units and sources")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         from gpustack.fleet.closed import noted
@@ -267,11 +265,10 @@ class GpuShowCommand(FleetCommand, ShowOne):
 
     epilog = "gpustack gpu show gpu01 0000:65:00.0; gpustack gpu show gpu01 0000:65:00.0 --snapshot hosts.json -f json"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("host", metavar="HOST", help="the host, as Nova names it")
         parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         from gpustack.fleet.history import history

@@ -24,15 +24,14 @@ class _OutageCommand(FleetCommand):
 
     product = "state"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the GPU."""
-        parser = super().get_parser(prog_name)
+        super().add_arguments(parser)
         parser.add_argument("host", metavar="HOST", help="the host, as Nova names it")
         parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
         parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
         parser.add_argument("--dry-run", action="store_true", help="show the plan, and change nothing")
         add_format(parser, "the plan")
-        return parser
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
         """The plan for a GPU in this state."""
@@ -122,8 +121,8 @@ class GpuDisableCommand(_OutageCommand):
 gpustack gpu disable gpu01 0000:65:00.0 --reason "fatal AER errors" --spec gpustack.yaml;
 gpustack gpu disable gpu01 0000:65:00.0 --reason "no reset" --config-file /etc/nova/nova.conf --yes"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("--reason", required=True, metavar="TEXT", help="why the GPU leaves service")
         parser.add_argument(
             "--disable-service",
@@ -131,7 +130,6 @@ gpustack gpu disable gpu01 0000:65:00.0 --reason "no reset" --config-file /etc/n
             help="disable nova-compute of the host until the GPU is excluded (default: only if nothing else keeps new"
             " instances off the GPU)",
         )
-        return parser
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
         from gpustack.operate.gpu_service.plan import disable

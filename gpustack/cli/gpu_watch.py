@@ -58,8 +58,8 @@ class GpuWatchCommand(FleetCommand):
 gpustack gpu watch --textfile /var/lib/prometheus/node-exporter/gpustack-gpus.prom;
 gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --listen 9877"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument(
             "--textfile", type=textfile, metavar="FILE", help=f"write FILE for node_exporter; it ends with {_SUFFIX}"
         )
@@ -78,7 +78,6 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             help="collect every SECONDS, however often Prometheus scrapes (default: %(default)g)",
         )
         often.add_argument("--once", action="store_true", help="collect once; for cron and systemd timers")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Collect, publish, sleep."""

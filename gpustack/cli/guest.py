@@ -33,8 +33,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
 
     _findings: tuple[Finding, ...] = ()
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         parser.add_argument(
             "--flavor",
@@ -45,7 +44,6 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
         )
         add_format(parser)
         add_exit_code(parser, "a flavor has a warning")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.offer.guest import drivers, requirements

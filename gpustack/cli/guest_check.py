@@ -34,8 +34,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
     _findings: tuple[Finding, ...] = ()
     _has_none = False
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "spec", type=Path, nargs="?", metavar="SPEC", help="the spec of --flavor, usually gpustack.yaml"
         )
@@ -51,7 +50,6 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
         add_ssh_options(ssh, timeout=30.0)
         add_exit_code(parser, "there is a warning or an error")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         from gpustack.offer.guest.check import Promise, findings, promise, rows

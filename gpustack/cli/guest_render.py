@@ -30,8 +30,7 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     _rendering: Rendering
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         parser.add_argument(
             "--as",
@@ -60,7 +59,6 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
             help="the largest number of nodes of a group (default: %(default)s)",
         )
         add_format(parser)
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the documents."""

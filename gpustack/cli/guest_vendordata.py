@@ -21,12 +21,10 @@ class GuestVendordataCommand(Command):
 gpustack guest vendordata gpustack.yaml --out vendordata.json;
 gpustack guest vendordata gpustack.yaml --merge /etc/nova/vendordata.json --out vendordata.json"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE (default: standard output)")
         parser.add_argument("--merge", type=Path, metavar="FILE", help="keep the vendor data of this file")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.base.files import write_atomic

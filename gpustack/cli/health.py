@@ -44,14 +44,12 @@ gpustack health --snapshot hosts.json -f json --exit-code"""
     _gathered: Gathered
     _reports: tuple[Report, ...] = ()
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         parser.add_argument(
             "--baseline", type=Path, metavar="FILE", help="compare with this earlier snapshot (gpustack scan --save)"
         )
         add_exit_code(parser, "a GPU has a warning or an error")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         from gpustack.hosts.health.check import check

@@ -31,8 +31,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
     _gathered: Gathered
     _plans: tuple[HostPlan, ...] = ()
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
         add_format(parser)
@@ -53,7 +52,6 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         )
         parser.add_argument("--no-diff", action="store_true", help="omit the differences of files")
         add_exit_code(parser, "a plan contains changes")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.prepare.host.plan import plan_host

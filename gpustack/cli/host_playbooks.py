@@ -102,11 +102,9 @@ class _Change(Play):
 class _OfSpec(Play):
     """A command with a spec; without HOST, for its hosts."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self._add_hosts(parser)
-        return parser
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
@@ -134,15 +132,14 @@ class HostApplyCommand(_OfSpec, _Change):
 gpustack host apply gpustack.yaml --check; gpustack host apply gpustack.yaml gpu-[01:04] --reboot;
 gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         self._add_choices(parser)
         parser.add_argument("--adopt", action="store_true", help="adopt configuration by hand for the same devices")
         parser.add_argument(
             "--live", action="store_true", help="bind devices on the running host where possible, instead of a reboot"
         )
         parser.add_argument("--trial", action="store_true", help="try new kernel arguments for one boot first")
-        return parser
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         modes = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
@@ -166,14 +163,12 @@ class HostUndoCommand(_Change):
     question = "Restore"
     epilog = "gpustack host undo gpu01 --check; gpustack host undo -i inventory gpu01 --reboot"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         self._add_hosts(parser)
         self._add_choices(parser)
         parser.add_argument(
             "--force", action="store_true", help="also remove files that were modified since gpustack wrote them"
         )
-        return parser
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {"gpustack_force": parsed_args.force, **super()._variables(parsed_args)}

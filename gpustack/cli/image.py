@@ -31,8 +31,8 @@ class ImageCommand(OpenStackCommand):
     _findings: list[Finding]
     _missing: Sequence[str] = ()
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self.add_images(parser)
         parser.add_argument(
@@ -44,7 +44,6 @@ class ImageCommand(OpenStackCommand):
         parser.add_argument(
             "--release", metavar="NAME", help="check for this release of Nova (default: that of the spec)"
         )
-        return parser
 
     def add_images(self, parser: argparse.ArgumentParser) -> None:
         """Add the images to the command line."""
@@ -89,10 +88,9 @@ class ImageCheckCommand(ImageCommand, Lister):
 gpustack image check gpustack.yaml; gpustack image check gpustack.yaml 'ubuntu-*' --snapshot hosts.json;
 gpustack image check gpustack.yaml -f json --exit-code"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         add_exit_code(parser, "an image has a warning or an error")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         from gpustack.offer.image.check import COLUMNS, FIELDS, cells, described
@@ -122,8 +120,8 @@ class ImageSetCommand(ImageCommand):
 gpustack image set gpustack.yaml windows-11 ubuntu-24.04-gpu;
 gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument(
             "--firmware",
             choices=("bios", "uefi"),
@@ -136,7 +134,6 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
             metavar="FILE",
             help="write the journal to FILE (default: a new file below ~/.local/state/gpustack)",
         )
-        return parser
 
     def add_images(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("images", nargs="+", metavar="IMAGE", help="a name, a pattern or an id")
@@ -171,11 +168,10 @@ class ImageUndoCommand(OpenStackCommand):
 
     epilog = "gpustack image undo journal.jsonl"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that set wrote")
         parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.offer.image import journal

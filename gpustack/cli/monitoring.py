@@ -20,10 +20,8 @@ class MonitoringPathCommand(PathCommand):
 gpustack monitoring path; promtool check rules "$(gpustack monitoring path alerts)";
 cp "$(gpustack monitoring path alerts)" /etc/prometheus/gpustack-alerts.yml"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("name", nargs="?", choices=tuple(_FILES), metavar="NAME", help="alerts or dashboard")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
         names = [parsed_args.name] if parsed_args.name else list(_FILES)

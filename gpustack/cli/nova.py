@@ -56,8 +56,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     _deployment: Deployment
     _partly: bool
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
         parser.add_argument(
@@ -95,7 +94,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         parser.add_argument("--out", type=Path, metavar="DIR", help="write the files below DIR")
         parser.add_argument("--diff", action="store_true", help="show the changes, and write nothing")
         add_format(parser)
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.base.findings import errors
@@ -250,8 +248,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     _report: Report
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
         parser.add_argument(
             "--spec", type=Path, metavar="SPEC", help="check for release, aliases, flavors and networks of this spec"
@@ -271,7 +268,6 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             "--snapshot", type=Path, metavar="FILE", help="compare with the facts of hosts in a file of scan --save"
         )
         add_exit_code(parser, "there are warnings")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Run the checks and lay out their results like nova-status."""

@@ -33,12 +33,10 @@ class PlaybookPathCommand(PathCommand):
 gpustack playbook path prepare;
 ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_spec=gpustack.yaml --check --diff"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "name", nargs="?", metavar="NAME", help="a playbook (prepare, verify, undo, nova, …), roles or templates"
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Check that all directories exist and return their paths."""

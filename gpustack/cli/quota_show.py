@@ -30,8 +30,8 @@ gpustack quota show --project research"""
 
     _complete = True
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         choice = parser.add_mutually_exclusive_group()
         choice.add_argument(
             "--project", action="append", metavar="PROJECT", help="show this project, by name or id; can be repeated"
@@ -43,7 +43,6 @@ gpustack quota show --project research"""
             metavar="SPEC",
             help="show the models of this spec (default: those that gpustack limits)",
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each project and model."""

@@ -33,8 +33,8 @@ class ReclaimCommand(OpenStackCommand):
     _rules: Rules
     _failed: GpustackError | None = None
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         parser.add_argument("--instance", action="append", metavar="ID", help="only this instance; can be repeated")
         parser.add_argument(
@@ -49,7 +49,6 @@ class ReclaimCommand(OpenStackCommand):
             help="the free space of Glance's store: also shelve instances that were booted from an image, as long as"
             " their snapshots fit",
         )
-        return parser
 
     def read(self, parsed_args: argparse.Namespace) -> None:
         """Read the instances, and decide."""
@@ -109,10 +108,9 @@ class ReclaimPlanCommand(ReclaimCommand, Lister):
 gpustack reclaim plan gpustack.yaml; gpustack reclaim plan gpustack.yaml -f csv;
 gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         add_exit_code(parser, "a notice is to be written or withdrawn, or an instance is to be shelved")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         from gpustack.operate.reclaim import table
@@ -142,11 +140,10 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
 class _Changing(ReclaimCommand):
     """Base class of the commands that change instances."""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after N instances")
-        return parser
 
     def chosen(self, parsed_args: argparse.Namespace, question: str, *steps: Step) -> tuple[Decision, ...]:
         """Show the instances with one of these steps, and ask for confirmation."""
@@ -205,8 +202,8 @@ class ReclaimApplyCommand(_Changing):
     epilog = """\
 gpustack reclaim apply gpustack.yaml; gpustack reclaim apply gpustack.yaml --snapshot-space 500 --max-count 5"""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         add_wait(parser)
         parser.add_argument(
             "--journal",
@@ -214,7 +211,6 @@ gpustack reclaim apply gpustack.yaml; gpustack reclaim apply gpustack.yaml --sna
             metavar="FILE",
             help="write the journal to FILE (default: a new file below ~/.local/state/gpustack)",
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.changes.journal_file import default_path
@@ -253,11 +249,10 @@ class ReclaimUndoCommand(OpenStackCommand):
 
     epilog = "gpustack reclaim undo journal.jsonl"
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that apply wrote")
         add_wait(parser)
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.operate.reclaim import journal

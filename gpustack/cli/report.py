@@ -40,12 +40,11 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
     product = "report"
     _cloud = ""
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument(
             "--out", type=Path, required=True, metavar="DIR", help="write index.html into this directory"
         )
-        return parser
 
     def connection(self, parsed_args: argparse.Namespace, *, timeout: float | None = None) -> Connection:
         """The connection to the cloud, whose name is the title of the page."""

@@ -61,8 +61,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
     _gathered: Gathered
     _rows: tuple[Row, ...] = ()
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         parser.add_argument(
             "--save",
@@ -70,7 +69,6 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
             metavar="FILE",
             help="save the facts of the hosts as a snapshot, readable by its owner only",
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[list[Any]]]:
         from gpustack.hosts.facts.store import save_snapshot

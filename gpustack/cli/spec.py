@@ -41,13 +41,11 @@ class SpecCheckCommand(ShowOne):
     _examination: Examination
     _findings: Sequence[Finding] = ()
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")
         parser.add_argument(
             "--snapshot", type=Path, metavar="FILE", help="compare the flavors with the hosts in a file of scan --save"
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """The counts of the spec, or of its problems."""
@@ -109,12 +107,10 @@ class SpecInitCommand(Command):
     are reported at the end and named in a comment; the spec is written from the others.
     """
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE instead of standard output")
         parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Read the hosts and write the spec; without a GPU, nothing is written."""

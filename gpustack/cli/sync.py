@@ -40,13 +40,12 @@ class PlanCommand(OpenStackCommand):
     _plan: SyncPlan
     _connection: Connection | None = None
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self.add_options(parser)
         add_format(parser)
         self.add_more(parser)
-        return parser
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of both commands."""

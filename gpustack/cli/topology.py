@@ -28,15 +28,13 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
     _gathered: Gathered
     _findings: tuple[Finding, ...] = ()
 
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         add_format(parser, others=("mermaid", "dot"))
         parser.add_argument("--all", action="store_true", help="print all PCI functions, as lspci -t does")
         parser.add_argument(
             "--spec", type=Path, metavar="SPEC", help="report flavors whose GPUs can't come from one NUMA node"
         )
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.configure.numa_nodes import spanning_flavors
