@@ -54,6 +54,12 @@ Pattern = Annotated[
         }
     ),
 ]
+_BOOT_CHANGE = r"^[+-][^\s\x00-\x1f\x7f]{1,1024}$"
+BootChange = Annotated[
+    str,
+    StringConstraints(pattern=_BOOT_CHANGE),
+    described(_BOOT_CHANGE, "a sign and a kernel argument", "-quiet", "+mitigations=off"),
+]
 NumaPolicy = Literal["legacy", "preferred", "required", "socket"]
 """How strictly an instance must be on its devices' NUMA nodes (``nova/objects/fields.py``: PCINUMAAffinityPolicy)."""
 

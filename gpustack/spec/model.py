@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from gpustack.spec import attributes
-from gpustack.spec.fields import Hex4, Name, NumaPolicy, Pattern, SpecSection, described
+from gpustack.spec.fields import BootChange, Hex4, Name, NumaPolicy, Pattern, SpecSection, described
 from gpustack.spec.flavors import THRESHOLDS, Attributes, Flavor, FlavorName
 from gpustack.spec.models import Bdf, Model
 from gpustack.spec.patterns import HostPattern
@@ -135,6 +135,8 @@ class Options(SpecSection):
     """The use of NVSwitches; required for hosts that have them. `full`: one instance gets all GPUs and all switches of the host. `shared`: a service instance manages the fabric for the others. `isolated`: every GPU works alone, without NVLink, and the host keeps the switches."""  # noqa: E501
     blacklist_host_drivers: StrictBool = True
     """Blacklist the cards' host drivers if no other device of the host uses them."""
+    boot_changes: tuple[BootChange, ...] = ()
+    """Changes of kernel arguments of others that the next boot may make, each with its sign: `["-quiet", "+mitigations=off"]`. All other changes block the plan."""  # noqa: E501
 
     def overlaid(self, other: Options) -> Options:
         """These options, with those that ``other`` sets explicitly replaced."""

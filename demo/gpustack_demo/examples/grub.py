@@ -46,8 +46,14 @@ if [ "${next_entry}" ] ; then
    save_env next_entry
    set boot_once=true
 else
-   set default="0"
+   set default="@DEFAULT@"
 fi
+function savedefault {
+  if [ -z "${boot_once}" ]; then
+    saved_entry="${chosen}"
+    save_env saved_entry
+  fi
+}
 """
 
 
@@ -64,8 +70,6 @@ def update_grub(root: Path) -> str:
     """Write ``/boot/grub/grub.cfg`` from the defaults and the kernels in ``/boot``; return a description."""
     machine = Machine.load(root)
     always, default, distributor, chosen, no_recovery = _defaults(root)
-    if chosen != "0":
-        raise StandInError(f"the stand-in only knows GRUB_DEFAULT=0, not {chosen!r}")
     name = {"debian": "Debian GNU/Linux", "ubuntu": "Ubuntu"}.get(distributor.lower(), f"{distributor} GNU/Linux")
     images = (root / "boot").glob("vmlinuz-*")
     releases = sorted((p.name.removeprefix("vmlinuz-") for p in images), key=_version, reverse=True)
@@ -73,9 +77,9 @@ def update_grub(root: Path) -> str:
     normal = f"{always} {default}".rstrip()
     recovery = f"{_RECOVERY.get(machine.os_release['ID'], 'single')} {always}".rstrip()
 
-    def entry(title: str, release: str, arguments: str, indent: str = "") -> str:
+    def entry(title: str, release: str, arguments: str, kind: str, indent: str = "") -> str:
         lines = (
-            f"menuentry '{title}' {classes} $menuentry_id_option 'gnulinux-{release}-{machine.root_uuid}' {{",
+            f"menuentry '{title}' {classes} $menuentry_id_option 'gnulinux-{kind}-{machine.root_uuid}' {{",
             "\tload_video",
             "\tinsmod gzio",
             f"\tsearch --no-floppy --fs-uuid --set=root {machine.root_uuid}",
@@ -87,14 +91,17 @@ def update_grub(root: Path) -> str:
         )
         return "".join(f"{indent}{line}\n" for line in lines)
 
-    menu = _HEADER
-    menu += entry(name, releases[0], normal)
-    menu += f"submenu 'Advanced options for {name}' $menuentry_id_option 'gnulinux-advanced-{machine.root_uuid}' {{\n"
+    menu = _HEADER.replace("@DEFAULT@", "${saved_entry}" if chosen == "saved" else chosen or "0")
+    menu = _section("/etc/grub.d/00_header", menu)
+    linux = entry(name, releases[0], normal, "simple")
+    linux += f"submenu 'Advanced options for {name}' $menuentry_id_option 'gnulinux-advanced-{machine.root_uuid}' {{\n"
     for release in releases:
-        menu += entry(f"{name}, with Linux {release}", release, normal, "\t")
+        linux += entry(f"{name}, with Linux {release}", release, normal, f"{release}-advanced", "\t")
         if no_recovery != "true":
-            menu += entry(f"{name}, with Linux {release} (recovery mode)", release, recovery, "\t")
-    menu += "}\n" + _further(root, entry(name, releases[0], "@LINE@"))
+            title = f"{name}, with Linux {release} (recovery mode)"
+            linux += entry(title, release, recovery, f"{release}-recovery", "\t")
+    menu += _section("/etc/grub.d/10_linux", linux + "}\n")
+    menu += _further(root, entry(name, releases[0], "@LINE@", "simple"))
     (root / CONFIGURATION).write_text(menu, encoding="utf-8")
     return f"Found {len(releases)} Linux image(s); {normal!r} on the command line"
 
@@ -102,7 +109,12 @@ def update_grub(root: Path) -> str:
 def _further(root: Path, ordinary: str) -> str:
     """The output of the scripts in ``/etc/grub.d``, with a 10_linux that writes one ordinary entry."""
     scripts = [path for path in sorted((root / "etc/grub.d").glob("*")) if os.access(path, os.X_OK)]
-    return "".join(_output(script, ordinary) for script in scripts)
+    return "".join(_section(f"/etc/grub.d/{script.name}", _output(script, ordinary)) for script in scripts)
+
+
+def _section(script: str, text: str) -> str:
+    """A script's part of the menu, between the lines that ``grub-mkconfig`` writes."""
+    return f"\n### BEGIN {script} ###\n{text}### END {script} ###\n"
 
 
 def _output(script: Path, ordinary: str) -> str:
@@ -160,14 +172,25 @@ def _version(release: str) -> list[tuple[int, str]]:
     return [(int(digits or 0), text) for digits, text in re.findall(r"(\d+)|([a-z]+)", release)]
 
 
+_ENTRY = re.compile(
+    r"^\t?menuentry '([^']*)'.*?(?:--id|\$menuentry_id_option) '?([^' ]+).*?^\t+linux\t/boot/vmlinuz-(\S+)(.*?)$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
 def default_entry(root: Path, once: str | None = None) -> Entry:
-    """The entry that GRUB boots by default: the one with the id ``once``, else the first one."""
+    """The entry that GRUB boots by default: ``once``, else the variable ``default``, else the saved entry."""
     text = (root / CONFIGURATION).read_text(encoding="utf-8")
-    start = re.search(rf"^menuentry .*--id {re.escape(once)} ", text, re.MULTILINE) if once else None
-    text = text[start.start() if start else 0 :]
-    match = re.search(r"^menuentry '([^']*)'.*?^\tlinux\t/boot/vmlinuz-(\S+)(.*?)$", text, re.MULTILINE | re.DOTALL)
-    if match is None:
+    chosen = once or re.findall(r'^ *set default="([^"$]*|\$\{saved_entry\})"$', text, re.MULTILINE)[-1]
+    if chosen == "${saved_entry}":
+        chosen = environment(root).get("saved_entry") or "0"
+    entries = [match.groups() for match in _ENTRY.finditer(text)]
+    wanted = chosen.rpartition(">")[2]
+    named = [entry for entry in entries if wanted in entry[:2]]
+    if ">" in chosen and wanted.isdigit():  # the first entry is above the submenu
+        named = entries[int(wanted) + 1 : int(wanted) + 2]
+    if not (named := named or entries[:1]):
         raise StandInError("grub.cfg has no entry that boots Linux")
-    title, release, arguments = match.groups()
+    title, _, release, arguments = named[0]
     quoted = (f'"{argument}"' if " " in argument else argument for argument in shlex.split(arguments))
     return Entry(title=title, release=release, arguments=" ".join((f"BOOT_IMAGE=/boot/vmlinuz-{release}", *quoted)))

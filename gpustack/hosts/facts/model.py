@@ -105,11 +105,35 @@ class ErrorCounters(_Facts):
     fatal: Number | None = None
 
 
+class Acs(_Facts):
+    """The Access Control Services of a port: its registers (PCI Express Base Specification, 7.7.11).
+
+    :ivar capability: 0 without the capability; None if the registers could not be read.
+    :ivar unknown: why the registers could not be read.
+    """
+
+    capability: Number | None = None
+    control: Number | None = None
+    unknown: Line | None = None
+
+    @property
+    def switched_off(self) -> int:
+        """The supported services of the kernel's ``REQ_ACS_FLAGS`` (drivers/iommu/iommu.c) that are switched off."""
+        if self.capability is None or self.control is None:
+            return 0
+        return _REQ_ACS_FLAGS & self.capability & ~self.control
+
+
+_REQ_ACS_FLAGS = 0x01 | 0x04 | 0x08 | 0x10  # PCI_ACS_SV, PCI_ACS_RR, PCI_ACS_CR, PCI_ACS_UF
+
+
 class Function(_Facts):
     """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
 
+    :ivar driver_module: the module of the driver; None if the driver is built in.
     :ivar mediated: the mediated devices (vGPU) on it that are active.
     :ivar mediated_types: the types of mediated devices that its driver can create, with their names.
+    :ivar acs: the Access Control Services of a port; None for other functions, and from older collectors.
     :ivar parent: the bridge above it; None on a root bus.
     :ivar root_bus: the root bus above it, by domain and number (``0000:80``).
     :ivar root_parent: the function that provides this root bus (Intel VMD); None if a host bridge does.
@@ -123,6 +147,7 @@ class Function(_Facts):
     pci_class: Hex6 = Field(alias="class")
     revision: Line | None = None
     driver: Line | None = None
+    driver_module: Line | None = None
     driver_override: Line | None = None
     modalias: Line | None = None
     modules: tuple[Module, ...] = ()
@@ -143,6 +168,7 @@ class Function(_Facts):
     slot: Line | None = None
     responds: bool | None = None
     serial: Line | None = None
+    acs: Acs | None = None
     parent: Bdf | None = None
     root_bus: RootBus | None = None
     root_parent: Bdf | None = None
@@ -248,11 +274,83 @@ class Iommu(_Facts):
     groups: tuple[IommuGroup, ...] = ()
 
 
-class BootEntry(_Facts):
+class Submenu(_Facts):
+    """A submenu of GRUB's menu that contains an entry."""
+
+    title: Line = ""
+    id: Line | None = None
+
+
+class MenuPlace(_Facts):
+    """The place of an entry in GRUB's menu; all fields are unknown from older collectors.
+
+    :ivar position: the numbers that GRUB's variable ``default`` uses: ``0``, or ``1>2`` in a submenu.
+    :ivar submenus: the submenus around the entry, the outermost first.
+    :ivar script: the script in ``/etc/grub.d`` that wrote the entry.
+    """
+
+    title: Line = ""
+    id: Line | None = None
+    position: Line | None = None
+    submenus: Annotated[tuple[Submenu, ...], Field(max_length=64)] = ()
+    script: Line | None = None
+
+
+class Menu(_Facts):
+    """GRUB's menu, without its entries of this system.
+
+    :ivar generated: whether ``grub-mkconfig`` wrote it.
+    :ivar complete: whether all its blocks and sections are closed.
+    :ivar default: the value of the variable ``default``, unless an entry is chosen for one boot.
+    :ivar default_script: the script in ``/etc/grub.d`` that set it.
+    :ivar includes_custom: whether GRUB reads ``custom.cfg`` beside it.
+    :ivar saves_default: whether an entry becomes the default when it boots (``GRUB_SAVEDEFAULT``).
+    :ivar scripts: the scripts of ``/etc/grub.d`` with a section.
+    :ivar others: the entries that do not boot this system's Linux.
+    """
+
+    generated: bool
+    complete: bool
+    default: Line | None = None
+    default_script: Line | None = None
+    includes_custom: bool = False
+    saves_default: bool = False
+    scripts: Annotated[tuple[Line, ...], Field(max_length=4096)] = ()
+    others: tuple[MenuPlace, ...] = ()
+
+
+class MenuScript(_Facts):
+    """An executable script in ``/etc/grub.d``."""
+
+    path: HostPath
+    mtime_ns: Number | None = None
+
+
+class Mount(_Facts):
+    """The mount that a path is on; ``device`` as in :class:`BootEnvironment`. All values are None if it is unknown."""
+
+    path: Line
+    point: Line | None = None
+    filesystem: Line | None = None
+    options: tuple[Line, ...] = ()
+    source: Line | None = None
+    device: Literal["disk", "lvm", "raid", "crypt", "mapped"] | None = None
+
+
+class EfiVariables(_Facts):
+    """The EFI variables of boot loader and stub (systemd.io/BOOT_LOADER_INTERFACE)."""
+
+    loader: Line | None = None
+    stub: Line | None = None
+    selected: Line | None = None
+    default: Line | None = None
+    once: Line | None = None
+
+
+class BootEntry(MenuPlace):
     """One entry of the boot menu as it stands for the next boots."""
 
     source: HostPath
-    title: Line = ""
     kernel: Line | None = None
     initrd: Line | None = None
     arguments: Arguments = ""
@@ -306,6 +404,12 @@ class Boot(_Facts):
     :ivar tools: those of the boot loader's tools that are installed (``grubby``).
     :ivar grubby_keeps_defaults: whether grubby knows ``--no-etc-grub-update``; None when that can't be told.
     :ivar environment: only where GRUB's menu is there.
+    :ivar menu: GRUB's menu; None without one, and from older collectors.
+    :ivar scripts: those that write the next menu.
+    :ivar mounts: the mounts of ``/``, ``/etc`` and the boot partitions; None from older collectors.
+    :ivar kexec_loaded: whether a kernel is loaded that ``systemctl reboot`` starts without the boot loader.
+    :ivar kexec_configured: whether kexec-tools loads one at each shutdown.
+    :ivar next_root: whether ``/run/nextroot`` exists, which ``systemctl reboot`` starts without a new kernel.
     """
 
     firmware: Line | None = None
@@ -318,6 +422,13 @@ class Boot(_Facts):
     grubby_keeps_defaults: bool | None = None
     environment: BootEnvironment | None = None
     kernels: tuple[BootKernel, ...] = ()
+    efi: EfiVariables = EfiVariables()
+    menu: Menu | None = None
+    scripts: Annotated[tuple[MenuScript, ...], Field(max_length=4096)] = ()
+    mounts: Annotated[tuple[Mount, ...], Field(max_length=64)] | None = None
+    kexec_loaded: bool | None = None
+    kexec_configured: bool = False
+    next_root: bool = False
 
 
 class ConfigFile(_Facts):

@@ -16,9 +16,11 @@ from gpustack.prepare.host.decide import support
 from gpustack.prepare.host.decide.desired import Desired, desire
 from gpustack.prepare.host.decide.live import bind_live
 from gpustack.prepare.host.decide.targets import Targets
+from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import reboot as reboots
 from gpustack.prepare.host.next_boot import rebuild as boot
 from gpustack.prepare.host.next_boot import trial as trials
+from gpustack.prepare.host.next_boot.difference import Difference
 from gpustack.prepare.host.own_files import GRUB, OwnedFile
 from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
 from gpustack.prepare.host.prior_setup.remedies import with_remedies
@@ -86,6 +88,7 @@ class HostPlan:
     :ivar expected: the desired state that verification checks; empty if the plan is refused.
     :ivar trial: the trial boot that this plan requests, or the running one that this plan makes permanent.
     :ivar in_trial: whether a trial boot is running.
+    :ivar next_boot: the next boot and its difference to the running system; None if the plan does not change it.
     """
 
     host: str
@@ -98,6 +101,7 @@ class HostPlan:
     expected: dict[str, object] = field(default_factory=dict)
     trial: trials.Trial | None = None
     in_trial: bool = False
+    next_boot: Difference | None = None
 
     @property
     def changes(self) -> bool:
@@ -115,6 +119,7 @@ class HostPlan:
             "findings": [f.to_dict() for f in self.findings],
             "reboot": list(self.reboot),
             "expected": self.expected,
+            "next_boot": None if self.next_boot is None else self.next_boot.to_dict(),
             "trial": None if self.trial is None else {**self.trial.to_dict(), "running": self.in_trial},
         }
 
@@ -135,6 +140,7 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
         draft = _change_files(draft)
         draft = _bind_live(spec, draft) if live else draft
         draft = _boot_again(draft)
+        draft = _prove(spec, draft)
     return _conclude(draft, trial)
 
 
@@ -155,6 +161,7 @@ class _Draft:
     commands: tuple[Operation, ...] = ()
     bound: tuple[BindLive, ...] = ()
     reboot: tuple[str, ...] = ()
+    next_boot: Difference | None = None
 
     @property
     def in_trial(self) -> bool:
@@ -225,6 +232,17 @@ def _boot_again(draft: _Draft) -> _Draft:
     return draft if stuck is None else draft.having(stuck.finding, files=stuck.files)
 
 
+def _prove(spec: Spec, draft: _Draft) -> _Draft:
+    """Compare the next boot with the running one; words of others that it changes block the plan."""
+    if not draft.commands and not draft.reboot:
+        return draft
+    host, desired = draft.host, draft.desired
+    options = options_for(spec, host.hostname)
+    after = differences.after(host, desired, (*draft.files, *draft.commands))
+    change = differences.difference(host, after, accepted=options.boot_changes)
+    return draft.having(*differences.findings(host, change, desired), next_boot=change)
+
+
 def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
     """The final plan, without operations if an error blocks it."""
     is_refused = bool(errors(draft.findings))
@@ -236,6 +254,7 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
         shared=tuple(map(_shared, targets.shared)),
         findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
         refused=is_refused,
+        next_boot=draft.next_boot,
     )
     if is_refused:
         return plan

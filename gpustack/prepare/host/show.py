@@ -35,6 +35,8 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
             lines += [f"       ({reason})" for reason in why]
             if diffs and isinstance(operation, WriteFile | RemoveFile) and operation.path != ADOPTED:
                 lines += [f"       {line}".rstrip() for line in operation.diff().splitlines()]
+    if plan.next_boot is not None and (plan.refused or not plan.next_boot.is_empty):
+        lines += ["", *(f"  {line}" for line in plan.next_boot.show())]
     lines += _finding_lines(plan.findings)
     return printable("\n".join(lines), keep=LAYOUT)
 

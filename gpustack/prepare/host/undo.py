@@ -21,6 +21,7 @@ from gpustack.prepare.host.decide import support, virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.decide.desired import PARAMETERS
 from gpustack.prepare.host.next_boot import bls as entries
+from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import kernel_install, record
 from gpustack.prepare.host.next_boot.reboot import ids_of
 from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
@@ -70,6 +71,11 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     if why and not operations and not _made_since_boot(host):
         findings.append(finding(Code.UNDO_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
         why = ()
+    change = None
+    if operations or why:
+        drop_in = host.files[GRUB].text if GRUB in skipped else None
+        change = differences.difference(host, differences.after_files(host, operations, drop_in))
+        findings += differences.findings(host, change)
     refused = any(f.severity is Severity.ERROR for f in findings)
     if why and not refused:
         operations.append(Reboot(why="; ".join(why)))
@@ -81,6 +87,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         reboot=() if refused else why,
         refused=refused,
         expected={},
+        next_boot=change,
     )
 
 

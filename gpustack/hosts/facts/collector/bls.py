@@ -1,23 +1,18 @@
-"""Boot entries from GRUB's configuration and from Boot Loader Specification files."""
+"""Boot entries from Boot Loader Specification files, and the form of all entries."""
 
-import os
 import re
 from typing import Any, Dict, List, Optional
 
-from .grub import expanded, grub_statements, grub_variables
+from .grub import expanded
 from .limits import CONTROL, CONTROL_BUT_TAB, LINE_LIMIT, TEXT_LIMIT
 from .mounts import BOOT_PARTITIONS, boot_path
 from .reader import HostRoot
 
-LINUX_COMMANDS = ("linux", "linux16", "linuxefi")
-INITRD_COMMANDS = ("initrd", "initrd16", "initrdefi")
 # Arguments of single-user and rescue entries (kernel-parameters.txt: single; systemd(1): rescue, emergency, 1, s, S;
 # Ubuntu's 10_linux: recovery). Titles are translated, so they are less reliable.
 RECOVERY_ARGUMENTS = frozenset(
     ("single", "recovery", "rescue", "emergency", "1", "s", "S", "systemd.unit=rescue.target")
 )
-_TUNED = re.compile(r"\$(?:tuned_params\b|\{tuned_params\})")
-_MEMORY_TEST = re.compile(r"(?:memtest|mt86)", re.IGNORECASE)
 
 
 def is_recovery(title: str, image: str, arguments: str) -> bool:
@@ -53,42 +48,9 @@ def boot_entry(
     }
 
 
-def grub_entries(host: HostRoot, source: str, text: str) -> List[Dict[str, Any]]:
-    """The menu entries of a ``grub.cfg`` that boot this system's Linux kernels.
-
-    Memory tests and os-prober's entries of other systems are left out. The only expanded variable is
-    ``tuned_params``: the menu sets it once, before all entries.
-    """
-    parsed = []
-    tuned = grub_variables(text).get("tuned_params")
-    blocks: List[bool] = []
-    entries: List[Dict[str, Any]] = []
-    for words, tail, end in grub_statements(text):
-        if end == "{":
-            is_entry = len(words) > 1 and words[0] == "menuentry"
-            blocks.append(is_entry)
-            if is_entry:
-                other = any(word.startswith("osprober-") for word in words)
-                entries.append({"title": words[1], "other": other, "image": None, "initrds": [], "arguments": ""})
-            continue
-        if entries and len(words) > 1:
-            if words[0] in LINUX_COMMANDS and entries[-1]["image"] is None:
-                arguments = _TUNED.sub(lambda _: tuned, tail) if tuned is not None else tail
-                entries[-1].update(image=words[1], arguments=arguments.lstrip(" \t"))
-            elif words[0] in INITRD_COMMANDS:
-                entries[-1]["initrds"] = words[1:]
-        if end == "}" and blocks and blocks.pop():
-            entry = entries.pop()
-            image = entry["image"]
-            if image is None or entry["other"] or _MEMORY_TEST.match(os.path.basename(image)):
-                continue
-            parsed.append(boot_entry(host, source, entry["title"], image, entry["initrds"], entry["arguments"]))
-    return [entry for entry in parsed if entry is not None]
-
-
 def loader_entries(host: HostRoot, variables: Dict[str, str]) -> List[Dict[str, Any]]:
     """Type 1 entries of the Boot Loader Specification: ``loader/entries/*.conf`` on the boot partition."""
-    parsed = []
+    parsed: List[Dict[str, Any]] = []
     for partition in BOOT_PARTITIONS:
         directory = partition + "/loader/entries"
         for name in host.names(directory):
@@ -107,5 +69,7 @@ def loader_entries(host: HostRoot, variables: Dict[str, str]) -> List[Dict[str, 
             if "$" in options:
                 options = expanded(options, variables)
             title = fields.get("title", [name])[0]
-            parsed.append(boot_entry(host, path, title, fields["linux"][0].strip(), initrds, options))
-    return [entry for entry in parsed if entry is not None]
+            entry = boot_entry(host, path, title, fields["linux"][0].strip(), initrds, options)
+            if entry is not None:
+                parsed.append({**entry, "id": name[: -len(".conf")]})
+    return parsed

@@ -3,25 +3,21 @@
 import re
 from typing import Any, Dict, Iterable, List, Optional
 
-from .bls import grub_entries, loader_entries
+from .bls import loader_entries
 from .grub import GRUB_LIMIT, grub_configuration, grub_environment, grub_environment_block
 from .images import initramfs_of, kernel_images, kernel_modules, vfio_aliases
 from .installed import kernel_source, unified_images
-from .kernel import EFIVARS, LOADER_INFO
-from .limits import VALUE_LIMIT
-from .mounts import BOOT_PARTITIONS
+from .menu import grub_menu, scripts
+from .mounts import BOOT_PARTITIONS, mounts
 from .names import NAMED_MODULES
 from .reader import HostRoot, version_key
+from .start import loads_kexec, next_start, variables
 from .tools import BOOT_TOOLS, any_of, grubby_keeps_defaults
 
 
-def boot_loader(host: HostRoot, grub: bool) -> Optional[str]:
-    """The boot loader by the EFI variable ``LoaderInfo``, else by the configuration files that exist.
-
-    ``LoaderInfo`` (systemd.io/BOOT_LOADER_INTERFACE) holds UTF-16 after four bytes of attributes.
-    """
-    loader_info = host.data(f"{EFIVARS}/{LOADER_INFO}", VALUE_LIMIT) or b""
-    if loader_info[4:].decode("utf-16-le", "replace").startswith("systemd-boot"):
+def boot_loader(host: HostRoot, grub: bool, loader_info: Optional[str]) -> Optional[str]:
+    """The boot loader by the EFI variable ``LoaderInfo``, else by the configuration files that exist."""
+    if (loader_info or "").startswith("systemd-boot"):
         return "systemd-boot"
     if grub or host.exists("/etc/default/grub"):
         return "grub"
@@ -39,32 +35,38 @@ def firmware(host: HostRoot, machine_type: Optional[str]) -> Optional[str]:
     return None
 
 
-def boot(host: HostRoot, machine_type: Optional[str], gpu_modules: Iterable[str]) -> Dict[str, Any]:
+def boot(host: HostRoot, machine_type: Optional[str], modules: Iterable[str]) -> Dict[str, Any]:
     """Firmware, boot loader, its entries and the kernels that can boot.
 
-    :param gpu_modules: additional modules to look for in each kernel: the host drivers of the GPUs.
+    :param modules: additional modules to look for in each kernel: the host drivers of the GPUs, and of devices in use.
     """
     configuration = grub_configuration(host)
     text = (host.text(configuration, GRUB_LIMIT) or "") if configuration else ""
     status = host.status(configuration) if configuration else None
-    loader = boot_loader(host, configuration is not None)
+    efi = variables(host)
+    loader = boot_loader(host, configuration is not None, efi["loader"])
     # Where grub.cfg has the command blscfg, GRUB reads the entries itself.
     reads_entries = loader == "systemd-boot" or re.search(r"^\s*blscfg\b", text, re.MULTILINE) is not None
-    in_menu = grub_entries(host, configuration, text) if configuration and loader == "grub" else []
+    has_menu = configuration is not None and loader == "grub"
+    in_menu, menu = grub_menu(host, configuration or "", text) if has_menu else ([], None)
     listed = loader_entries(host, grub_environment(host, configuration or "", text)) if reads_entries else []
     return {
         "firmware": firmware(host, machine_type),
         "loader": loader,
         "bls": reads_entries,
-        "unified": unified_images(host) if loader != "grub" else [],
+        "efi": efi,
+        "unified": unified_images(host) if loader != "grub" or efi["stub"] else [],
         "entries": [*in_menu, *listed],
+        "menu": menu,
+        "scripts": scripts(host) if has_menu else [],
+        "mounts": mounts(host),
+        **next_start(host),
+        "kexec_configured": loads_kexec(host),
         "config_mtime": status.st_mtime_ns if status is not None else None,
         "grubby_keeps_defaults": grubby_keeps_defaults(host) if reads_entries and loader == "grub" else None,
         "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
-        "environment": grub_environment_block(host, configuration, text)
-        if configuration and loader == "grub"
-        else None,
-        "kernels": kernels(host, loader, sorted(set(NAMED_MODULES).union(gpu_modules))),
+        "environment": grub_environment_block(host, configuration or "", text) if has_menu else None,
+        "kernels": kernels(host, loader, sorted(set(NAMED_MODULES).union(modules))),
     }
 
 

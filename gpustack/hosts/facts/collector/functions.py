@@ -11,7 +11,7 @@ from .class_devices import slot_names, uses
 from .iomem import claims
 from .limits import ADDRESS, VALUE_LIMIT
 from .reader import HostRoot
-from .resources import bars, config_serial, responds
+from .resources import access_control, bars, config_serial, responds
 
 _HEX4 = re.compile(r"0x([0-9a-fA-F]{4})")
 _HEX6 = re.compile(r"0x([0-9a-fA-F]{6})")
@@ -56,6 +56,11 @@ class FunctionFiles:
     def link(self, name: str) -> Optional[str]:
         """The last component of a link's target."""
         target = self.host.link(self.path(name)) if name in self.present else None
+        return target.rpartition("/")[2] if target else None
+
+    def module(self) -> Optional[str]:
+        """The module of the current driver; ``None`` if the driver is built in, or there is none."""
+        target = self.host.link(self.path("driver/module")) if "driver" in self.present else None
         return target.rpartition("/")[2] if target else None
 
     def function(self, name: str) -> Optional[str]:
@@ -166,7 +171,7 @@ def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str,
         else:
             host.note(files.base, "left out: its vendor, device or class could not be read")
         return None
-    record = {"address": address, **ids, **kernel_view(files, tables), **hardware(files, tables, ids["class"])}
+    record = {"address": address, **ids, **kernel_view(files, tables), **hardware(files, tables, ids)}
     if host.exists(files.base):
         return record
     vanished(host, files, mark)
@@ -195,6 +200,7 @@ def kernel_view(files: FunctionFiles, tables: Tables) -> Dict[str, Any]:
     group = files.link("iommu_group")
     return {
         "driver": files.link("driver"),
+        "driver_module": files.module(),
         "driver_override": None if override == "(null)" else override,
         "modalias": modalias,
         "modules": tables.aliases.candidates(modalias) if modalias else [],
@@ -210,9 +216,9 @@ def kernel_view(files: FunctionFiles, tables: Tables) -> Dict[str, Any]:
     }
 
 
-def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str, Any]:
+def hardware(files: FunctionFiles, tables: Tables, ids: Dict[str, Any]) -> Dict[str, Any]:
     """The function's registers, its position in the machine, and its uses."""
-    host = files.host
+    host, class_code = files.host, ids["class"]
     address = files.base.rpartition("/")[2]
     config, has_config = files.path("config"), "config" in files.present
     memory = bars(host.text(files.path("resource"), VALUE_LIMIT) or "") if "resource" in files.present else []
@@ -231,6 +237,9 @@ def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str,
         # A read wakes a suspended device, so only functions of cards are read.
         "responds": responds(host, config) if has_config and class_code.startswith((*GPU_CLASSES, "0680")) else None,
         "serial": config_serial(host, config) if has_config else None,
+        "acs": access_control(host, config, ids["vendor"], ids["product"])
+        if has_config and class_code.startswith("0604")
+        else None,
         **position(host.link(files.base) or ""),
         "uses": tables.uses.get(address, {}),
         "claims": tables.claims.within(memory),

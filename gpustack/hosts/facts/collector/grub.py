@@ -4,7 +4,7 @@ import re
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .limits import TEXT_LIMIT
-from .mounts import mounted
+from .mounts import mount_of
 from .reader import HostRoot
 
 GRUB_LIMIT = 4 * 1024 * 1024
@@ -31,8 +31,9 @@ GRUB_KEYWORDS = ("if", "then", "elif", "else", "while", "until", "do", "!")  # a
 def grub_statements(text: str) -> Iterator[Tuple[List[str], str, str]]:
     """The statements of a GRUB script: words, the text after the second word, and the terminator.
 
-    The terminator is ``{`` (start of a block), ``}`` (end of a block), or a newline, also for ``;``. The grammar is
-    that of ``grub-core/script/yylex.l``: a comment starts at the start of a word, and each unquoted brace counts.
+    The terminator is ``{`` (start of a block), ``}`` (end of a block), or a newline, also for ``;``; that of a comment
+    is ``#``, and its text is the second item. The grammar is that of ``grub-core/script/yylex.l``: a comment starts at
+    the start of a word, and each unquoted brace counts.
     """
     text = text.replace("\\\n", "")
     words: List[str] = []
@@ -56,7 +57,9 @@ def grub_statements(text: str) -> Iterator[Tuple[List[str], str, str]]:
             words, rest = [], 0
         if character == "#":
             end = text.find("\n", position)
-            position = len(text) if end < 0 else end
+            end = len(text) if end < 0 else end
+            yield [], text[position:end], "#"
+            position = end
         position += 1
     yield words, text[rest:] if rest else "", "\n"
 
@@ -93,15 +96,15 @@ def grub_environment_block(host: HostRoot, configuration: str, text: str) -> Dic
     status = host.status(path)
     block = host.text(path, TEXT_LIMIT) or ""
     variables = dict(re.findall(r"^(\w+)=([^\n]*)$", block, re.MULTILINE))
-    filesystem, device = mounted(host, path)
+    mount = mount_of(host, path)
     return {
         "path": path,
         "exists": status is not None and bool(status.st_size),
         "read": re.search(r"^\s*load_env\b", text, re.MULTILINE) is not None and "next_entry" in text,
         "saved_entry": variables.get("saved_entry") or None,
         "next_entry": variables.get("next_entry") or None,
-        "filesystem": filesystem,
-        "device": device,
+        "filesystem": mount["filesystem"],
+        "device": mount["device"],
     }
 
 

@@ -10,7 +10,6 @@ from .reader import HostRoot
 
 EFIVARS = "/sys/firmware/efi/efivars"
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-LOADER_INFO = "LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 
 
 def secure_boot(host: HostRoot) -> Optional[bool]:

@@ -16,6 +16,7 @@ from .limits import MODULE_NAME, TEXT_LIMIT
 from .machine import architecture, container, cpu, hostname, machine, memory_mib, numa_nodes, os_release
 from .open_by import holders
 from .reader import HostRoot
+from .start import needed_modules
 from .tools import initramfs_tool
 
 VERSION = 1
@@ -54,7 +55,7 @@ def collect(root: str = "/") -> Dict[str, Any]:
         "numa_nodes": numa_nodes(host),
         "kernel": kernel(host),
         "iommu": {**iommu(host, no_iommu), "groups": groups(host, offered)},
-        "boot": boot(host, machine_type, gpu_modules(functions)),
+        "boot": boot(host, machine_type, [*gpu_modules(functions), *needed_modules(functions)]),
         "initramfs_tool": initramfs_tool(host),
         "files": configuration_files(host),
         "pci": functions,

@@ -56,30 +56,48 @@ def responds(host: HostRoot, path: str) -> Optional[bool]:
 EXTENDED_CONFIG = 0x100
 CONFIG_SIZE = 4096
 SERIAL_NUMBER_CAPABILITY = 0x0003
+ACS_CAPABILITY = 0x000D
+
+
+def extended_capability(read: Reader, number: int) -> Optional[int]:
+    """The offset of an extended capability; ``None`` if the function does not have it.
+
+    Reads only the headers of the capability list, because some devices fail on reads of undefined registers.
+
+    :param read: reads ``(offset, length)`` of the function's configuration space.
+    :raises ValueError: if the list can't be read to its end: all ones, a loop, or no permission.
+    """
+    offset = EXTENDED_CONFIG
+    visited: Set[int] = set()
+    while EXTENDED_CONFIG <= offset <= CONFIG_SIZE - 4:
+        if offset in visited:
+            raise ValueError("its capability list is a loop")
+        visited.add(offset)
+        piece = read(offset, 4)
+        header = int.from_bytes(piece, "little")
+        if len(piece) < 4:
+            raise ValueError("its extended configuration space can't be read without root rights")
+        if header == 0xFFFFFFFF:
+            raise ValueError("its configuration space reads as all ones")
+        if header & 0xFFFF == number:
+            return offset
+        offset = header >> 20 & 0xFFC
+    return None
 
 
 def serial_number(read: Reader) -> Optional[str]:
     """The Device Serial Number (extended capability 3) in the format of ``lspci``.
 
-    Reads only the headers of the capability list and the number, because some devices fail on reads of undefined
-    registers. ``None`` if there is no number, or if it is all zeros or all ones.
-
-    :param read: reads ``(offset, length)`` of the function's configuration space.
+    ``None`` if there is no number, or if it is all zeros or all ones.
     """
-    offset = EXTENDED_CONFIG
-    visited: Set[int] = set()
-    while EXTENDED_CONFIG <= offset <= CONFIG_SIZE - 4 and offset not in visited:
-        visited.add(offset)
-        header = int.from_bytes(read(offset, 4), "little")
-        if header == 0xFFFFFFFF:
-            return None
-        if header & 0xFFFF == SERIAL_NUMBER_CAPABILITY:
-            number = read(offset + 4, 8)
-            if len(number) != 8 or number in (bytes(8), b"\xff" * 8):
-                return None
-            return "-".join(f"{byte:02x}" for byte in reversed(number))
-        offset = header >> 20 & 0xFFC
-    return None
+    try:
+        offset = extended_capability(read, SERIAL_NUMBER_CAPABILITY)
+    except ValueError:
+        return None
+    number = read(offset + 4, 8) if offset is not None else b""
+    if len(number) != 8 or number in (bytes(8), b"\xff" * 8):
+        return None
+    return "-".join(f"{byte:02x}" for byte in reversed(number))
 
 
 def config_serial(host: HostRoot, path: str) -> Optional[str]:
@@ -90,3 +108,49 @@ def config_serial(host: HostRoot, path: str) -> Optional[str]:
     """
     status = host.status(path)
     return host.pieces(path, serial_number) if status is not None and status.st_size == CONFIG_SIZE else None
+
+
+def access_control(host: HostRoot, path: str, vendor: str, product: str) -> Dict[str, Any]:
+    """The Access Control Services of a port (PCI Express Base Specification, 7.7.11), from its ``config`` file.
+
+    ``capability`` and ``control`` are registers; ``capability`` is 0 without ACS. Both are ``None`` if they could not
+    be read; ``unknown`` has the reason.
+    """
+    registers: Dict[str, Any] = {"capability": 0, "control": 0, "unknown": None}
+
+    def parse(read: Reader) -> Optional[str]:
+        try:
+            offset = extended_capability(read, ACS_CAPABILITY)
+            if offset is None:
+                return "read"
+            wide = is_sunrise_point(vendor, product)
+            size = 4 if wide else 2
+            pieces = (read(offset + 4, size), read(offset + 4 + size, size))
+        except ValueError as error:
+            registers.update(capability=None, control=None, unknown=str(error))
+            return "read"
+        if any(len(piece) < size or piece == b"\xff" * size for piece in pieces):
+            registers.update(capability=None, control=None, unknown="its ACS registers can't be read")
+        else:
+            capability, control = (int.from_bytes(piece, "little") for piece in pieces)
+            registers.update(capability=capability, control=control)
+        return "read"
+
+    status = host.status(path)
+    if status is not None and status.st_size == CONFIG_SIZE and host.pieces(path, parse) is None:
+        registers.update(capability=None, control=None, unknown="its configuration space can't be read")
+    return registers
+
+
+def is_sunrise_point(vendor: str, product: str) -> bool:
+    """Whether a root port has ACS registers of four bytes (kernel: ``pci_quirk_intel_spt_pch_acs_match``)."""
+    return vendor == "8086" and any(first <= product <= last for first, last in _WIDE_REGISTERS)
+
+
+_WIDE_REGISTERS = (
+    ("a110", "a11f"),
+    ("a167", "a16a"),
+    ("a290", "a29f"),
+    ("a2e7", "a2ee"),
+    ("9d10", "9d1b"),
+)

@@ -45,9 +45,9 @@ _NOT_REPEATED = frozenset(
     }
 )
 _NOT_VISIBLE = Code.IOMMU_UNKNOWN
-_LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
+LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
-_BOOT_IMAGE = 128  # reserve for GRUB's own arguments: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
+BOOT_IMAGE = 128  # reserve for GRUB's own arguments: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
 _DEFINITION = re.compile(r"/etc/mdevctl\.d/([^/]+)/([^/]+)")
 
 
@@ -161,9 +161,9 @@ def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: Comma
     if next_line is None or lost:
         why = _why_lost(lost, line)
         yield finding(Code.ARGUMENTS_LOST, place=host.hostname, arguments=", ".join(lost), path=GRUB, why=why)
-    elif len(next_line.text) + _BOOT_IMAGE > _LONGEST_COMMAND_LINE:
+    elif len(next_line.text) + BOOT_IMAGE > LONGEST_COMMAND_LINE:
         yield finding(
-            Code.COMMAND_LINE_TOO_LONG, place=host.hostname, length=len(next_line.text), longest=_LONGEST_COMMAND_LINE
+            Code.COMMAND_LINE_TOO_LONG, place=host.hostname, length=len(next_line.text), longest=LONGEST_COMMAND_LINE
         )
 
 

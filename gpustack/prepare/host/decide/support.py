@@ -9,7 +9,7 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation, WriteFile
 from gpustack.hosts.facts.model import Host
-from gpustack.prepare.host.next_boot import kernel_install
+from gpustack.prepare.host.next_boot import kernel_install, obstacles
 from gpustack.prepare.host.next_boot.tools import family, has_systemd_boot
 from gpustack.prepare.host.own_files import is_exact, is_ours
 from gpustack.prepare.host.prior_setup.foreign_config import UPDATE_INITRAMFS
@@ -44,7 +44,14 @@ _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 
 def findings(host: Host) -> tuple[Finding, ...]:
     """The reasons why gpustack can't prepare this host."""
-    return (*_machine(host), *_boot_loader(host), *_images(host), *_boot(host), *_unknown(host))
+    return (
+        *_machine(host),
+        *_boot_loader(host),
+        *_images(host),
+        *_boot(host),
+        *obstacles.findings(host),
+        *_unknown(host),
+    )
 
 
 def inexact(host: Host, operations: Iterable[Operation]) -> Iterator[Finding]:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.hosts.facts.collector import collect
-from gpustack.hosts.facts.collector.bls import grub_entries
 from gpustack.hosts.facts.collector.grub import expanded, grub_environment, grub_statements
+from gpustack.hosts.facts.collector.menu import grub_menu
 from gpustack.hosts.facts.collector.reader import HostRoot
 from gpustack.hosts.facts.model import Host as HostFacts
 from support.grub_menus import DEBIAN
@@ -36,6 +36,14 @@ def test_the_entries_of_a_debian_menu(tmp_path: Path) -> None:
     root.write("/boot/vmlinuz-6.1.0-9-amd64", "").write("/boot/initrd.img-6.1.0-9-amd64", "")
     facts = collect(str(root.path))["boot"]
     source = "/boot/grub/grub.cfg"
+    places = [{key: entry.pop(key) for key in ("id", "position", "submenus", "script")} for entry in facts["entries"]]
+    advanced = [{"title": "Advanced options for Debian GNU/Linux", "id": "gnulinux-advanced-0a1b"}]
+    assert places == [
+        {"id": "gnulinux-simple-0a1b", "position": "0", "submenus": [], "script": None},
+        {"id": None, "position": "1>0", "submenus": advanced, "script": None},
+        {"id": None, "position": "1>1", "submenus": advanced, "script": None},
+    ]
+    assert [other["position"] for other in facts["menu"]["others"]] == ["2", "3", "4"]
     assert facts["entries"] == [
         {
             "source": source,
@@ -114,6 +122,7 @@ def test_entries_of_the_boot_loader_specification(tmp_path: Path) -> None:
     assert (facts["firmware"], facts["loader"], facts["bls"]) == ("efi", "grub", True)
     assert [entry["recovery"] for entry in facts["entries"]] == [True, False]
     assert facts["entries"][1] == {
+        "id": "1f2e3d-4.18.0-553.el8.x86_64",
         "source": "/boot/loader/entries/1f2e3d-4.18.0-553.el8.x86_64.conf",
         "title": "Rocky Linux (4.18.0-553.el8.x86_64) 8.10 (Green Obsidian)",
         "kernel": "/boot/vmlinuz-4.18.0-553.el8.x86_64",
@@ -156,6 +165,7 @@ def test_systemd_boot_by_its_own_word(tmp_path: Path) -> None:
     assert (facts["loader"], facts["bls"], facts["config_mtime"]) == ("systemd-boot", True, None)
     assert facts["entries"] == [
         {
+            "id": f"{token}-6.8.12-4-pve",
             "source": f"/efi/loader/entries/{token}-6.8.12-4-pve.conf",
             "title": "Proxmox",
             "kernel": f"/efi/{token}/6.8.12-4-pve/linux",
@@ -283,9 +293,10 @@ def test_control_characters_in_the_menu_are_refused_but_the_rest_is_read(tmp_pat
 
 def test_nested_blocks_without_end_take_no_time(tmp_path: Path) -> None:
     host = HostRoot(str(tmp_path))
-    assert grub_entries(host, "/g", "{" * 200_000 + "linux /v a\n" * 1000) == []
-    assert grub_entries(host, "/g", "menuentry 'a' {\n" * 20_000 + "}" * 20_000) == []
-    assert grub_entries(host, "/g", '"\\"' * 100_000 + "'" * 100_001) == []
+    assert grub_menu(host, "/g", "{" * 200_000 + "linux /v a\n" * 1000)[0] == []
+    assert grub_menu(host, "/g", "menuentry 'a' {\n" * 20_000 + "}" * 20_000)[0] == []
+    assert grub_menu(host, "/g", '"\\"' * 100_000 + "'" * 100_001)[0] == []
+    assert grub_menu(host, "/g", "submenu 'a' {\n" * 20_000 + "}" * 20_000)[0] == []
 
 
 WORD = st.text(
@@ -305,7 +316,7 @@ def test_arguments_survive_byte_for_byte(
         f"submenu 's' {{\nmenuentry '{title}' {{\n\tlinux\t/boot/x-{image} {arguments}\n}}\n}}\n"
         for title, image, arguments in menu
     )
-    entries = grub_entries(host, "/boot/grub/grub.cfg", text)
+    entries, _ = grub_menu(host, "/boot/grub/grub.cfg", text)
     assert [(entry["title"], entry["kernel"], entry["arguments"]) for entry in entries] == [
         (title, f"/boot/x-{image}", arguments) for title, image, arguments in menu
     ]
@@ -314,8 +325,8 @@ def test_arguments_survive_byte_for_byte(
 @given(st.text(max_size=300) | st.text(st.sampled_from("{}\"'\\$ \n;#linuxmenuentry/"), max_size=300))
 def test_any_text_is_read_to_its_end(text: str) -> None:
     for words, tail, end in grub_statements(text):
-        assert end in ("{", "}", "\n")
-        assert len(words) >= 2 or tail == ""
+        assert end in ("{", "}", "\n", "#")
+        assert len(words) >= 2 or tail == "" or end == "#"
 
 
 def test_whether_grubby_can_leave_the_defaults_alone(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "slot": "3",
         "responds": True,
         "serial": "07-06-05-04-03-02-01-00",
+        "acs": None,
+        "driver_module": None,
         "parent": "0000:80:02.0",
         "root_bus": "0000:80",
         "root_parent": None,

@@ -1,0 +1,222 @@
+"""The difference between two boots, and the words of it that block a plan.
+
+Two differences count: that of the next boot to the running system, which only a reboot shows, and that to the present
+menu, whose arguments a regenerated menu would lose. The kernel compares names with ``-`` and ``_`` as equal; the order
+counts among words of one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.base.operations import Operation, RemoveFile, WriteFile
+from gpustack.base.text import printable
+from gpustack.hosts.facts.model import Host
+from gpustack.linux.cmdline import CommandLine, argument, canonical
+from gpustack.linux.grub import read_defaults
+from gpustack.linux.module_parameters import fulfils
+from gpustack.prepare.host.decide.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, PARAMETERS, Desired
+from gpustack.prepare.host.next_boot import obstacles, predict
+from gpustack.prepare.host.next_boot.model import GPUSTACK, NextBoot, Word
+from gpustack.prepare.host.next_boot.tools import has_entries
+from gpustack.prepare.host.next_boot.trial import is_running, trial
+from gpustack.prepare.host.own_files import GRUB
+
+_LOADERS = {"grub": "GRUB", "systemd-boot": "systemd-boot"}
+_RUNNING = "only on the running kernel's command line"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A word that the next boot adds or loses.
+
+    :ivar sign: ``+`` or ``-``.
+    :ivar source: where the word comes from, or the only place that has it.
+    :ivar place: the file and line of ``source``.
+    :ivar is_own: whether gpustack manages the parameter.
+    :ivar is_accepted: whether the spec accepts it (``options.boot_changes``).
+    """
+
+    sign: str
+    word: Word
+    source: str
+    place: str
+    is_own: bool
+    is_accepted: bool
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it blocks a plan."""
+        return not (self.is_own or self.is_accepted)
+
+    def to_dict(self) -> dict[str, object]:
+        """The change as plain data, for JSON."""
+        verdict = "own" if self.is_own else "accepted" if self.is_accepted else "blocked"
+        return {"sign": self.sign, "word": self.word.text, "source": self.source, "verdict": verdict}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """The running boot, the next one as it is, the next one after the plan, and the changed words."""
+
+    running: NextBoot
+    now: NextBoot
+    after: NextBoot
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the next boot has the kernel and the words of the running system."""
+        return not self.changes and self.running.kernel in (None, self.after.kernel)
+
+    def to_dict(self) -> dict[str, object]:
+        """The difference as plain data, for JSON."""
+        return {
+            "running": self.running.to_dict(),
+            "now": self.now.to_dict(),
+            "after": self.after.to_dict(),
+            "changes": [change.to_dict() for change in self.changes],
+        }
+
+    def show(self) -> Iterator[str]:
+        """The lines of the text output."""
+        after = self.after
+        parts = [_LOADERS.get(after.loader or "", "unknown boot loader")]
+        if after.entry:
+            parts.append(f'"{after.entry}"' + (f" ({after.why})" if after.why else ""))
+        if after.kernel:
+            old = self.running.kernel
+            parts.append(f"Linux {after.kernel}" + (f" instead of {old}" if old not in (None, after.kernel) else ""))
+        yield printable(f"Next boot: {', '.join(parts)}")
+        groups: dict[tuple[str, str], list[str]] = {}
+        for change in self.changes:
+            groups.setdefault((change.sign, change.source), []).append(change.word.text)
+        width = max((len(" ".join(words)) for words in groups.values()), default=0)
+        for (sign, source), words in groups.items():
+            yield printable(f"  {sign} {' '.join(words):<{width}}  {source}")
+        if after.words is not None and not groups:
+            yield "  the same arguments"
+        for reason in after.unknown:
+            yield printable(f"  unknown: {reason}")
+
+
+def after(host: Host, desired: Desired, operations: Sequence[Operation]) -> NextBoot:
+    """The next boot after the operations of a plan; of a trial, the boot that it tries and makes permanent."""
+    drop_in = desired.files.get(GRUB)
+    return after_files(host, operations, None if drop_in is None else drop_in.content)
+
+
+def after_files(host: Host, operations: Sequence[Operation], drop_in: str | None) -> NextBoot:
+    """The next boot after operations.
+
+    :param drop_in: the content of gpustack's drop-in of GRUB's defaults then; None without it.
+    """
+    texts = {path: file.text for path, file in host.files.items()}
+    texts |= {o.path: o.content for o in operations if isinstance(o, WriteFile)}
+    for operation in operations:
+        if isinstance(operation, RemoveFile):
+            texts.pop(operation.path, None)
+    texts.pop(GRUB, None)
+    if drop_in is not None:
+        texts[GRUB] = drop_in
+    return predict.after(host, None if has_entries(host) else read_defaults(texts), operations, texts)
+
+
+def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -> Difference:
+    """Compare the next boot with the running system and with the present menu.
+
+    :param accepted: the changes that the spec accepts, each with its sign.
+    """
+    running, now = predict.running(host), predict.now(host)
+    managed = {canonical(name) for name in PARAMETERS}
+    if is_running(host):
+        managed |= {argument(text).name for text in trial(0).arguments}
+    found: dict[tuple[str, str], Word] = {}
+    for before in (running, now):
+        if before.words is not None and after.words is not None:
+            for sign, word in compared(before.words, after.words):
+                found.setdefault((sign, word.text), word)
+    in_menu = {word.text for word in now.words or ()}
+    changes = []
+    for (sign, text), word in found.items():
+        is_own = word.name in managed or word.source == GPUSTACK
+        changes.append(
+            Change(
+                sign=sign,
+                word=word,
+                source=_source(sign, word, now, text in in_menu, is_own=is_own),
+                place=word.source if sign == "+" else now.place if text in in_menu else "/proc/cmdline",
+                is_own=is_own,
+                is_accepted=f"{sign}{text}" in accepted,
+            )
+        )
+    order = sorted(changes, key=lambda change: (not change.is_own, change.sign == "+"))
+    return Difference(running=running, now=now, after=after, changes=tuple(order))
+
+
+def _source(sign: str, word: Word, now: NextBoot, is_in_menu: bool, *, is_own: bool) -> str:
+    if is_own:
+        return GPUSTACK
+    if sign == "-":
+        return f"only in {now.place}" if is_in_menu else _RUNNING
+    return f"{word.source}, {'not booted yet' if is_in_menu else 'never applied'}"
+
+
+def compared(before: Iterable[Word], after: Iterable[Word]) -> Iterator[tuple[str, Word]]:
+    """The words that ``after`` lacks and adds, each with its sign; repetitions of a word don't count."""
+    old, new = _by_name(before), _by_name(after)
+    for name in dict.fromkeys((*old, *new)):
+        ours, theirs = old.get(name, {}), new.get(name, {})
+        if list(ours) == list(theirs):
+            continue
+        is_reordered = set(ours) == set(theirs)
+        yield from (("-", word) for text, word in ours.items() if is_reordered or text not in theirs)
+        yield from (("+", word) for text, word in theirs.items() if is_reordered or text not in ours)
+
+
+def _by_name(words: Iterable[Word]) -> Mapping[str, dict[str | None, Word]]:
+    """The words by name and value; of equal ones, the last counts."""
+    by_name: dict[str, dict[str | None, Word]] = {}
+    for word in words:
+        values = by_name.setdefault(word.name, {})
+        values.pop(word.value, None)
+        values[word.value] = word
+    return by_name
+
+
+def findings(host: Host, difference: Difference, desired: Desired | None = None) -> Iterator[Finding]:
+    """Words of others, unknown parts of the next boot, and arguments and drivers that it lacks.
+
+    :param desired: the arguments and modules that the next boot needs; None for an undo.
+    """
+    if host.boot.mounts is None:
+        return  # an older collector: its facts don't show which entry boots
+    yield from _words(host, difference)
+    after = difference.after
+    if desired is None or after.unknown:
+        return
+    line = CommandLine(text=after.line)
+    if after.words is not None and (lacking := [a for a in desired.arguments if not fulfils(line, a)]):
+        place = f"{host.hostname} {after.place}"
+        arguments, entry = ", ".join(lacking), printable(after.entry)
+        yield finding(Code.NEXT_BOOT_LACKS_ARGUMENTS, place=place, entry=entry, why=after.why, arguments=arguments)
+    if desired.entries is not None and len(after.line) + BOOT_IMAGE > LONGEST_COMMAND_LINE:
+        place = f"{host.hostname} {after.place}"
+        yield finding(Code.ENTRY_LINE_TOO_LONG, place=place, length=len(after.line), longest=LONGEST_COMMAND_LINE)
+    yield from obstacles.kernel_findings(host, after, desired.binding.early_modules)
+
+
+def _words(host: Host, difference: Difference) -> Iterator[Finding]:
+    for change in difference.changes:
+        if change.blocks:
+            word, code = printable(change.word.text), Code.NEXT_BOOT_LOSES_ARGUMENT
+            if change.sign == "+":
+                code = Code.NEXT_BOOT_ADDS_ARGUMENT
+            place = f"{host.hostname} {change.place}"
+            yield finding(code, place=place, word=word, source=change.source, accepted=f"{change.sign}{word}")
+    if difference.after.unknown:
+        reasons = "; ".join(map(printable, difference.after.unknown))
+        yield finding(Code.NEXT_BOOT_UNKNOWN, place=host.hostname, reasons=reasons)

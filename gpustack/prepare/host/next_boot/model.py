@@ -1,0 +1,122 @@
+"""The next boot as an object: loader, entry, kernel, initramfs, and the command line word by word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from gpustack.linux.cmdline import CommandLine, canonical
+
+GPUSTACK = "gpustack"
+"""The source of words that gpustack adds."""
+# Words of the boot loader itself: GRUB's first word, the initrd of systemd-boot's entries, kernel-install's id, and the
+# variable of Ubuntu's 10_linux that depends on the graphics mode.
+_LOADERS_OWN = frozenset({"BOOT_IMAGE", "initrd", "systemd.machine_id"})
+_HANDOFF = frozenset({"$vt_handoff", "vt.handoff=7"})
+_PIECE = re.compile(r"""\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"|(\s+)|([^'"\\\s]+|['"\\])""", re.DOTALL)
+_VARIABLE = re.compile(r"\$(?:\w+|\{\w+\}|\?)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """A word of the command line.
+
+    :ivar text: as the kernel gets it, without quotes around the word.
+    :ivar source: the file and line that it comes from, or :data:`GPUSTACK`.
+    """
+
+    text: str
+    source: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the parameter, as the kernel compares it."""
+        return canonical(self.text[:1] + self.text[1:].partition("=")[0])
+
+    @property
+    def value(self) -> str | None:
+        """The text after the first ``=``; None without one."""
+        _, equals, value = self.text[1:].partition("=")
+        return value if equals else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextBoot:
+    """One boot: that of the running system, or the next one.
+
+    :ivar loader: ``grub``, ``systemd-boot``; None if unknown.
+    :ivar entry: the title of the menu entry.
+    :ivar why: why the loader starts this entry (``GRUB_DEFAULT=0``).
+    :ivar place: the file that contains the entry.
+    :ivar kernel: the kernel's release; None if unknown.
+    :ivar initramfs: the path of the initramfs.
+    :ivar words: the words of the command line; None if they are unknown.
+    :ivar unknown: why the entry or its words are unknown.
+    """
+
+    loader: str | None = None
+    entry: str = ""
+    why: str = ""
+    place: str = ""
+    kernel: str | None = None
+    initramfs: str | None = None
+    words: tuple[Word, ...] | None = None
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """The command line, for comparisons with ``/proc/cmdline`` and with a generated menu."""
+        return " ".join(word.text for word in self.words or ())
+
+    def with_words(self, words: Iterable[Word]) -> Self:
+        """Return a copy with other words."""
+        return replace(self, words=tuple(words))
+
+    def to_dict(self) -> dict[str, object]:
+        """The boot as plain data, for JSON."""
+        return {
+            "loader": self.loader,
+            "entry": self.entry,
+            "why": self.why,
+            "kernel": self.kernel,
+            "initramfs": self.initramfs,
+            "words": None if self.words is None else [{"word": w.text, "source": w.source} for w in self.words],
+            "unknown": list(self.unknown),
+        }
+
+
+def kernel_words(text: str, source: str = "") -> tuple[Word, ...]:
+    """The words of a kernel's command line (``/proc/cmdline``), without those of the boot loader."""
+    line = CommandLine(text=text)
+    arguments = (*line.arguments, *(line.for_init or ()))
+    texts = (a.name if a.value is None else f"{a.name}={a.value}" for a in arguments)
+    return _without_loader(Word(text=text, source=source) for text in texts)
+
+
+def menu_words(text: str, source: str = "") -> tuple[Word, ...]:
+    """The words that GRUB makes of the arguments of its command ``linux``, without those of the boot loader.
+
+    Quotes are removed as by GRUB's shell (``grub-core/script/yylex.l``). Variables stay: see :func:`variables`.
+    """
+    words: list[str] = []
+    current: str | None = None
+    for escaped, single, double, space, plain in _PIECE.findall(text):
+        if space:
+            words += [current] if current is not None else []
+            current = None
+        else:
+            piece = escaped or single or re.sub(r'\\([\\"$])', r"\1", double) or plain
+            current = (current or "") + piece
+    words += [current] if current is not None else []
+    return _without_loader(Word(text=word, source=source) for word in words if word)
+
+
+def _without_loader(words: Iterable[Word]) -> tuple[Word, ...]:
+    return tuple(word for word in words if word.name not in _LOADERS_OWN and word.text not in _HANDOFF)
+
+
+def variables(words: Iterable[Word]) -> tuple[str, ...]:
+    """The variables of GRUB in words, whose values are unknown."""
+    return tuple(dict.fromkeys(name for word in words for name in _VARIABLE.findall(word.text)))

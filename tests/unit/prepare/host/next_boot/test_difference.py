@@ -1,0 +1,222 @@
+"""The difference of the next boot: words of others block a plan and an undo, each with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.plan import HostPlan, plan_host
+from gpustack.prepare.host.show import show_plan
+from gpustack.prepare.host.undo import plan_undo
+from gpustack.spec.load import parse_spec
+from gpustack_demo.examples.boot import boot
+from gpustack_demo.examples.grub import update_grub, write_environment
+from gpustack_demo.examples.host import write_host
+from gpustack_demo.examples.hosts import talk_host
+from gpustack_demo.examples.machine import Machine
+
+SPEC = 'version: 1\nmodels: {{k4200: {{match: {{vendor: "10de", product: "11b4"}}}}}}\nhosts: {{talk: [k4200]}}\n{}'
+DEFAULTS = "etc/default/grub"
+MENU = "boot/grub/grub.cfg"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A host of Debian with GRUB, as installed."""
+    return write_host(tmp_path / "talk", talk_host("talk"))
+
+
+def read(root: Path, **boot: Any) -> Host:
+    facts = collect(str(root))
+    facts["boot"].update(boot)
+    return parse_host(facts, "test")
+
+
+def plan(root: Path, accepted: str = "", **boot: Any) -> HostPlan:
+    more = f"options: {{boot_changes: [{accepted}]}}\n" if accepted else ""
+    return plan_host(parse_spec(SPEC.format(more), "test"), read(root, **boot))
+
+
+def codes(plan: HostPlan) -> list[str]:
+    return [f.code for f in plan.findings if f.severity == "error"]
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_host_as_installed_is_planned(root: Path) -> None:
+    planned = plan(root)
+    assert codes(planned) == []
+    assert planned.next_boot is not None
+    assert {change.source for change in planned.next_boot.changes} == {"gpustack"}
+    assert '  Next boot: GRUB, "' in show_plan(planned)
+
+
+def test_an_argument_only_in_the_menu_blocks(root: Path) -> None:
+    edit(root / MENU, " quiet", " quiet net.ifnames=0")
+    boot(root)
+    planned = plan(root)
+    assert codes(planned) == ["GPU233"]
+    assert "- net.ifnames=0" in show_plan(planned)
+    assert "only in /boot/grub/grub.cfg" in show_plan(planned)
+    assert 'boot_changes: ["-net.ifnames=0"]' in planned.findings[0].remedy
+    assert codes(plan(root, '"-net.ifnames=0"')) == []
+    assert codes(plan(root, '"-net.ifnames=1", "+net.ifnames=0"')) == ["GPU233"]
+
+
+def test_a_pending_edit_blocks_with_its_line(root: Path) -> None:
+    edit(root / DEFAULTS, "quiet", "quiet mitigations=off")
+    planned = plan(root)
+    assert codes(planned) == ["GPU234"]
+    (word,) = [f for f in planned.findings if f.code == "GPU234"]
+    line = (root / DEFAULTS).read_text().split("mitigations")[0].count("\n") + 1
+    assert word.place == f"talk /etc/default/grub:{line}"
+    assert "never applied" in word.message
+    assert codes(plan(root, '"+mitigations=off"')) == []
+    update_grub(root)
+    assert "not booted yet" in plan(root).findings[0].message
+    boot(root)
+    assert codes(plan(root)) == []
+
+
+def test_an_argument_typed_at_the_menu_blocks(root: Path) -> None:
+    edit(root / "proc/cmdline", " quiet", " quiet console=ttyS0")
+    assert "only on the running kernel's command line" in plan(root).findings[0].message
+
+
+def test_the_order_of_consoles_counts(root: Path) -> None:
+    edit(root / DEFAULTS, "quiet", "console=tty0 console=ttyS0")
+    update_grub(root)
+    boot(root)
+    assert codes(plan(root)) == []
+    edit(root / DEFAULTS, "console=tty0 console=ttyS0", "console=ttyS0 console=tty0")
+    assert set(codes(plan(root))) == {"GPU233", "GPU234"}
+
+
+def test_a_pinned_entry_of_10_linux_is_planned(root: Path) -> None:
+    machine = Machine.load(root)
+    oldest = min(kernel.release for kernel in machine.kernels)
+    identity = machine.root_uuid
+    edit(
+        root / DEFAULTS,
+        "GRUB_DEFAULT=0",
+        f'GRUB_DEFAULT="gnulinux-advanced-{identity}>gnulinux-{oldest}-advanced-{identity}"',
+    )
+    update_grub(root)
+    boot(root)
+    planned = plan(root)
+    assert codes(planned) == []
+    assert planned.next_boot is not None
+    assert planned.next_boot.after.kernel == oldest
+
+
+def test_a_pinned_entry_of_another_script_blocks(root: Path) -> None:
+    script = root / "etc/grub.d/40_custom"
+    release = Machine.load(root).kernels[0].release
+    script.write_text(
+        "#!/bin/sh\ncat <<'EOF'\nmenuentry 'mine' --id mine {\n\tlinux\t/boot/vmlinuz-"
+        f"{release} root=UUID={Machine.load(root).root_uuid} ro quiet\n}}\nEOF\n"
+    )
+    script.chmod(0o755)
+    edit(root / DEFAULTS, "GRUB_DEFAULT=0", "GRUB_DEFAULT=mine")
+    update_grub(root)
+    assert "GPU236" in codes(plan(root))
+    edit(root / DEFAULTS, "GRUB_DEFAULT=mine", "GRUB_DEFAULT=nothing")
+    assert codes(plan(root)) == ["GPU235"]
+
+
+def test_a_saved_entry_is_followed(root: Path) -> None:
+    edit(root / DEFAULTS, "GRUB_DEFAULT=0", "GRUB_DEFAULT=saved")
+    update_grub(root)
+    assert codes(plan(root)) == []
+    write_environment(root, {"saved_entry": "gone"})
+    assert codes(plan(root)) == ["GPU235"]
+
+
+def test_a_menu_by_hand_or_cut_off_is_unknown(root: Path) -> None:
+    text = (root / MENU).read_text()
+    (root / MENU).write_text(text[: text.index("submenu") + 60])
+    assert "GPU235" in codes(plan(root))
+    (root / MENU).write_text("menuentry 'a' {\n linux /boot/vmlinuz-6.1.0-37-amd64 root=/dev/sda1 ro quiet\n}\n")
+    assert "GPU235" in codes(plan(root))
+
+
+def test_hostile_words_are_printed_escaped(root: Path) -> None:
+    edit(root / MENU, " quiet", " quiet a=\x1b[2J")
+    assert "\x1b" not in show_plan(plan(root))
+    edit(root / MENU, "\x1b", "\u202e")
+    planned = plan(root)
+    assert "GPU233" in codes(planned)
+    assert "\u202e" not in show_plan(planned)
+
+
+def test_a_newer_kernel_is_named_and_must_have_the_cards_driver(root: Path) -> None:
+    host = read(root)
+    kernels = sorted(host.boot.kernels, key=lambda kernel: kernel.release)
+    older = kernels[0].release
+    (root / "proc/sys/kernel/osrelease").write_text(f"{older}\n")
+    planned = plan(root)
+    assert "GPU240" in [f.code for f in planned.findings]
+    assert codes(planned) == []
+
+
+def test_an_undo_is_blocked_by_words_of_others(root: Path) -> None:
+    (root / "etc/default/grub.d").mkdir(exist_ok=True)
+    planned = plan(root)
+    contents = {op.path: op.content for op in planned.operations if hasattr(op, "content")}
+    for path, content in contents.items():
+        (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+        (root / path.lstrip("/")).write_text(content)
+    update_grub(root)
+    boot(root)
+    assert codes(plan_undo(read(root))) == []
+    edit(root / MENU, " quiet", " quiet net.ifnames=0")
+    assert codes(plan_undo(read(root))) == ["GPU233"]
+
+
+@pytest.mark.parametrize(
+    ("mount", "code"),
+    [
+        ({"filesystem": "tmpfs", "point": "/"}, "GPU237"),
+        ({"filesystem": "overlay", "point": "/"}, "GPU237"),
+        ({"filesystem": "nfs4", "point": "/", "source": "server:/root"}, "GPU239"),
+        ({"filesystem": "ext4", "point": "/", "options": ["ro", "relatime"]}, "GPU237"),
+        ({"filesystem": "ext4", "point": "/", "options": ["rw", "errors=remount-ro"]}, None),
+        ({"filesystem": "btrfs", "point": "/", "options": ["rw", "subvol=/@"]}, None),
+    ],
+)
+def test_roots_that_do_not_reach_the_next_boot(root: Path, mount: dict[str, Any], code: str | None) -> None:
+    assert codes(plan(root, mounts=[{"path": "/", **mount}])) == ([] if code is None else [code])
+
+
+def test_a_read_only_or_unmounted_boot_partition_blocks(root: Path) -> None:
+    disk = {"path": "/", "point": "/", "filesystem": "ext4", "options": ["rw"]}
+    boot_partition = {"path": "/boot", "point": "/boot", "filesystem": "ext4", "options": ["ro"]}
+    assert codes(plan(root, mounts=[disk, boot_partition])) == ["GPU237"]
+    (root / "etc/fstab").write_text("UUID=1 / ext4 defaults 0 1\n# UUID=3 /boot ext4 defaults 0 2\n")
+    assert codes(plan(root, mounts=[disk])) == []
+    (root / "etc/fstab").write_text("UUID=1 / ext4 defaults 0 1\nUUID=2 /boot ext4 noauto 0 2\n")
+    assert codes(plan(root, mounts=[disk])) == ["GPU237"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "codes_expected"),
+    [
+        ({"kexec_loaded": True}, ["GPU238"]),
+        ({"kexec_loaded": False}, []),
+        ({"kexec_configured": True}, ["GPU238"]),
+        ({"next_root": True}, ["GPU238"]),
+        ({"efi": {"stub": "systemd-stub 255"}, "unified": ["/efi/EFI/Linux/a.efi"]}, ["GPU192"]),
+        ({"efi": {"loader": "GRUB 2.12"}}, []),
+    ],
+)
+def test_boots_that_skip_the_menu(root: Path, facts: dict[str, Any], codes_expected: list[str]) -> None:
+    assert codes(plan(root, **facts)) == codes_expected
