@@ -11,9 +11,26 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import ConfigDict, Field, StringConstraints, field_validator
 
-from gpustack.hosts.facts.collector.limits import TEXT_LIMIT
+from gpustack.hosts.facts.boot_model import Boot
+from gpustack.hosts.facts.fields import (
+    Arguments,
+    Bdf,
+    FactsModel,
+    FileText,
+    Hex4,
+    Hex6,
+    HostName,
+    HostPath,
+    KernelRelease,
+    Line,
+    Message,
+    Mode,
+    Module,
+    Number,
+    RootBus,
+)
 from gpustack.pci.address import Address
 
 MOST_FUNCTIONS = 8192
@@ -21,28 +38,8 @@ MOST_FUNCTIONS = 8192
 MOST_TEXT = 4 << 20
 """Maximum number of characters in all configuration files together; they are parsed several times."""
 
-Hex4 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
-Hex6 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{6}$")]
-Bdf = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")]
-RootBus = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}$")]
-Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]{1,64}$")]
-KernelRelease = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,127}$")]
-HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$")]
-Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=16384)]
-# Kernel arguments may be separated by tabs.
-Arguments = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$", max_length=16384)]
-Message = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=512)]
-Number = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
-Mode = Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")]
-FileText = Annotated[str, StringConstraints(max_length=TEXT_LIMIT)]
-HostPath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
 
-
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", ignored_types=(cached_property,))
-
-
-class NetworkInterface(_Facts):
+class NetworkInterface(FactsModel):
     """A network interface of a function; ``state`` is the kernel's ``operstate``.
 
     :ivar uppers: the interfaces above it, directly or not: bonds, bridges, VLANs; None if an older collector ran.
@@ -65,7 +62,7 @@ class NetworkInterface(_Facts):
         )
 
 
-class Uses(_Facts):
+class Uses(FactsModel):
     """What the running host makes of a function: the names that the kernel gave it."""
 
     net: tuple[NetworkInterface, ...] = ()
@@ -77,7 +74,7 @@ class Uses(_Facts):
     sound: tuple[Line, ...] = ()
 
 
-class Bar(_Facts):
+class Bar(FactsModel):
     """One base address register; ``size`` in bytes."""
 
     index: Number
@@ -88,7 +85,7 @@ class Bar(_Facts):
     io: bool = False
 
 
-class Link(_Facts):
+class Link(FactsModel):
     """The PCI Express link of a function, as sysfs words it (``8.0 GT/s PCIe``, 16 lanes)."""
 
     speed: Line | None = None
@@ -97,7 +94,7 @@ class Link(_Facts):
     max_width: Number | None = None
 
 
-class ErrorCounters(_Facts):
+class ErrorCounters(FactsModel):
     """The AER counters of a function since boot: totals of the kernel's ``aer_dev_*``."""
 
     correctable: Number | None = None
@@ -105,7 +102,7 @@ class ErrorCounters(_Facts):
     fatal: Number | None = None
 
 
-class Acs(_Facts):
+class Acs(FactsModel):
     """The Access Control Services of a port: its registers (PCI Express Base Specification, 7.7.11).
 
     :ivar capability: 0 without the capability; None if the registers could not be read.
@@ -127,7 +124,7 @@ class Acs(_Facts):
 _REQ_ACS_FLAGS = 0x01 | 0x04 | 0x08 | 0x10  # PCI_ACS_SV, PCI_ACS_RR, PCI_ACS_CR, PCI_ACS_UF
 
 
-class Function(_Facts):
+class Function(FactsModel):
     """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
 
     :ivar driver_module: the module of the driver; None if the driver is built in.
@@ -197,7 +194,7 @@ class Function(_Facts):
         return "type-PF" if self.sriov_totalvfs is not None else "type-PCI"
 
 
-class Cpu(_Facts):
+class Cpu(FactsModel):
     """The processor; ``physical_address_bits`` bounds the guest's and the host's address space."""
 
     vendor: Line | None = None
@@ -208,7 +205,7 @@ class Cpu(_Facts):
     flags: tuple[Line, ...] = ()
 
 
-class HugePages(_Facts):
+class HugePages(FactsModel):
     """The huge pages of one size on a NUMA node: their number, and how many are unused."""
 
     size_kib: Number
@@ -216,7 +213,7 @@ class HugePages(_Facts):
     free: Number | None = None
 
 
-class NumaNode(_Facts):
+class NumaNode(FactsModel):
     """A NUMA node with its processors (``0-31,64-95``), memory in MiB, and huge pages (None: an older collector)."""
 
     node: Number
@@ -225,7 +222,7 @@ class NumaNode(_Facts):
     huge_pages: Annotated[tuple[HugePages, ...], Field(max_length=64)] | None = None
 
 
-class Kernel(_Facts):
+class Kernel(FactsModel):
     """The running kernel; ``booted_at`` in seconds since the epoch (``btime`` of ``/proc/stat``).
 
     :ivar log: the newest messages about resets, power states and IOMMU faults; None if the log could not be read.
@@ -240,7 +237,7 @@ class Kernel(_Facts):
     log: Annotated[tuple[Message, ...], Field(max_length=1024)] | None = None
 
 
-class ReservedRegion(_Facts):
+class ReservedRegion(FactsModel):
     """A range of addresses that a group can't use as it likes; ``direct`` must be mapped one to one."""
 
     start: int
@@ -248,7 +245,7 @@ class ReservedRegion(_Facts):
     type: Line
 
 
-class IommuGroup(_Facts):
+class IommuGroup(FactsModel):
     """The IOMMU group of a GPU: its reserved regions, and the names of all its devices."""
 
     number: int
@@ -256,7 +253,7 @@ class IommuGroup(_Facts):
     devices: tuple[Line, ...] = ()
 
 
-class Iommu(_Facts):
+class Iommu(FactsModel):
     """IOMMU kind (its ACPI tables) and state (units, groups, interrupt remapping).
 
     :ivar tables_listed: whether the firmware's tables could be seen at all: a container hides them.
@@ -274,164 +271,7 @@ class Iommu(_Facts):
     groups: tuple[IommuGroup, ...] = ()
 
 
-class Submenu(_Facts):
-    """A submenu of GRUB's menu that contains an entry."""
-
-    title: Line = ""
-    id: Line | None = None
-
-
-class MenuPlace(_Facts):
-    """The place of an entry in GRUB's menu; all fields are unknown from older collectors.
-
-    :ivar position: the numbers that GRUB's variable ``default`` uses: ``0``, or ``1>2`` in a submenu.
-    :ivar submenus: the submenus around the entry, the outermost first.
-    :ivar script: the script in ``/etc/grub.d`` that wrote the entry.
-    """
-
-    title: Line = ""
-    id: Line | None = None
-    position: Line | None = None
-    submenus: Annotated[tuple[Submenu, ...], Field(max_length=64)] = ()
-    script: Line | None = None
-
-
-class Menu(_Facts):
-    """GRUB's menu, without its entries of this system.
-
-    :ivar generated: whether ``grub-mkconfig`` wrote it.
-    :ivar complete: whether all its blocks and sections are closed.
-    :ivar default: the value of the variable ``default``, unless an entry is chosen for one boot.
-    :ivar default_script: the script in ``/etc/grub.d`` that set it.
-    :ivar includes_custom: whether GRUB reads ``custom.cfg`` beside it.
-    :ivar saves_default: whether an entry becomes the default when it boots (``GRUB_SAVEDEFAULT``).
-    :ivar scripts: the scripts of ``/etc/grub.d`` with a section.
-    :ivar others: the entries that do not boot this system's Linux.
-    """
-
-    generated: bool
-    complete: bool
-    default: Line | None = None
-    default_script: Line | None = None
-    includes_custom: bool = False
-    saves_default: bool = False
-    scripts: Annotated[tuple[Line, ...], Field(max_length=4096)] = ()
-    others: tuple[MenuPlace, ...] = ()
-
-
-class MenuScript(_Facts):
-    """An executable script in ``/etc/grub.d``."""
-
-    path: HostPath
-    mtime_ns: Number | None = None
-
-
-class Mount(_Facts):
-    """The mount that a path is on; ``device`` as in :class:`BootEnvironment`. All values are None if it is unknown."""
-
-    path: Line
-    point: Line | None = None
-    filesystem: Line | None = None
-    options: tuple[Line, ...] = ()
-    source: Line | None = None
-    device: Literal["disk", "lvm", "raid", "crypt", "mapped"] | None = None
-
-
-class EfiVariables(_Facts):
-    """The EFI variables of boot loader and stub (systemd.io/BOOT_LOADER_INTERFACE)."""
-
-    loader: Line | None = None
-    stub: Line | None = None
-    selected: Line | None = None
-    default: Line | None = None
-    once: Line | None = None
-
-
-class BootEntry(MenuPlace):
-    """One entry of the boot menu as it stands for the next boots."""
-
-    source: HostPath
-    kernel: Line | None = None
-    initrd: Line | None = None
-    arguments: Arguments = ""
-    recovery: bool = False
-
-
-class VfioAlias(_Facts):
-    """What a VFIO variant driver is for: a ``vfio_pci:`` alias of ``modules.alias`` and its module."""
-
-    pattern: Line
-    module: Module
-
-
-class BootKernel(_Facts):
-    """A kernel that can boot; ``modules`` maps a module's name to ``module`` or ``builtin``.
-
-    :ivar source: the image that kernel-install(8) copies it from: that of its package.
-    :ivar vfio_aliases: the aliases of the kernel's VFIO variant drivers.
-    """
-
-    release: KernelRelease
-    image: HostPath | None = None
-    source: HostPath | None = None
-    initramfs: HostPath | None = None
-    initramfs_mtime_ns: Number | None = None
-    modules: Mapping[Module, Literal["module", "builtin"]] = {}
-    vfio_aliases: tuple[VfioAlias, ...] = ()
-
-
-class BootEnvironment(_Facts):
-    """GRUB's environment block: what holds for one boot only.
-
-    :ivar read: whether the menu reads it, and boots its ``next_entry`` once.
-    :ivar device: what the file system is on: ``disk`` (partitions and multipath too), ``lvm``, ``raid``, ``crypt``,
-        ``mapped`` (another device mapper target).
-    """
-
-    path: HostPath
-    exists: bool
-    read: bool
-    saved_entry: Line | None = None
-    next_entry: Line | None = None
-    filesystem: Line | None = None
-    device: Literal["disk", "lvm", "raid", "crypt", "mapped"] | None = None
-
-
-class Boot(_Facts):
-    """How the host boots.
-
-    :ivar unified: the unified kernel images (entries of type 2 of the Boot Loader Specification) that are there.
-    :ivar tools: those of the boot loader's tools that are installed (``grubby``).
-    :ivar grubby_keeps_defaults: whether grubby knows ``--no-etc-grub-update``; None when that can't be told.
-    :ivar environment: only where GRUB's menu is there.
-    :ivar menu: GRUB's menu; None without one, and from older collectors.
-    :ivar scripts: those that write the next menu.
-    :ivar mounts: the mounts of ``/``, ``/etc`` and the boot partitions; None from older collectors.
-    :ivar kexec_loaded: whether a kernel is loaded that ``systemctl reboot`` starts without the boot loader.
-    :ivar kexec_configured: whether kexec-tools loads one at each shutdown.
-    :ivar next_root: whether ``/run/nextroot`` exists, which ``systemctl reboot`` starts without a new kernel.
-    """
-
-    firmware: Line | None = None
-    loader: Line | None = None
-    bls: bool = False
-    unified: tuple[HostPath, ...] = ()
-    entries: tuple[BootEntry, ...] = ()
-    config_mtime: Number | None = None
-    tools: tuple[Line, ...] = ()
-    grubby_keeps_defaults: bool | None = None
-    environment: BootEnvironment | None = None
-    kernels: tuple[BootKernel, ...] = ()
-    efi: EfiVariables = EfiVariables()
-    menu: Menu | None = None
-    scripts: Annotated[tuple[MenuScript, ...], Field(max_length=4096)] = ()
-    mounts: Annotated[tuple[Mount, ...], Field(max_length=64)] | None = None
-    kexec_loaded: bool | None = None
-    kexec_configured: bool = False
-    next_root: bool = False
-
-
-class ConfigFile(_Facts):
+class ConfigFile(FactsModel):
     """A configuration file that matters to passthrough; ``mode`` like ``0644``."""
 
     text: FileText
@@ -439,21 +279,21 @@ class ConfigFile(_Facts):
     mtime_ns: Number | None = None
 
 
-class Unread(_Facts):
+class Unread(FactsModel):
     """A path that could not be read, and the system's reason."""
 
     path: Annotated[str, StringConstraints(max_length=16384)]
     error: Annotated[str, StringConstraints(max_length=4096)]
 
 
-class MachineFirmware(_Facts):
+class MachineFirmware(FactsModel):
     """Maker and model of the machine, from its firmware."""
 
     vendor: Line | None = None
     product: Line | None = None
 
 
-class Host(_Facts):
+class Host(FactsModel):
     """Everything the collector read of one host."""
 
     version: Literal[1]

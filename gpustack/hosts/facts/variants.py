@@ -12,7 +12,8 @@ from __future__ import annotations
 import fnmatch
 from dataclasses import dataclass
 
-from gpustack.hosts.facts.model import BootKernel, Function, Host
+from gpustack.hosts.facts.boot_model import BootKernel
+from gpustack.hosts.facts.model import Function, Host
 
 PLAIN = "vfio_pci"
 _PREFIX = "vfio_pci:"

@@ -20,7 +20,7 @@ from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import reboot as reboots
 from gpustack.prepare.host.next_boot import rebuild as boot
 from gpustack.prepare.host.next_boot import trial as trials
-from gpustack.prepare.host.next_boot.difference import Difference
+from gpustack.prepare.host.next_boot.difference import BootDifference
 from gpustack.prepare.host.own_files import GRUB, OwnedFile
 from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
 from gpustack.prepare.host.prior_setup.remedies import with_remedies
@@ -101,7 +101,7 @@ class HostPlan:
     expected: dict[str, object] = field(default_factory=dict)
     trial: trials.Trial | None = None
     in_trial: bool = False
-    next_boot: Difference | None = None
+    next_boot: BootDifference | None = None
 
     @property
     def changes(self) -> bool:
@@ -161,7 +161,7 @@ class _Draft:
     commands: tuple[Operation, ...] = ()
     bound: tuple[BindLive, ...] = ()
     reboot: tuple[str, ...] = ()
-    next_boot: Difference | None = None
+    next_boot: BootDifference | None = None
 
     @property
     def in_trial(self) -> bool:

@@ -23,7 +23,7 @@ _OTHERS_LIMIT = 256
 _DEPTH_LIMIT = 16
 
 
-class Menu:
+class MenuReader:
     """The menu that a ``grub.cfg`` describes.
 
     :ivar entries: the entries that boot this system's Linux kernels.
@@ -163,7 +163,7 @@ def grub_menu(host: HostRoot, source: str, text: str) -> Tuple[List[Dict[str, An
 
     The only expanded variable is ``tuned_params``: the menu sets it once, before all entries.
     """
-    menu = Menu(host, source, text)
+    menu = MenuReader(host, source, text)
     return menu.entries, menu.document()
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.hosts.facts.model import BootKernel, Function, Host
+from gpustack.hosts.facts.boot_model import BootKernel
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import is_host_driver, is_passthrough_driver
 from gpustack.pci import catalogue, classes

@@ -15,7 +15,8 @@ from itertools import zip_longest
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from gpustack.hosts.facts.model import BootEntry, Host, MenuPlace
+from gpustack.hosts.facts.boot_model import BootEntry, MenuPlace
+from gpustack.hosts.facts.model import Host
 
 _Place = TypeVar("_Place", bound=MenuPlace)
 _DIGITS = re.compile(r"[0-9]+")

@@ -20,7 +20,7 @@ from gpustack.linux.grub import read_defaults
 from gpustack.linux.module_parameters import fulfils
 from gpustack.prepare.host.decide.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, PARAMETERS, Desired
 from gpustack.prepare.host.next_boot import obstacles, predict
-from gpustack.prepare.host.next_boot.model import GPUSTACK, NextBoot, Word
+from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot
 from gpustack.prepare.host.next_boot.tools import has_entries
 from gpustack.prepare.host.next_boot.trial import is_running, trial
 from gpustack.prepare.host.own_files import GRUB
@@ -30,7 +30,7 @@ _RUNNING = "only on the running kernel's command line"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class WordChange:
     """A word that the next boot adds or loses.
 
     :ivar sign: ``+`` or ``-``.
@@ -41,7 +41,7 @@ class Change:
     """
 
     sign: str
-    word: Word
+    word: BootWord
     source: str
     place: str
     is_own: bool
@@ -59,13 +59,13 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class BootDifference:
     """The running boot, the next one as it is, the next one after the plan, and the changed words."""
 
     running: NextBoot
     now: NextBoot
     after: NextBoot
-    changes: tuple[Change, ...] = ()
+    changes: tuple[WordChange, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -125,7 +125,7 @@ def after_files(host: Host, operations: Sequence[Operation], drop_in: str | None
     return predict.after(host, None if has_entries(host) else read_defaults(texts), operations, texts)
 
 
-def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -> Difference:
+def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -> BootDifference:
     """Compare the next boot with the running system and with the present menu.
 
     :param accepted: the changes that the spec accepts, each with its sign.
@@ -134,7 +134,7 @@ def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -
     managed = {canonical(name) for name in PARAMETERS}
     if is_running(host):
         managed |= {argument(text).name for text in trial(0).arguments}
-    found: dict[tuple[str, str], Word] = {}
+    found: dict[tuple[str, str], BootWord] = {}
     for before in (running, now):
         if before.words is not None and after.words is not None:
             for sign, word in compared(before.words, after.words):
@@ -144,7 +144,7 @@ def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -
     for (sign, text), word in found.items():
         is_own = word.name in managed or word.source == GPUSTACK
         changes.append(
-            Change(
+            WordChange(
                 sign=sign,
                 word=word,
                 source=_source(sign, word, now, text in in_menu, is_own=is_own),
@@ -154,10 +154,10 @@ def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -
             )
         )
     order = sorted(changes, key=lambda change: (not change.is_own, change.sign == "+"))
-    return Difference(running=running, now=now, after=after, changes=tuple(order))
+    return BootDifference(running=running, now=now, after=after, changes=tuple(order))
 
 
-def _source(sign: str, word: Word, now: NextBoot, is_in_menu: bool, *, is_own: bool) -> str:
+def _source(sign: str, word: BootWord, now: NextBoot, is_in_menu: bool, *, is_own: bool) -> str:
     if is_own:
         return GPUSTACK
     if sign == "-":
@@ -165,7 +165,7 @@ def _source(sign: str, word: Word, now: NextBoot, is_in_menu: bool, *, is_own: b
     return f"{word.source}, {'not booted yet' if is_in_menu else 'never applied'}"
 
 
-def compared(before: Iterable[Word], after: Iterable[Word]) -> Iterator[tuple[str, Word]]:
+def compared(before: Iterable[BootWord], after: Iterable[BootWord]) -> Iterator[tuple[str, BootWord]]:
     """The words that ``after`` lacks and adds, each with its sign; repetitions of a word don't count."""
     old, new = _by_name(before), _by_name(after)
     for name in dict.fromkeys((*old, *new)):
@@ -177,9 +177,9 @@ def compared(before: Iterable[Word], after: Iterable[Word]) -> Iterator[tuple[st
         yield from (("+", word) for text, word in theirs.items() if is_reordered or text not in ours)
 
 
-def _by_name(words: Iterable[Word]) -> Mapping[str, dict[str | None, Word]]:
+def _by_name(words: Iterable[BootWord]) -> Mapping[str, dict[str | None, BootWord]]:
     """The words by name and value; of equal ones, the last counts."""
-    by_name: dict[str, dict[str | None, Word]] = {}
+    by_name: dict[str, dict[str | None, BootWord]] = {}
     for word in words:
         values = by_name.setdefault(word.name, {})
         values.pop(word.value, None)
@@ -187,7 +187,7 @@ def _by_name(words: Iterable[Word]) -> Mapping[str, dict[str | None, Word]]:
     return by_name
 
 
-def findings(host: Host, difference: Difference, desired: Desired | None = None) -> Iterator[Finding]:
+def findings(host: Host, difference: BootDifference, desired: Desired | None = None) -> Iterator[Finding]:
     """Words of others, unknown parts of the next boot, and arguments and drivers that it lacks.
 
     :param desired: the arguments and modules that the next boot needs; None for an undo.
@@ -209,7 +209,7 @@ def findings(host: Host, difference: Difference, desired: Desired | None = None)
     yield from obstacles.kernel_findings(host, after, desired.binding.early_modules)
 
 
-def _words(host: Host, difference: Difference) -> Iterator[Finding]:
+def _words(host: Host, difference: BootDifference) -> Iterator[Finding]:
     for change in difference.changes:
         if change.blocks:
             word, code = printable(change.word.text), Code.NEXT_BOOT_LOSES_ARGUMENT

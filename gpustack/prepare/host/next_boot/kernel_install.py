@@ -15,7 +15,8 @@ from pathlib import PurePosixPath
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import RunCommand
-from gpustack.hosts.facts.model import BootEntry, BootKernel, Host
+from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.module_parameters import fulfils
 from gpustack.prepare.host.next_boot import record

@@ -20,7 +20,7 @@ _VARIABLE = re.compile(r"\$(?:\w+|\{\w+\}|\?)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Word:
+class BootWord:
     """A word of the command line.
 
     :ivar text: as the kernel gets it, without quotes around the word.
@@ -62,7 +62,7 @@ class NextBoot:
     place: str = ""
     kernel: str | None = None
     initramfs: str | None = None
-    words: tuple[Word, ...] | None = None
+    words: tuple[BootWord, ...] | None = None
     unknown: tuple[str, ...] = ()
 
     @property
@@ -70,7 +70,7 @@ class NextBoot:
         """The command line, for comparisons with ``/proc/cmdline`` and with a generated menu."""
         return " ".join(word.text for word in self.words or ())
 
-    def with_words(self, words: Iterable[Word]) -> Self:
+    def with_words(self, words: Iterable[BootWord]) -> Self:
         """Return a copy with other words."""
         return replace(self, words=tuple(words))
 
@@ -87,15 +87,15 @@ class NextBoot:
         }
 
 
-def kernel_words(text: str, source: str = "") -> tuple[Word, ...]:
+def kernel_words(text: str, source: str = "") -> tuple[BootWord, ...]:
     """The words of a kernel's command line (``/proc/cmdline``), without those of the boot loader."""
     line = CommandLine(text=text)
     arguments = (*line.arguments, *(line.for_init or ()))
     texts = (a.name if a.value is None else f"{a.name}={a.value}" for a in arguments)
-    return _without_loader(Word(text=text, source=source) for text in texts)
+    return _without_loader(BootWord(text=text, source=source) for text in texts)
 
 
-def menu_words(text: str, source: str = "") -> tuple[Word, ...]:
+def menu_words(text: str, source: str = "") -> tuple[BootWord, ...]:
     """The words that GRUB makes of the arguments of its command ``linux``, without those of the boot loader.
 
     Quotes are removed as by GRUB's shell (``grub-core/script/yylex.l``). Variables stay: see :func:`variables`.
@@ -110,13 +110,13 @@ def menu_words(text: str, source: str = "") -> tuple[Word, ...]:
             piece = escaped or single or re.sub(r'\\([\\"$])', r"\1", double) or plain
             current = (current or "") + piece
     words += [current] if current is not None else []
-    return _without_loader(Word(text=word, source=source) for word in words if word)
+    return _without_loader(BootWord(text=word, source=source) for word in words if word)
 
 
-def _without_loader(words: Iterable[Word]) -> tuple[Word, ...]:
+def _without_loader(words: Iterable[BootWord]) -> tuple[BootWord, ...]:
     return tuple(word for word in words if word.name not in _LOADERS_OWN and word.text not in _HANDOFF)
 
 
-def variables(words: Iterable[Word]) -> tuple[str, ...]:
+def variables(words: Iterable[BootWord]) -> tuple[str, ...]:
     """The variables of GRUB in words, whose values are unknown."""
     return tuple(dict.fromkeys(name for word in words for name in _VARIABLE.findall(word.text)))

@@ -9,7 +9,8 @@ from pathlib import PurePosixPath
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.text import printable
-from gpustack.hosts.facts.model import BootKernel, Host, Mount
+from gpustack.hosts.facts.boot_model import BootKernel, Mount
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.prepare.host.next_boot.model import NextBoot
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpustack.base.operations import Operation, RunCommand
-from gpustack.hosts.facts.model import BootEntry, Host, MenuPlace, MenuScript
+from gpustack.hosts.facts.boot_model import BootEntry, MenuPlace, MenuScript
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, Defaults
 from gpustack.prepare.host.next_boot import choice
 from gpustack.prepare.host.next_boot.choice import Choice
-from gpustack.prepare.host.next_boot.model import GPUSTACK, NextBoot, Word, kernel_words, menu_words, variables
+from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, kernel_words, menu_words, variables
 from gpustack.prepare.host.next_boot.record import KERNEL_CMDLINE
 from gpustack.prepare.host.own_files import GRUB, OWNED
 
@@ -37,7 +38,7 @@ class Generated:
     """A generated menu: its entries of this system, the places of the others, and why it is unknown."""
 
     entries: tuple[BootEntry, ...]
-    words: Mapping[str, tuple[Word, ...]]
+    words: Mapping[str, tuple[BootWord, ...]]
     choice: Choice
     unknown: tuple[str, ...] = ()
 
@@ -178,7 +179,7 @@ def _is_by_linux(host: Host, entry: BootEntry) -> bool:
     return host.boot.menu is None or entry.script == _LINUX_SCRIPT
 
 
-def _prefix(present: Sequence[BootEntry]) -> list[Word]:
+def _prefix(present: Sequence[BootEntry]) -> list[BootWord]:
     """The words that 10_linux writes itself: those at the start of its present entries."""
     if not present:
         return []
@@ -205,24 +206,24 @@ def _changed_scripts(host: Host) -> list[MenuScript]:
     return [s for s in host.boot.scripts if s.path not in OWNED and s.mtime_ns is not None and s.mtime_ns > made]
 
 
-def _word(text: str, place: str, file: str) -> Word:
-    return Word(text=text, source=GPUSTACK if file == GRUB else place)
+def _word(text: str, place: str, file: str) -> BootWord:
+    return BootWord(text=text, source=GPUSTACK if file == GRUB else place)
 
 
-def _words_of(host: Host, entry: BootEntry) -> tuple[Word, ...]:
+def _words_of(host: Host, entry: BootEntry) -> tuple[BootWord, ...]:
     if host.boot.loader == "systemd-boot":
         return kernel_words(entry.arguments, entry.source)
     return menu_words(entry.arguments, entry.source)
 
 
-def _by_grubby(words: tuple[Word, ...], argv: Sequence[str]) -> tuple[Word, ...]:
+def _by_grubby(words: tuple[BootWord, ...], argv: Sequence[str]) -> tuple[BootWord, ...]:
     """The words after a grubby command: ``--args`` replaces words of the same name (grubby(8))."""
     for option in argv:
         name, _, value = option.partition("=")
         texts = [a.text for a in CommandLine(text=value).arguments] if name in ("--args", "--remove-args") else []
         if name == "--args":
             names = {argument(text).name for text in texts}
-            added = tuple(Word(text=text, source=GPUSTACK) for text in texts)
+            added = tuple(BootWord(text=text, source=GPUSTACK) for text in texts)
             words = (*(w for w in words if w.text.partition("=")[0] not in names), *added)
         elif texts:
             words = tuple(word for word in words if word.text not in texts)
@@ -238,7 +239,7 @@ def release_of(host: Host, entry: BootEntry) -> str | None:
     return next((k.release for k in host.boot.kernels if name == f"vmlinuz-{k.release}"), None)
 
 
-def _boot(host: Host, chosen: Choice, words: tuple[Word, ...] | None, unknown: Iterable[str] = ()) -> NextBoot:
+def _boot(host: Host, chosen: Choice, words: tuple[BootWord, ...] | None, unknown: Iterable[str] = ()) -> NextBoot:
     entry = chosen.entry
     reasons = [*unknown, *([chosen.unknown] if chosen.unknown else [])]
     if words is not None and (names := variables(words)):

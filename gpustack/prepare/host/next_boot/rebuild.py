@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
-from gpustack.hosts.facts.model import BootEntry, BootKernel, Host
+from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.module_parameters import fulfils

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from gpustack.base.operations import RunCommand
-from gpustack.hosts.facts.model import BootKernel, Host
+from gpustack.hosts.facts.boot_model import BootKernel
+from gpustack.hosts.facts.model import Host
 
 _REDHAT = frozenset({"rhel", "fedora", "centos"})
 _DEBIAN = frozenset({"debian", "ubuntu"})

@@ -21,7 +21,8 @@ from typing import TypedDict
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.hosts.facts.model import BootEnvironment, Host
+from gpustack.hosts.facts.boot_model import BootEnvironment
+from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS, read_defaults
 from gpustack.prepare.host.decide.desired import Desired

@@ -10,8 +10,9 @@ from typing import Any
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
+from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.gpus import Gpu, forwards
-from gpustack.hosts.facts.model import BootKernel, Function, Host
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, VFIO, is_held, is_passthrough_driver
 from gpustack.pci import classes

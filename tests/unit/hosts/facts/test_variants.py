@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.hosts.facts.boot_model import BootKernel, VfioAlias
 from gpustack.hosts.facts.collector import collect
-from gpustack.hosts.facts.model import BootKernel, Function, VfioAlias
+from gpustack.hosts.facts.model import Function
 from gpustack.hosts.facts.variants import best
 from support.host_samples import function as sample
 from support.sysroot import talk_host
