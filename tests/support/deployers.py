@@ -1,6 +1,6 @@
 """kolla-ansible and kayobe, unpacked from PyPI into gpustack's cache.
 
-``python tests/nova/merges/deployers.py`` prepares it ahead of its first use. Only their Ansible plugins and files are
+``python tests/support/deployers.py`` prepares it ahead of its first use. Only their Ansible plugins and files are
 used, with the ansible-core of the tests, so that none of their dependencies are installed.
 """
 

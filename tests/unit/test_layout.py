@@ -195,6 +195,7 @@ SCENARIOS = {
     "test_layout",
     "test_manuals",
     "test_monitoring",
+    "test_paths",
     "test_security_page",
     "test_upgrade_page",
     "test_words",
