@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def data_dir(name: str) -> Path:
-    """The directory ``name`` of the package data (``findings``, …)."""
+    """A directory or file of the package data (``findings``, …)."""
     return _PACKAGE / "data" / name
 
 

@@ -192,9 +192,9 @@ gpustack gpu list --snapshot hosts.json -f json"""
         parser.add_argument("--long", action="store_true", help="also list status, NUMA node, units and sources")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        from gpustack.fleet.closed import noted
         from gpustack.fleet.read import Detail
         from gpustack.fleet.select import selected
+        from gpustack.fleet.summary import noted
 
         criteria = _criteria(parsed_args)
         by = parsed_args.group_by

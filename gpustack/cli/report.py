@@ -55,8 +55,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.configure.numa_nodes import spanning_flavors
-        from gpustack.fleet.closed import noted
         from gpustack.fleet.read import Detail
+        from gpustack.fleet.summary import noted
         from gpustack.hosts.topology.check import check
         from gpustack.operate.report.page import Report, write
         from gpustack.operate.report.topologies import Topologies

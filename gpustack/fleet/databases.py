@@ -16,8 +16,8 @@ from gpustack.fleet.answers import Row, Verdict
 from gpustack.fleet.model import Gap, Server, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.novadb import hardware
-from gpustack.novadb.instances import InstanceRecord, records
 from gpustack.novadb.nodes import numa_nodes
+from gpustack.novadb.owners import InstanceRecord, records
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.reading import reading
 from gpustack.repair import plan, rules

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from gpustack.base.text import listed
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, HostCount, State
 from gpustack.hosts.facts.gpus import gpus as gpus_of_host
@@ -117,3 +118,24 @@ def by_project(fleet: Fleet) -> list[Group]:
     if rest > 0:
         groups[""] = Group(name="", total=rest, free=None, states=Counter({State.ALLOCATED: rest}))
     return [groups[name] for name in sorted(groups)]
+
+
+def noted(fleet: Fleet) -> Fleet:
+    """Return the fleet with notes on the free GPUs of hosts whose nova-compute is disabled or down."""
+    return replace(fleet, notes=(*fleet.notes, *_notes(fleet)))
+
+
+def _notes(fleet: Fleet) -> Iterator[str]:
+    free: Counter[str] = Counter()
+    for gpu in fleet.gpus:
+        free[gpu.host] += gpu.free
+    for count in fleet.counts:
+        free[count.host] += 0 if count.per_gpu else count.free or 0
+    services = {gpu.host: gpu.service for gpu in fleet.gpus}
+    for state in ("disabled", "down"):
+        hosts = sorted(host for host, number in free.items() if number and services.get(host) == state)
+        if hosts:
+            yield (
+                f"free GPUs on hosts whose nova-compute is {state}, which no new instance gets:"
+                f" {sum(free[host] for host in hosts)} on {listed(hosts, 8)}"
+            )

@@ -65,16 +65,12 @@ class AddressPattern:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpec:
-    """One parsed entry. A missing field matches everything.
-
-    :ivar tags: every other key of the entry.
-    """
+    """One parsed entry. A missing field matches everything."""
 
     vendor_id: str = ANY
     product_id: str = ANY
     address: AddressPattern = field(default_factory=AddressPattern)
     devname: str | None = None
-    tags: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any], *, booleans: Collection[str] = NORMALISED) -> DeviceSpec:
@@ -99,7 +95,6 @@ class DeviceSpec:
             product_id=product,
             address=_address(address) if address and not devname else AddressPattern(),
             devname=devname or None,
-            tags=tags,
         )
 
     @property

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from gpustack.novadb import databases, read, schema, tables
 from gpustack.novadb.cells import Cell
-from gpustack.novadb.owners import batches
+from gpustack.novadb.owners import batches, spellings
 
 Record = Mapping[str, Any]
 """A row by column, without the columns that the database lacks."""
@@ -34,11 +34,11 @@ class StoredRecords:
 
     def devices_of(self, instances: Iterable[str]) -> list[Record]:
         """The rows that name one of these instances, with the same columns."""
-        return self._devices(tables.pci_devices.c.instance_uuid.in_(_spellings(instances)))
+        return self._devices(tables.pci_devices.c.instance_uuid.in_(sorted(spellings(instances))))
 
     def of(self, table: sa.Table, column: str, values: Iterable[str]) -> Iterator[Record]:
         """The records of a table of :mod:`gpustack.novadb.tables` with one of these values in a column."""
-        wanted = _spellings(values) if "uuid" in column else sorted(set(values))
+        wanted = sorted(spellings(values)) if "uuid" in column else sorted(set(values))
         for batch in batches(wanted):
             query = sa.select(*tables.columns(self.connection, table)).where(table.c[column].in_(batch))
             yield from map(dict, self.connection.execute(query.order_by(table.c.id)).mappings())
@@ -65,7 +65,3 @@ def stored_records(cell: Cell) -> Iterator[StoredRecords]:
     with databases.snapshot(cell.database) as connection:
         schema.read(connection, "cell", cell.database.where)
         yield StoredRecords(connection=connection)
-
-
-def _spellings(uuids: Iterable[str]) -> list[str]:
-    return sorted({form for uuid in uuids for form in (uuid, uuid.upper())})

@@ -21,7 +21,7 @@ from email.mime.text import MIMEText
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
-from gpustack.base.files import file_remedy
+from gpustack.base.files import data_dir, file_remedy
 from gpustack.offer.guest import bundle
 from gpustack.offer.guest.check import Promise, consoles
 from gpustack.offer.guest.inside.report import START
@@ -29,57 +29,6 @@ from gpustack.offer.guest.inside.report import START
 KEY = "cloud-init"
 _FILE_NAME = "gpustack-guest-check.sh"
 _BOUNDARY = "==gpustack=="
-_SCRIPT = r"""#!/bin/sh
-# Reports the GPUs of this guest on its console, for the operator of the cloud.
-# Made by gpustack; changes nothing.
-root=${GPUSTACK_ROOT:-}
-gpus=0
-for device in "$root"/sys/bus/pci/devices/*; do
-    [ -r "$device/class" ] || continue
-    read -r class <"$device/class"; read -r vendor <"$device/vendor"; read -r product <"$device/device"
-    case $class in 0x03*|0x1200*) ;; *) continue ;; esac
-    case $vendor:$product in
-    @CONSOLES@) ;;
-    *) gpus=$((gpus + 1)) ;;
-    esac
-done
-if [ "$gpus" -eq 0 ]; then
-    flavor=$(sed -n 's/^ *"instance-type": "\(.*\)",\{0,1\}$/\1/p' \
-        "$root/run/cloud-init/instance-data-sensitive.json" 2>/dev/null | head -n 1)
-    case $flavor in
-    @FLAVORS@) ;;
-    *) exit 0 ;;
-    esac
-fi
-python=
-for candidate in python3 /usr/libexec/platform-python python; do
-    if "$candidate" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 6))' 2>/dev/null; then
-        python=$candidate
-        break
-    fi
-done
-report() {
-    written=
-    for console in console ttyS0 ttyAMA0 hvc0; do
-        active=$(cat "$root/sys/class/tty/console/active" 2>/dev/null)
-        [ "${active##* }" != "$console" ] || continue
-        { printf '%s\n' "$1" >"$root/dev/$console"; } 2>/dev/null && written=yes
-    done
-    [ -n "$written" ] || printf '%s\n' "$1"
-}
-if [ -z "$python" ]; then
-    report "@START@functions of GPUs: $gpus; not checked: no Python 3.6 or later in the guest"
-    exit 0
-fi
-"$python" -I -S - "$root/" <<'@END@' || report "@START@functions of GPUs: $gpus; not checked: the check failed"
-import base64, sys, zlib
-sys.argv[1:] = ["--root", sys.argv[1]]
-exec(zlib.decompress(base64.b64decode(@QUOTES@
-@PROGRAM@
-@QUOTES@)).decode("ascii"))
-@END@
-exit 0
-"""
 
 
 def read(path: Path) -> dict[str, object]:
@@ -135,7 +84,8 @@ def _others(data: object) -> list[Message]:
 
 
 def script(flavors: Mapping[str, Promise]) -> str:
-    """The script of the vendor data."""
+    """The script of the vendor data, from ``gpustack/data/guest-report.sh``."""
+    template = data_dir("guest-report.sh").read_text(encoding="ascii")
     packed = base64.b64encode(zlib.compress(bundle.program(flavors, "--report").encode("ascii"), 9)).decode("ascii")
     values = {
         "@CONSOLES@": "|".join(f"0x{vendor}:{f'0x{product}' if product else '*'}" for vendor, product in consoles()),
@@ -146,4 +96,4 @@ def script(flavors: Mapping[str, Promise]) -> str:
         "@QUOTES@": '"""',
         "@END@": "END_OF_GPUSTACK",
     }
-    return re.sub("|".join(values), lambda match: values[match.group()], _SCRIPT)
+    return re.sub("|".join(values), lambda match: values[match.group()], template)

@@ -6,10 +6,10 @@ import pytest
 from keystoneauth1.exceptions import ConnectFailure
 
 from gpustack.base.errors import CloudError
-from gpustack.fleet.closed import noted
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Source
 from gpustack.fleet.read import Detail, Given, read
+from gpustack.fleet.summary import noted
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, service, with_devices
 

@@ -13,8 +13,10 @@ from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.desired import Entry, entries, sizes_of
 from gpustack.offer.flavor.flavors import Sizes
 from gpustack.offer.flavor.shares import HostShare, host_shares
-from gpustack.offer.guest.kubernetes.resources import NVIDIA, resource_of
+from gpustack.pci import catalogue
+from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.model import Spec
+from gpustack.spec.models import Model
 
 GPUTYPE = "gpustack/gputype"
 """The label with the model. NFD adds its own prefix to a label without one, so only a prefix gives one name."""
@@ -22,6 +24,10 @@ _LABEL = 63
 _NAME = 40
 """Characters of a group's name: Cluster API adds the cluster's name and uses the result as a label's value."""
 _VIRTUAL_GPU = re.compile(r"^resources[0-9A-Za-z_-]*:VGPU$")
+NVIDIA = "nvidia.com/gpu"
+_OF_VENDOR = {"10de": NVIDIA, "1002": "amd.com/gpu"}
+_OF_MODULE = {"i915": "gpu.intel.com/i915", "xe": "gpu.intel.com/xe"}
+"""Intel's plug-in names the resource after the driver in the kernel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,3 +189,12 @@ def _problems(spec: Spec, entry: Entry, groups: Collection[str]) -> Iterator[Fin
         yield finding(code, place=entry.name, models=", ".join(models), label=GPUTYPE)
     if node_name(entry.name) in groups or "$" in entry.name:
         yield finding(Code.NODE_GROUP_NAME, place=entry.name, name=node_name(entry.name))
+
+
+def resource_of(model: Model) -> str | None:
+    """The resource; None if gpustack knows no plug-in for the model."""
+    match = model.match
+    if match.vendor in _OF_VENDOR:
+        return _OF_VENDOR[match.vendor]
+    card = catalogue.lookup(match.vendor, match.product, match.subsystem_vendor, match.subsystem_product)
+    return _OF_MODULE.get(requirement_of(card).module or "") if card else None

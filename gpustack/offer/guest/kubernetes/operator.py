@@ -13,8 +13,7 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.offer.guest.drivers import OperatorPin, operator_pin
 from gpustack.offer.guest.kubernetes.documents import Document
-from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype, node_name, tolerations
-from gpustack.offer.guest.kubernetes.resources import NVIDIA
+from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NVIDIA, NodeGroup, gputype, node_name, tolerations
 from gpustack.offer.guest.requirements import combined, findings_of, requirement_of_model
 from gpustack.spec.model import Spec
 

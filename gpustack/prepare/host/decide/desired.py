@@ -56,7 +56,6 @@ class Desired:
     """The desired state of a host.
 
     :ivar arguments: kernel arguments that must be on the command line, from any configuration.
-    :ivar added: the subset that gpustack adds.
     :ivar next_line: the command line of a normal menu entry after GRUB's menu is regenerated, as far as GRUB's defaults
         determine it; None if unknown.
     :ivar files: the files that gpustack owns, by path.
@@ -67,7 +66,6 @@ class Desired:
     targets: Targets
     binding: Binding
     arguments: tuple[str, ...]
-    added: tuple[str, ...]
     next_line: CommandLine | None
     files: dict[str, OwnedFile]
     by_hand: tuple[Trace, ...]
@@ -123,7 +121,6 @@ def desire(spec: Spec, host: Host) -> Desired:
         targets=targets,
         binding=binding,
         arguments=wanted,
-        added=added,
         next_line=next_line,
         files=files,
         by_hand=by_hand,

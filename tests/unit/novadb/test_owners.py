@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.novadb import tables
-from gpustack.novadb.instances import records
+from gpustack.novadb.owners import records
 from support.cellfile import CellFile
 
 FLAVOR = {"cur": {"nova_object.data": {"name": "g1", "extra_specs": {"pci_passthrough:alias": "k4200:1"}}}}
