@@ -130,6 +130,10 @@ lock: ## new versions and hashes in tools/locks; review the difference, then run
 	@tools/setup release
 	@.venv/bin/python tools/lock
 
+nova-tables: ## gpustack/data/nova from the source of each release of Nova on PyPI; CHECK=1 fails if a file differs
+	@tools/setup test
+	.venv/bin/python tools/nova-tables $(if $(CHECK),--check)
+
 audit: ## known faults of the locked packages, from PyPI; before each release
 	@tools/setup release
 	@for file in tools/locks/*.txt; do .venv/bin/python -m pip_audit --strict --require-hashes --disable-pip -r "$$file" || exit 1; done
@@ -144,4 +148,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks lab lint docs lock audit dist bench
+.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks lab lint docs lock nova-tables audit dist bench

@@ -57,6 +57,8 @@ def findings_page() -> str:
 
 def _range(code: str) -> str:
     """The first digit; the codes of causes that were split off later continue after those of the verification."""
+    if "GPU530" <= code < "GPU570":
+        return "3"
     return "1" if "GPU216" <= code < "GPU260" else code[3]
 
 
@@ -68,6 +70,8 @@ def _finding(code: str, definition: Definition) -> list[str]:
     lines = [f"({code.lower()})=", f"### {code}: {definition.title}", "", _badge(definition.severity), ""]
     lines += [definition.explanation.strip(), "", f"Message:\n: `{definition.message.strip()}`", ""]
     lines += [f"Remedy:\n: {definition.remedy.strip()}", ""]
+    if definition.basis:
+        lines += [f"Basis:\n: `{definition.basis}`", ""]
     return [*lines, f"Source:\n: {definition.source.strip()}", ""] if definition.source else lines
 
 

@@ -51,10 +51,12 @@ def _options() -> Iterator[str]:
 
 
 def _old_names(option: Option) -> str:
-    names = ", ".join("`[{}] {}`".format(*name.split("/")) for name in option.old_names)
-    if option.old_names_until is not None:
-        return f"{names}, until {_of(option.old_names_until)}"
-    return names or "-"
+    spans = releases.of_any_release("placement" if "placement" in option.services else "nova")
+    texts = []
+    for name in option.old_names:
+        last = max(span.until or 0 if span.until else 1000 for span in spans[name] if span.path == option.path)
+        texts.append("`[{}] {}`".format(*name.split("/")) + (f", until {_of(last)}" if last < 1000 else ""))
+    return ", ".join(texts) or "-"
 
 
 def _filters() -> Iterator[str]:
@@ -81,7 +83,7 @@ def _filters() -> Iterator[str]:
         "## The scheduler's filters",
         "",
         "nova-scheduler starts only if each filter of `enabled_filters` is in this table, or a line of",
-        "`available_filters` names its class. `tools/nova-filters` makes the table from Nova's own tags; a test",
+        "`available_filters` names its class. `tools/nova-tables` makes the table from Nova's source; a test",
         "compares it with installed Nova.",
         "",
         "| filter | releases |",

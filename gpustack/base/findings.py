@@ -2,9 +2,9 @@
 
 The definitions are data (``gpustack/data/findings/*.toml``), shared by the code, the reports and the catalogue in the
 docs. Code ranges: GPU0xx a device and its readiness, GPU1xx and GPU216 to GPU259 a host's boot configuration and plan,
-GPU2xx verification, GPU3xx a Nova configuration, GPU4xx flavors, GPU5xx clean-up, GPU6xx maintenance of a host,
-GPU7xx and GPU900 GPUs in service, GPU830 to GPU844 hosts of projects, otherwise GPU8xx and GPU9xx the guest: drivers,
-images, firmware, networks.
+GPU2xx verification, GPU3xx and GPU530 to GPU569 a Nova configuration, GPU4xx flavors, otherwise GPU5xx clean-up,
+GPU6xx maintenance of a host, GPU7xx and GPU900 GPUs in service, GPU830 to GPU844 hosts of projects, otherwise GPU8xx
+and GPU9xx the guest: drivers, images, firmware, networks.
 """
 
 from __future__ import annotations
@@ -31,13 +31,27 @@ class Severity(enum.StrEnum):
         return list(Severity).index(self)
 
 
+class Basis(enum.StrEnum):
+    """Nova's reaction to a configuration, as the reason of a finding."""
+
+    REFUSED = "refused"
+    """A service of Nova stops, or raises an exception when it uses the value."""
+    NO_EFFECT = "no-effect"
+    """Nova ignores the value."""
+    ADVICE = "advice"
+    """Nova accepts the value."""
+
+
 _SHOWN_HOSTS = 8
 _SHOWN_PLACES = 4  # per host, if there are several hosts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """The definition of a finding's code."""
+    """The definition of a finding's code.
+
+    :ivar basis: Nova's reaction, for findings about Nova's configuration; else None.
+    """
 
     code: Code
     title: str
@@ -46,6 +60,7 @@ class Definition:
     remedy: str
     explanation: str
     source: str = ""
+    basis: Basis | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +81,7 @@ class Finding:
             "place": self.place,
             "message": self.message,
             "remedy": self.remedy,
+            **({"basis": basis.value} if (basis := definitions()[self.code].basis) else {}),
         }
 
     def __str__(self) -> str:
@@ -83,7 +99,10 @@ def definitions() -> Mapping[Code, Definition]:
             code = Code(number)
             if code in catalogue:
                 raise ValueError(f"{path}: {code} is defined twice")
-            catalogue[code] = Definition(code=code, **{**entry, "severity": Severity(entry["severity"])})
+            basis = Basis(entry["basis"]) if "basis" in entry else None
+            catalogue[code] = Definition(
+                code=code, **{**entry, "severity": Severity(entry["severity"]), "basis": basis}
+            )
     return dict(sorted(catalogue.items()))
 
 

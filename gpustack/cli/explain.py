@@ -93,6 +93,8 @@ def _finding(definition: Definition) -> Iterator[str]:
     yield ""
     yield _field("Message", definition.message)
     yield _field("Remedy", definition.remedy)
+    if definition.basis:
+        yield _field("Basis", definition.basis)
     if definition.source:
         yield _field("Source", definition.source)
     yield from _page(pages.finding(definition.code))

@@ -16,7 +16,7 @@ from pathlib import Path
 from gpustack.base.errors import NothingThereError, UsageError
 from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
 from gpustack.nova_options.markers import CONTROL, DROP_IN
-from gpustack.nova_options.releases import Option
+from gpustack.nova_options.releases import Option, Project
 
 SERVICES = ("api", "compute", "scheduler", "conductor")
 PLACEMENT = "placement"
@@ -46,7 +46,14 @@ class Source:
 
     def serves(self, option: Option) -> bool:
         """Whether a service of this configuration reads the option."""
+        if not option.services:
+            return self.project == "nova"
         return any(service in option.services for service in self.services)
+
+    @property
+    def project(self) -> Project:
+        """Whose configuration it is."""
+        return "placement" if self.services == (PLACEMENT,) else "nova"
 
 
 def read_sources(arguments: Sequence[str]) -> tuple[Source, ...]:

@@ -1,37 +1,54 @@
-"""Nova's releases, and the PCI passthrough settings that each reads: ``gpustack/data/nova.toml`` as objects."""
+"""Nova's releases, and the PCI passthrough settings that each reads, from the tables of ``gpustack/data/nova``."""
 
 from __future__ import annotations
 
 import difflib
 import functools
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from gpustack.base.errors import UsageError
-from gpustack.base.files import data_dir
+from gpustack.nova_options import options as _options
+from gpustack.nova_options import tables
+from gpustack.nova_options.options import (
+    FALSE,
+    TRUE,
+    Option,
+    OptionKind,
+    OptionTable,
+    Project,
+    Release,
+    is_secret,
+    option,
+)
 
-OptionKind = Literal["multi", "list", "bool", "text", "number"]
-TRUE, FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
-"""The words that a boolean option accepts (``oslo_config.types.Boolean``)."""
-
-
-@dataclass(frozen=True, kw_only=True, order=True)
-class Release:
-    """A release of Nova; releases sort by age.
-
-    :ivar major: the major version of Nova: 32 for 32.2.1, a version of 2025.2.
-    :ivar name: the codename in lower case.
-    :ivar number: the release's number since Zed (``2022.2``), else None.
-    """
-
-    major: int
-    name: str
-    number: str | None = None
-
-    def __str__(self) -> str:
-        return self.number if self.number and self.major > 26 else self.name.capitalize()
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "Filter",
+    "Key",
+    "Option",
+    "OptionKind",
+    "OptionTable",
+    "Project",
+    "Release",
+    "all_filters",
+    "all_options",
+    "default_filters",
+    "device_spec_option",
+    "extra_specs",
+    "filters",
+    "first_with",
+    "is_secret",
+    "keys",
+    "of_any_release",
+    "option",
+    "options",
+    "release",
+    "releases",
+    "table",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,45 +63,13 @@ class _Lifetime:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option(_Lifetime):
-    """An option of nova.conf, or of placement.conf.
-
-    :ivar kind: ``multi`` options accumulate over all files; the last file decides the others.
-    :ivar services: the services that read it.
-    :ivar old_names: deprecated names (``GROUP/NAME``) that are read too.
-    :ivar old_names_until: major version of the last release that reads the deprecated names; None if all do.
-    """
-
-    group: str
-    name: str
-    kind: OptionKind
-    services: tuple[str, ...]
-    old_names: tuple[str, ...] = ()
-    old_names_until: int | None = None
-
-    def of(self, release: Release) -> Option:
-        """The option as ``release`` reads it: without deprecated names that the release has dropped."""
-        dropped = self.old_names_until is not None and release.major > self.old_names_until
-        return replace(self, old_names=()) if dropped else self
-
-    @property
-    def path(self) -> str:
-        """``group/name``."""
-        return f"{self.group}/{self.name}"
-
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """The names of the services that read it: ``nova-api``, ``placement-api``."""
-        return tuple("placement-api" if service == "placement" else f"nova-{service}" for service in self.services)
-
-
-@dataclass(frozen=True, kw_only=True)
 class Key(_Lifetime):
     """A key of an alias or a device_spec, or a flavor's extra spec.
 
     :ivar values: the permitted words; empty for free text.
     :ivar values_since: words added later than the key, with the major version that added them.
     :ivar needs: an option (``group/name``) that must be on; without it, the key has no effect.
+    :ivar strict: whether Nova refuses words of a device_spec that are not boolean.
     """
 
     name: str
@@ -92,16 +77,12 @@ class Key(_Lifetime):
     values: tuple[str, ...] = ()
     values_since: tuple[tuple[str, int], ...] = ()
     needs: str | None = None
+    strict: bool = False
 
     def values_in(self, release: Release) -> tuple[str, ...]:
         """The words that ``release`` accepts."""
         later = dict(self.values_since)
         return tuple(value for value in self.values if later.get(value, 0) <= release.major)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _DefaultFilters(_Lifetime):
-    filters: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,39 +92,10 @@ class Filter(_Lifetime):
     name: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Table:
-    releases: tuple[Release, ...]
-    options: tuple[Option, ...]
-    keys: tuple[Key, ...]
-    extra_specs: tuple[Key, ...]
-    default_filters: tuple[_DefaultFilters, ...]
-    filters: tuple[Filter, ...]
-
-
-def _frozen(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        name: tuple(value.items()) if isinstance(value, dict) else tuple(value) if isinstance(value, list) else value
-        for name, value in entry.items()
-    }
-
-
 @functools.cache
-def _table() -> _Table:
-    data = tomllib.loads((data_dir("") / "nova.toml").read_text(encoding="utf-8"))
-    return _Table(
-        releases=tuple(Release(**entry) for entry in data["release"]),
-        options=tuple(Option(**_frozen(entry)) for entry in data["option"]),
-        keys=tuple(Key(**_frozen(entry)) for entry in data["key"]),
-        extra_specs=tuple(Key(**_frozen(entry)) for entry in data["extra_spec"]),
-        default_filters=tuple(_DefaultFilters(**_frozen(entry)) for entry in data["default_filters"]),
-        filters=tuple(Filter(**entry) for entry in data["filter"]),
-    )
-
-
 def releases() -> tuple[Release, ...]:
     """Every known release, oldest first."""
-    return _table().releases
+    return tuple(Release(**entry) for entry in tables.facts()["release"])
 
 
 def first_with(major: int) -> Release:
@@ -169,54 +121,99 @@ def release(text: str) -> Release:
     )
 
 
+def of_any_release(project: Project = "nova") -> Mapping[str, Sequence[Option]]:
+    """The options of all releases by each of their names."""
+    return _options.of_any_release(project)
+
+
+def table(of: Release, project: Project = "nova") -> OptionTable:
+    """All options of a release."""
+    return _options.option_table(of.major, project)
+
+
+@functools.cache
 def all_options() -> tuple[Option, ...]:
-    """The options of all releases."""
-    return _table().options
+    """The options that concern GPUs, of all releases."""
+    return tuple(option(path) for path in _options.services())
 
 
 def options(of: Release) -> tuple[Option, ...]:
-    """The options that a release has, with the deprecated names that it still reads."""
-    return tuple(option.of(of) for option in _table().options if option.known_to(of))
-
-
-def option(path: str) -> Option:
-    """The option called ``group/name``, regardless of the release.
-
-    :raises KeyError: when the table has no such option.
-    """
-    for known in _table().options:
-        if known.path == path:
-            return known
-    raise KeyError(path)
+    """The options that concern GPUs and that a release has, with the deprecated names that it still reads."""
+    return tuple(known.of(of) for known in all_options() if known.known_to(of))
 
 
 def device_spec_option(of: Release) -> Option:
     """The option that lists nova-compute's devices: ``device_spec``, or ``passthrough_whitelist`` before Zed."""
     current = option("pci/device_spec")
-    return current if current.known_to(of) else option("pci/passthrough_whitelist")
+    return current.of(of) if current.known_to(of) else option("pci/passthrough_whitelist").of(of)
+
+
+@functools.cache
+def _keys(of: str) -> Mapping[str, Key]:
+    facts = tables.facts()
+    found: dict[str, Key] = {}
+    for (owner, name), records in tables.runs("pci_keys", "of", "name").items():
+        if owner == of:
+            path, last = f"{of}/{name}", records[-1]
+            values = facts["words"].get(path, last.get("enum", ()))
+            found[name] = Key(
+                of=of,
+                name=name,
+                since=records[0]["since"],
+                until=last.get("until"),
+                values=tuple(values),
+                values_since=_since(records),
+                needs=facts["needs"].get(path),
+                strict=last.get("as") == "boolean",
+                source=last["source"],
+            )
+    return found
+
+
+def _since(records: Sequence[tables.Record]) -> tuple[tuple[str, int], ...]:
+    """The words that a later record adds, each with its release."""
+    first: dict[str, int] = {}
+    for record in records:
+        for word in record.get("enum", ()):
+            first.setdefault(word, record["since"])
+    return tuple((word, since) for word, since in first.items() if since > records[0]["since"])
 
 
 def keys(of: Literal["alias", "device_spec"], in_release: Release | None = None) -> dict[str, Key]:
     """The keys of an alias or a device_spec by name; without a release, those of all releases."""
-    return {key.name: key for key in _table().keys if key.of == of and (in_release is None or key.known_to(in_release))}
+    return {name: key for name, key in _keys(of).items() if in_release is None or key.known_to(in_release)}
+
+
+@functools.cache
+def _extra_specs() -> Mapping[str, Key]:
+    by_name = tables.runs("extra_specs", "name")
+    found = {}
+    for entry in tables.facts()["extra_spec"]:
+        records = by_name.get((entry["name"],), ())
+        last = records[-1] if records else {}
+        values = ("true", "false") if last.get("type") == "bool" else tuple(last.get("enum", ()))
+        found[entry["name"]] = Key(**entry, values=values, values_since=_since(records) if records else ())
+    return found
 
 
 def extra_specs(in_release: Release | None = None) -> dict[str, Key]:
     """The flavor extra specs that concern GPUs, by name; without a release, those of all releases."""
-    return {key.name: key for key in _table().extra_specs if in_release is None or key.known_to(in_release)}
+    return {name: key for name, key in _extra_specs().items() if in_release is None or key.known_to(in_release)}
 
 
 def default_filters(of: Release) -> tuple[str, ...]:
     """The default of ``[filter_scheduler] enabled_filters``."""
-    return next(entry.filters for entry in _table().default_filters if entry.known_to(of))
+    return tuple(option("filter_scheduler/enabled_filters").of(of).default)
 
 
+@functools.cache
 def all_filters() -> tuple[Filter, ...]:
     """The scheduler's filters of all releases."""
-    return _table().filters
+    records = tables.table("filters").records
+    return tuple(Filter(**{key: r[key] for key in ("name", "since", "until", "source") if key in r}) for r in records)
 
 
 @functools.cache
 def filters(of: Release) -> frozenset[str]:
     """The filters that a release has (``nova.scheduler.filters.all_filters``)."""
-    return frozenset(known.name for known in _table().filters if known.known_to(of))
+    return frozenset(known.name for known in all_filters() if known.known_to(of))

@@ -14,14 +14,7 @@ _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
 _FILTERS = releases.option("filter_scheduler/enabled_filters")
 _ISOLATED = releases.option("scheduler/enable_isolated_aggregate_filtering")
 _BY_PROJECT = releases.option("scheduler/limit_tenants_to_placement_aggregate")
-_ZONE = Option(
-    group="DEFAULT",
-    name="default_schedule_zone",
-    kind="text",
-    services=("api",),
-    since=15,
-    source="nova/conf/availability_zone.py",
-)
+_ZONE = releases.option("DEFAULT/default_schedule_zone")
 
 
 @dataclass(frozen=True, kw_only=True)

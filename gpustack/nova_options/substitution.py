@@ -9,9 +9,10 @@ value of another such option, which no finding shows.
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Mapping
+
+from gpustack.nova_options.options import is_secret
 
 _DEPTH = 8
 """Values may reference further options; deeper references are a cycle, which also stops the service."""
@@ -21,8 +22,6 @@ MOST = 1 << 20
 """Limit of the total length of all replaced references, in characters; real configurations need a few hundred."""
 
 
-_SECRET = re.compile(r"password|passwd|secret|token|_key$|^(transport_url|(slave_)?connection)$")
-"""Names of options with ``secret=True`` in Nova, oslo.db, oslo.messaging and keystoneauth."""
 _MASK = "***"
 
 
@@ -55,7 +54,7 @@ class Substitution:
         :param path: the option that has the value, as ``group/name``.
         :raises TooLongError: when the total length exceeds :data:`MOST`.
         """
-        options = _Options(self, path.partition("/")[0], _DEPTH, secret=_is_secret(path))
+        options = _Options(self, path.partition("/")[0], _DEPTH, secret=is_secret(path))
         filled = _filled(value, options)
         return filled, tuple(dict.fromkeys(options.named)), tuple(dict.fromkeys(options.unknown))
 
@@ -88,14 +87,10 @@ class _Options:
             self.unknown.append(name)
             raise KeyError(name)
         inner = _Options(self._of, path.partition("/")[0], self._depth - 1, secret=self._secret)
-        text = _MASK if _is_secret(path) and not self._secret else _filled(self._of.values[path], inner)
+        text = _MASK if is_secret(path) and not self._secret else _filled(self._of.values[path], inner)
         self._of.spend(text)
         self.unknown += inner.unknown
         return text
-
-
-def _is_secret(path: str) -> bool:
-    return _SECRET.search(path.partition("/")[2]) is not None
 
 
 def _filled(value: str, options: _Options) -> str:

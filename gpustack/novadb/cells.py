@@ -11,29 +11,21 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlparse
 
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError, NovaConfigError
+from gpustack.nova_options import releases
 from gpustack.nova_options.config import files_of, read_files
-from gpustack.nova_options.releases import Option
 from gpustack.novadb import schema
 from gpustack.novadb.databases import Database, database, snapshot
 
 CELL0 = "00000000-0000-0000-0000-000000000000"
-_of_api = partial(Option, services=("api",), since=15)
-_API_CONNECTION = _of_api(group="api_database", name="connection", kind="text", source="nova/conf/database.py")
-_MAIN_CONNECTION = _of_api(
-    group="database",
-    name="connection",
-    kind="text",
-    old_names=("DEFAULT/sql_connection", "database/sql_connection", "sql/connection"),
-    source="oslo_db/options.py; nova/conf/database.py",
-)
-_SERVICE_DOWN_TIME = _of_api(group="DEFAULT", name="service_down_time", kind="number", source="nova/conf/service.py")
+_API_CONNECTION = releases.option("api_database/connection")
+_MAIN_CONNECTION = releases.option("database/connection")
+_SERVICE_DOWN_TIME = releases.option("DEFAULT/service_down_time")
 _TEMPLATE = re.compile(r"\{(\w+)")
 _PARTS = ("username", "password", "hostname", "port", "scheme", "query", "fragment", "path")
 

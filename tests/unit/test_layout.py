@@ -224,3 +224,13 @@ def test_tests_import_nothing_of_other_tests() -> None:
     # They run the tests of other modules again, on database servers.
     rerun = {TOP / "tests/nova/cleanup" / name for name in ("test_on_servers.py", "test_servers.py")}
     assert {path for path in tests if imports.search(path.read_text(encoding="utf-8"))} <= rerun
+
+
+def test_only_nova_options_knows_the_options_of_a_release() -> None:
+    """An option's name, type and limits come from the tables; nothing else defines one."""
+    defines = re.compile(r"(?<![\w.])(?:Option|partial\(Option|ValueType)\(")
+    imports = re.compile(r"^from gpustack\.nova_options\.\S+ import .*\bOption\b", re.MULTILINE)
+    paths = [path for path in (TOP / "gpustack").rglob("*.py") if path.parent.name != "nova_options"]
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
+    assert [path for path, text in texts.items() if imports.search(text) and defines.search(text)] == []
+    assert [path for path, text in texts.items() if '"nova.toml"' in text or 'data_dir("nova")' in text] == []

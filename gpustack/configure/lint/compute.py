@@ -16,27 +16,23 @@ from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.retained import number
 from gpustack.configure.sources import Source
+from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
-from gpustack.nova_options.releases import TRUE, Option, OptionKind
+from gpustack.nova_options.releases import TRUE, Option
 from gpustack.spec.memory_pages import fit, matching, needs_huge_pages, size_kib
 
 _TITLE = "Resources of GPU hosts"
 
 
-def _option(path: str, kind: OptionKind = "text") -> Option:
-    group, _, name = path.partition("/")
-    return Option(group=group, name=name, kind=kind, services=("compute",), since=15, source=f"nova/conf, {path}")
-
-
-DEDICATED = _option("compute/cpu_dedicated_set")
-SHARED = _option("compute/cpu_shared_set")
-PIN = _option("DEFAULT/vcpu_pin_set")
-RATIO = _option("DEFAULT/ram_allocation_ratio", "number")
-INITIAL_RATIO = _option("DEFAULT/initial_ram_allocation_ratio", "number")
-RESERVED_PAGES = _option("DEFAULT/reserved_huge_pages", "multi")
-MACHINE = _option("libvirt/hw_machine_type")
-SWTPM = _option("libvirt/swtpm_enabled", "bool")
-PORTS = _option("libvirt/num_pcie_ports", "number")
+DEDICATED = releases.option("compute/cpu_dedicated_set")
+SHARED = releases.option("compute/cpu_shared_set")
+PIN = releases.option("DEFAULT/vcpu_pin_set")
+RATIO = releases.option("DEFAULT/ram_allocation_ratio")
+INITIAL_RATIO = releases.option("DEFAULT/initial_ram_allocation_ratio")
+RESERVED_PAGES = releases.option("DEFAULT/reserved_huge_pages")
+MACHINE = releases.option("libvirt/hw_machine_type")
+SWTPM = releases.option("libvirt/swtpm_enabled")
+PORTS = releases.option("libvirt/num_pcie_ports")
 _TRAIN, _YOGA = 20, 25
 _OVERCOMMIT = 1.5
 """The default of the ratio up to Yoga (nova/conf/compute.py)."""

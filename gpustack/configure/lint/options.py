@@ -1,4 +1,4 @@
-"""Checks of option names and values: those that the release reads, and those that it ignores silently."""
+"""Checks of every option: its name, section and value, as the release reads them."""
 
 from __future__ import annotations
 
@@ -7,53 +7,59 @@ import re
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.text import listed
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.desired import PCI_FILTER
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.sources import Source
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import Setting
-from gpustack.nova_options.releases import Option, Release
+from gpustack.nova_options.config import NovaConfiguration, Setting
+from gpustack.nova_options.releases import Option, OptionTable, Release
 
 _TITLE = "Option names"
+_VALUES = "Option values"
 _MISLEADING = {"dev_spec": "device_spec", "whitelist": "device_spec", "aliases": "alias", "pci_alias": "alias"}
 _NEAR = 0.82
+_SHOWN = 5
 
 
 @check(_TITLE)
 def names(subject: LintSubject) -> Iterator[Finding]:
-    """Options that no release has, options of other releases, and deprecated names."""
+    """Options that no release has, options of other releases, deprecated names, and sections that nothing reads."""
     for source in subject.sources:
+        table, unknown = subject.table(source), dict[str, list[Setting]]()
+        configured = {setting.path for setting in source.configuration.settings}
         for setting in source.configuration.settings:
-            yield from _name(setting, subject.release)
+            option = table.find(setting.group, setting.name)
+            if option is not None:
+                yield from _deprecated(setting, option)
+            elif (other := _elsewhen(setting, source)) is not None:
+                yield _not_read(setting, other, subject.release)
+            elif setting.group not in table.groups and _intended_section(setting, table) is None:
+                unknown.setdefault(setting.group, []).append(setting)
+            else:
+                yield _unknown(setting, table, configured, subject.release)
+        for group, settings in unknown.items():
+            yield _unknown_section(group, settings, table)
 
 
-def _name(setting: Setting, release: Release) -> Iterator[Finding]:
-    matching = [option for option in releases.options(release) if setting.path in (option.path, *option.old_names)]
-    if matching:
-        option = matching[0]
-        if setting.path != option.path:
-            yield finding(
-                Code.OPTION_DEPRECATED,
-                place=setting.place,
-                group=setting.group,
-                name=setting.name,
-                new_group=option.group,
-                new_name=option.name,
-            )
-        return
-    other = _elsewhen(setting)
-    if other is not None:
-        yield _not_read(setting, other, release)
-        return
-    if hint := _meant(setting, release):
-        yield finding(Code.OPTION_UNKNOWN, place=setting.place, group=setting.group, name=setting.name, hint=hint)
+def _deprecated(setting: Setting, option: Option) -> Iterator[Finding]:
+    if setting.path != option.path and setting.name.replace("-", "_") != option.name:
+        yield finding(
+            Code.OPTION_DEPRECATED,
+            place=setting.place,
+            group=setting.group,
+            name=setting.name,
+            new_group=option.group,
+            new_name=option.name,
+        )
 
 
-def _elsewhen(setting: Setting) -> Option | None:
-    """The option of another release that has this name."""
-    return next((o for o in releases.all_options() if setting.path in (o.path, *o.old_names)), None)
+def _elsewhen(setting: Setting, source: Source) -> Option | None:
+    """The option of another release that has this name; the newest, if the name meant several."""
+    return next(reversed(releases.of_any_release(source.project).get(setting.path, ())), None)
 
 
 def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
@@ -62,11 +68,12 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
     use = "take the line out"
     if option.path == "pci/device_spec":
         use = f"write [{current.group}] {current.name} instead"
-    elif setting.path in option.old_names:
+    elif setting.path in option.old_names and option.known_to(release):
         use = f"write [{option.group}] {option.name} instead"
     return finding(
         Code.OPTION_NOT_IN_RELEASE,
         place=setting.place,
+        severity=Severity.ERROR if option.services and not option.removal else None,
         release=release,
         group=setting.group,
         name=setting.name,
@@ -75,45 +82,106 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
     )
 
 
-def _meant(setting: Setting, release: Release) -> str | None:
-    """A hint at the intended option if no release has this one; None if the option does not concern gpustack."""
-    if (section := _intended_section(setting, release)) is not None:
-        return f"; to oslo.config [{setting.group}] is another section: write [{section}]"
-    known = {option.name: option for option in releases.options(release)}
-    if setting.name in known and setting.name != "alias":
-        return f"; it belongs in [{known[setting.name].group}]"
-    for option in releases.options(release):
-        if any(path.partition("/")[2] == setting.name for path in option.old_names):
-            return f"; write [{option.group}] {option.name}"
-    if setting.group in ("DEFAULT", "filter_scheduler") and setting.name == "alias":
-        return "; it belongs in [pci]"
-    name = _MISLEADING.get(setting.name) if setting.group == "pci" else None
-    if name == "device_spec":
-        name = releases.device_spec_option(release).name
-    near = difflib.get_close_matches(setting.name, known, n=1, cutoff=_NEAR)
-    if setting.group not in ("pci", "filter_scheduler") and not setting.name.startswith("pci_"):
-        return None
-    name = name or (near[0] if near else None)
-    if name:
-        return f"; did you mean [{known[name].group}] {name}?"
-    return "" if setting.group == "pci" and setting.name not in known else None
+def _unknown(setting: Setting, table: OptionTable, configured: set[str], release: Release) -> Finding:
+    """A name that no release has: an error if the line was probably meant to set an option that nothing else sets."""
+    meant = _meant(setting, table, release)
+    hint = f"; did you mean [{meant.group}] {meant.name}?" if meant else ""
+    if meant and meant.name == setting.name:
+        hint = f"; it belongs in [{meant.group}]"
+    if meant and (section := _intended_section(setting, table)) is not None:
+        hint = f"; to oslo.config [{setting.group}] is another section: write [{section}]"
+    unset = meant is not None and not {meant.path, *meant.old_names} & configured
+    return finding(
+        Code.OPTION_UNKNOWN,
+        place=setting.place,
+        severity=Severity.ERROR if unset else None,
+        group=setting.group,
+        name=setting.name,
+        hint=hint,
+    )
 
 
-def _intended_section(setting: Setting, release: Release) -> str | None:
+def _meant(setting: Setting, table: OptionTable, release: Release) -> Option | None:
+    """The option that was probably meant; None if there is none with a similar name."""
+    group, _, name = setting.name.rpartition(".")
+    if group and (dotted := table.find(group, name)):
+        return dotted
+    if (section := _intended_section(setting, table)) is not None:
+        return table.find(section, setting.name)
+    if setting.group == "pci" and setting.name in _MISLEADING:
+        wanted = _MISLEADING[setting.name]
+        return releases.device_spec_option(release) if wanted == "device_spec" else table.named[f"pci/{wanted}"]
+    of_group = {option.name: option for option in table.groups.get(setting.group, ())}
+    of_group |= {old.partition("/")[2]: o for o in of_group.values() for old in o.old_names if "*" not in old}
+    if near := difflib.get_close_matches(setting.name, of_group, n=1, cutoff=_NEAR):
+        return of_group[near[0]]
+    concerned = {option.name: option for option in releases.options(release)}
+    elsewhere = [setting.name] if setting.name in concerned and setting.name != "driver" else []
+    if not elsewhere and setting.name.startswith("pci_"):
+        elsewhere = difflib.get_close_matches(setting.name, concerned, n=1, cutoff=_NEAR)
+    return concerned[elsewhere[0]] if elsewhere else None
+
+
+def _intended_section(setting: Setting, table: OptionTable) -> str | None:
     """The intended section, if the name differs only by spaces, quotes or the case of ``DEFAULT``."""
     letters = re.sub(r"\W+", "", setting.group).lower()
-    for option in releases.options(release):
-        for group, _, name in (path.partition("/") for path in (option.path, *option.old_names)):
-            if letters == group.lower() and group != setting.group and (name == setting.name or group == "pci"):
-                return group
-    return None
+    section = "DEFAULT" if letters == "default" else letters
+    return section if section != setting.group and table.find(section, setting.name) else None
+
+
+def _unknown_section(group: str, settings: list[Setting], table: OptionTable) -> Finding:
+    dynamic, near = table.section(group), difflib.get_close_matches(group, table.groups, n=1, cutoff=_NEAR)
+    hint = f"; did you mean [{near[0]}]?" if near else ""
+    if dynamic is None and any(settings[0].name == option.name for option in table.dynamic):
+        hint = f"; the sections of mediated device types are called [{table.dynamic[0].group.replace('*', 'TYPE')}]"
+    names = listed(list(dict.fromkeys(setting.name for setting in settings)), _SHOWN)
+    return finding(Code.SECTION_UNKNOWN, place=settings[0].place, group=group, names=names, hint=hint)
+
+
+@check(_TITLE)
+def dynamic_sections(subject: LintSubject) -> Iterator[Finding]:
+    """Sections named after a value, such as ``[mdev_nvidia-35]``, whose value no option lists."""
+    for source in subject.sources:
+        table, reported = subject.table(source), set[str]()
+        for setting in source.configuration.settings:
+            option = table.find(setting.group, setting.name) if table.section(setting.group) else None
+            if option is None or not option.of_option or setting.group in reported:
+                continue
+            of = table.named[option.of_option]
+            settings = source.configuration.effective(of)
+            listed_values = values(settings[-1].value) if settings else of.default or ()
+            expected = {releases_group.lower() for releases_group in _sections(table, option, listed_values)}
+            if not (settings and settings[-1].unknown) and setting.group not in expected:
+                reported.add(setting.group)
+                lists = f"[{of.group}] {of.name}"
+                yield finding(Code.SECTION_OF_UNLISTED_VALUE, place=setting.place, group=setting.group, option=lists)
+
+
+def _sections(table: OptionTable, option: Option, listed_values: tuple[str, ...]) -> Iterator[str]:
+    """The names of the sections that Nova registers for the listed values, with the deprecated ones."""
+    for dynamic in table.dynamic:
+        if dynamic.of_option == option.of_option:
+            for path in (dynamic.path, *dynamic.old_names):
+                yield from (path.partition("/")[0].replace("*", value) for value in listed_values)
 
 
 @check(_TITLE)
 def substitutions(subject: LintSubject) -> Iterator[Finding]:
-    """Values that reference other options: Nova decides whether those exist and what their defaults are."""
-    for setting in subject.effective():
-        if setting.names:
+    """Values that reference other options, which Nova must have."""
+    for source, option, setting in subject.effective():
+        if not setting.names:
+            continue
+        table = subject.table(source)
+        missing = [name for name in setting.names if _referenced(name, setting.group, table) is None]
+        if missing:
+            yield finding(
+                Code.REFERENCE_UNKNOWN,
+                place=setting.place,
+                group=setting.group,
+                name=setting.name,
+                names=" and ".join(f"${name}" for name in missing),
+            )
+        elif not option.secret:
             unset = " and ".join(f"${name}" for name in setting.unknown)
             yield finding(
                 Code.VALUE_NAMES_OPTION,
@@ -121,64 +189,83 @@ def substitutions(subject: LintSubject) -> Iterator[Finding]:
                 group=setting.group,
                 name=setting.name,
                 names=" and ".join(f"${name}" for name in setting.names),
-                said=f"these files do not set {unset}, so the line is not judged"
-                if unset
-                else "it is judged with what these files set, and Nova must have options of these names",
+                said=f"these files do not set {unset}, so the line is not judged" if unset else "its value is judged",
             )
+
+
+def _referenced(name: str, group: str, table: OptionTable) -> Option | None:
+    """The option of a reference ``$name`` or ``$group.name``."""
+    of, _, rest = name.partition(".")
+    if rest and (option := table.find(of, rest)):
+        return option
+    return table.find(group, name) or table.find("DEFAULT", name)
 
 
 @check(_TITLE)
 def templates(subject: LintSubject) -> Iterator[Finding]:
     """Values that are Jinja expressions of a deployment tool."""
-    for setting in subject.effective():
+    for _, _, setting in subject.effective():
         if setting.is_template:
             value = f"[{setting.group}] {setting.name} is a Jinja expression"
             yield finding(Code.JINJA_TEMPLATE, place=setting.place, what=value)
 
 
-@check(_TITLE)
-def booleans(subject: LintSubject) -> Iterator[Finding]:
-    """Values of boolean options that oslo.config refuses."""
-    for source in subject.sources:
-        for option in releases.options(subject.release):
-            if option.kind != "bool" or not source.serves(option):
-                continue
-            for setting in source.configuration.all(option):
-                if not setting.unknown and setting.value.lower() not in (*releases.TRUE, *releases.FALSE):
-                    yield finding(
-                        Code.BOOLEAN_INVALID,
-                        place=setting.place,
-                        group=setting.group,
-                        name=setting.name,
-                        value=repr(setting.value) if setting.value != setting.value.strip() else setting.value,
-                    )
+@check(_VALUES)
+def limits(subject: LintSubject) -> Iterator[Finding]:
+    """Values that oslo.config refuses: the service stops when it reads the option."""
+    for _, option, setting in subject.effective():
+        if setting.unknown or (fault := option.type.fault(setting.value)) is None:
+            continue
+        if option.kind == "bool" and not option.secret:
+            shown = repr(setting.value) if setting.value != setting.value.strip() else setting.value
+            yield finding(
+                Code.BOOLEAN_INVALID, place=setting.place, group=setting.group, name=setting.name, value=shown
+            )
+        else:
+            yield finding(
+                Code.OPTION_VALUE_REFUSED,
+                place=setting.place,
+                group=setting.group,
+                name=setting.name,
+                value="its value (not shown)" if option.secret else _shown(setting.value),
+                error="oslo.config refuses it" if option.secret else " ".join(fault.split()),
+                limits=f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}",
+            )
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= 80 else f"{value[:77]}…")
 
 
 @check("Order of files")
 def order(subject: LintSubject) -> Iterator[Finding]:
     """Options whose value depends on --config-file: if it is given, oslo.config reads drop-ins first."""
     for source in subject.sources:
-        for option in releases.options(subject.release):
-            if option.kind == "multi" or not source.serves(option):
-                continue
-            usual, named_last = (c.effective(option) for c in (source.configuration, source.configuration.named_last()))
-            if usual and _says(usual[-1], option) != _says(named_last[-1], option):
+        named_last = source.configuration.named_last()
+        if named_last.files == source.configuration.files:
+            continue
+        for option, setting in subject.effective_of(source):
+            other = _last(named_last, option)
+            if option.kind != "multi" and other is not None and _means(setting, option) != _means(other, option):
                 yield finding(
                     Code.FILE_ORDER_DECIDES,
-                    place=usual[-1].place,
+                    place=setting.place,
                     group=option.group,
                     name=option.name,
-                    other=named_last[-1].place,
+                    other=other.place,
                 )
 
 
-def _says(setting: Setting, option: Option) -> bool | str:
+def _last(configuration: NovaConfiguration, option: Option) -> Setting | None:
+    settings = configuration.effective(option)
+    return settings[-1] if settings else None
+
+
+def _means(setting: Setting, option: Option) -> bool | str:
     """The relevant part of a value: whether a switch is on, or whether the list has PciPassthroughFilter."""
-    if option.kind in ("text", "number"):
-        return setting.value
-    if option.kind == "list":
+    if option.path == "filter_scheduler/enabled_filters":
         return PCI_FILTER in values(setting.value)
-    return setting.value.lower() in releases.TRUE
+    return setting.value.lower() in releases.TRUE if option.kind == "bool" else setting.value
 
 
 @check(_TITLE)

@@ -16,9 +16,9 @@ from gpustack.configure.sources import Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
-from gpustack.nova_options.device_spec import NORMALISED, DeviceSpec
+from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of
-from gpustack.nova_options.releases import Option, Release
+from gpustack.nova_options.releases import Option, OptionTable, Release
 from gpustack.spec.tenancy import Tenancy
 
 ALIAS = releases.option("pci/alias")
@@ -102,7 +102,7 @@ class LintSubject:
     @cached_property
     def normalised(self) -> tuple[str, ...]:
         """The device_spec tags that this release requires to be boolean words."""
-        return tuple(tag for tag in NORMALISED if tag in releases.keys("device_spec", self.release))
+        return tuple(name for name, key in releases.keys("device_spec", self.release).items() if key.strict)
 
     def serving(self, *services: str) -> tuple[Source, ...]:
         """The configurations that one of these services reads."""
@@ -117,11 +117,23 @@ class LintSubject:
         """The effective assignments, without values that reference an option that no file sets."""
         return tuple(s for s in source.configuration.effective(option.of(self.release)) if not s.unknown)
 
-    def effective(self) -> Iterator[Setting]:
-        """The effective assignments of all options that gpustack knows and the services read."""
+    def table(self, source: Source) -> OptionTable:
+        """The options that the release has for a configuration: Nova's or Placement's."""
+        return releases.table(self.release, source.project)
+
+    def effective(self) -> Iterator[tuple[Source, Option, Setting]]:
+        """The effective assignments of all options that the services of each configuration read."""
         for source in self.sources:
-            for option in releases.options(self.release):
-                yield from source.configuration.effective(option) if source.serves(option) else ()
+            for option, setting in self.effective_of(source):
+                yield source, option, setting
+
+    def effective_of(self, source: Source) -> Iterator[tuple[Option, Setting]]:
+        """The effective assignments of one configuration."""
+        table = self.table(source)
+        found = (table.find(setting.group, setting.name) for setting in source.configuration.settings)
+        for option in {option.path: option for option in found if option is not None}.values():
+            if source.serves(option):
+                yield from ((option, setting) for setting in source.configuration.effective(option))
 
     def _aliases(self) -> Iterator[AliasLine]:
         for source in self.serving("api", "compute"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -14,7 +15,8 @@ from gpustack.configure.packing import CANDIDATES, MULTIPLIER, advised, requeste
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
-from support.nova_rendered import SPEC, codes, rendered, written
+from support import nova_rendered
+from support.nova_rendered import SPEC, codes, written
 
 FLAVORS = """\
 flavors:
@@ -22,7 +24,8 @@ flavors:
 """
 DEPLOYMENTS = ("drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm")
 WEIGHT = "pci_weight_multiplier"
-R2025 = releases.release("2025.2")
+R2026 = releases.release("2026.2")  # Placement 14.0.0, that of 2025.2, lacks one of the options
+rendered = functools.partial(nova_rendered.rendered, release="2026.2")
 
 
 def with_flavors(counts: str) -> str:
@@ -30,7 +33,7 @@ def with_flavors(counts: str) -> str:
 
 
 def spec(flavors: str, more: str = "") -> Spec:
-    text = SPEC.replace("RELEASE", "2025.2").replace("PLACEMENT", "schedule").replace("hosts:", f"{more}hosts:", 1)
+    text = SPEC.replace("RELEASE", "2026.2").replace("PLACEMENT", "schedule").replace("hosts:", f"{more}hosts:", 1)
     return parse_spec(f"{text}flavors:\n{flavors}", "gpustack.yaml")
 
 
@@ -49,7 +52,7 @@ def flavor(name: str, gpus: str) -> str:
 )
 def test_packing_is_for_models_of_several_counts(flavors, mixed):
     assert requested(spec(flavors)).mixed == mixed
-    options = list(advised(requested(spec(flavors)), R2025, "off"))
+    options = list(advised(requested(spec(flavors)), R2026, "off"))
     assert options == ([MULTIPLIER] if mixed else [])
 
 
@@ -77,8 +80,8 @@ def test_candidates_are_counted_as_placement_makes_them(count, hosts, explodes):
     assert counts.candidates == sum(math.perm(gpus, count) for gpus in hosts)
     assert counts.explodes is explodes
     expected = list(CANDIDATES) if explodes else []
-    assert list(advised(counts, R2025, "schedule")) == expected
-    assert list(advised(counts, R2025, "report")) == []
+    assert list(advised(counts, R2026, "schedule")) == expected
+    assert list(advised(counts, R2026, "report")) == []
     assert list(advised(counts, releases.release("2023.1"), "schedule")) == []
 
 
@@ -227,9 +230,9 @@ def test_a_release_without_the_options_is_reported(tmp_path, release, code):
 
 
 def linted(*paths: str, counts: str = "[1, 4]") -> list[tuple[str, str]]:
-    text = with_flavors(counts).replace("RELEASE", "2025.2").replace("PLACEMENT", "schedule")
-    advice = tuple(advised(requested(parse_spec(text, "gpustack.yaml")), R2025, "schedule"))
-    report = lint(paths, release=R2025, advised=advice)
+    text = with_flavors(counts).replace("RELEASE", "2026.2").replace("PLACEMENT", "schedule")
+    advice = tuple(advised(requested(parse_spec(text, "gpustack.yaml")), R2026, "schedule"))
+    report = lint(paths, release=R2026, advised=advice)
     return [(f.code, f.severity) for f in report.findings if f.code in ("GPU390", "GPU391", "GPU393")]
 
 
@@ -298,5 +301,5 @@ def test_a_rendered_tree_satisfies_the_linter(tmp_path):
 def test_options_of_placement_in_nova_conf_are_reported(tmp_path):
     path = tmp_path / "nova-api.conf"
     path.write_text(LIMIT)
-    (found,) = (f for f in lint([str(path)], release=R2025).findings if f.code == "GPU369")
+    (found,) = (f for f in lint([str(path)], release=R2026).findings if f.code == "GPU369")
     assert "read only by placement-api" in found.message

@@ -1,0 +1,58 @@
+"""The tables that ``tools/nova-tables`` makes from Nova's source (``gpustack/data/nova/*.jsonl``), as plain records."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.base.files import data_dir
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table.
+
+    :ivar versions: the version from which each release's records were read, by its major version.
+    :ivar imported: the releases of which computed values and the options of libraries are known.
+    """
+
+    versions: Mapping[int, str]
+    imported: frozenset[int]
+    records: Sequence[Record]
+
+
+@functools.cache
+def table(name: str) -> Table:
+    """Read a table.
+
+    :param name: ``options``, ``placement``, ``filters``, ``weighers``, ``pci_keys``, ``providers`` or ``extra_specs``.
+    """
+    text = (data_dir("nova") / f"{name}.jsonl").read_text(encoding="utf-8")
+    header, *records = json.loads(f"[{','.join(text.splitlines())}]")
+    versions = {int(major): version for major, version in header["versions"].items()}
+    return Table(versions=versions, imported=frozenset(header["imported"]), records=records)
+
+
+@functools.cache
+def facts() -> Mapping[str, Any]:
+    """The facts that no code of Nova states (``gpustack/data/nova.toml``)."""
+    return tomllib.loads((data_dir("") / "nova.toml").read_text(encoding="utf-8"))
+
+
+def holds(record: Record, major: int) -> bool:
+    """Whether a record is of a release."""
+    return bool(record["since"] <= major <= record.get("until", major))
+
+
+def runs(name: str, *keys: str) -> Mapping[tuple[str, ...], Sequence[Record]]:
+    """The records of a table by the values of some keys; several are of consecutive spans of releases."""
+    by_key: dict[tuple[str, ...], list[Record]] = {}
+    for record in table(name).records:
+        by_key.setdefault(tuple(record[key] for key in keys), []).append(record)
+    return by_key
