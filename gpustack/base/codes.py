@@ -287,6 +287,9 @@ class Code(enum.StrEnum):
     FLAVOR_SIZE_UNKNOWN = "GPU418"
     EXTRA_SPEC_WITHOUT_NAMESPACE = "GPU420"
 
+    # Authority: inputs that name what only the operator decides
+    FACTS_SET_VARIABLES = "GPU480"
+
     # Flavors against hosts
     HUGE_PAGES_MISSING = "GPU807"
     HUGE_PAGES_TOO_FEW = "GPU808"

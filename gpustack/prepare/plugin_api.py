@@ -16,6 +16,8 @@ from gpustack.base.errors import SpecError, UsageError
 from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
+from gpustack.connect.playbooks.reserved import facts_refusal as facts_refusal
+from gpustack.connect.playbooks.reserved import facts_refused as facts_refused
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host

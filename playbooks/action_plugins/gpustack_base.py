@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -33,10 +35,16 @@ if installed != VERSION:
         "this task changed no host: run the playbooks in the directory that `gpustack playbook path` prints"
     )
 from gpustack.base.task_results import TaskResult  # noqa: E402
+from gpustack.prepare.plugin_api import facts_refused  # noqa: E402
+
+_RUN = uuid.uuid4().hex
+"""Marks the results of this run's plugins. Forks inherit it, and hosts never see it, so facts can't contain it."""
 
 
 class ActionModule(ActionBase):
     """Validates the arguments, calls gpustack, and shows its text. ``gpustack_base`` itself is not a task.
+
+    A host whose facts have the names of variables fails before that (``facts_refused``).
 
     :cvar arguments: the argument spec of the plugin.
     """
@@ -53,6 +61,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the task on the controller."""
         result = super().run(tmp, task_vars)
+        if refusal := self.refused(task_vars or {}):
+            return {**result, **refusal, "run": _RUN}
         _, args = self.validate_argument_spec(argument_spec=self.arguments)
         try:
             outcome = self.outcome(args, task_vars or {})
@@ -64,4 +74,24 @@ class ActionModule(ActionBase):
             Display().display(outcome["details" if detailed else "text"])
         if outcome.get("failed"):
             outcome.pop("text", None)  # Ansible prints the complete result of a failed task
-        return {**result, "changed": False, **outcome}
+        return {**result, "changed": False, **outcome, "run": _RUN}
+
+    @staticmethod
+    def refused(task_vars: Mapping[str, Any], answer: Mapping[str, Any] | None = None) -> TaskResult | None:
+        """The failed task of a host whose facts set variables; None for other hosts.
+
+        :param answer: the result of a module, to check before Ansible stores its facts.
+        """
+        facts = (task_vars if answer is None else answer).get("ansible_facts")
+        return facts_refused(str(task_vars.get("inventory_hostname")), facts, constants.CACHE_PLUGIN)
+
+    @staticmethod
+    def from_plugin(result: object) -> bool:
+        """Whether a plugin of this class returned a result in this run. A host can't forge it: see ``_RUN``."""
+        return isinstance(result, Mapping) and result.get("run") == _RUN
+
+    @staticmethod
+    def registered(task_vars: Mapping[str, Any], host: str, variable: str) -> Mapping[str, Any] | None:
+        """A variable of another host, if a plugin of this class returned it in this run; facts never count."""
+        value = (task_vars["hostvars"].raw_get(host) or {}).get(variable)
+        return value if ActionModule.from_plugin(value) else None

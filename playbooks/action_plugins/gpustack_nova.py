@@ -37,20 +37,19 @@ class ActionModule(Base):
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         return self._for_host(args, task_vars) if args["decided"] else self._overall(args, task_vars)
 
-    def _overall(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> plugin_api.NovaNeeds:
+    def _overall(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> plugin_api.NovaNeeds | TaskResult:
         """Use the facts of the play's compute hosts, registered by an earlier task, and a snapshot of other hosts."""
         facts = {}
         for name in task_vars["ansible_play_hosts"]:
-            variables = task_vars["hostvars"][name]
+            variables = task_vars["hostvars"].raw_get(name)
+            refusal: TaskResult | None = self.refused(variables)
+            if refusal:
+                return refusal
+            settings = self.registered(task_vars, name, "gpustack_settings")
             collected = variables.get("gpustack_nova_read") or {}
-            if collected.get("facts"):
-                facts[self._name_of(variables, name)] = collected["facts"]
+            if settings and "compute" in settings["nova_services"] and collected.get("facts"):
+                facts[settings["nova_hostname"]] = collected["facts"]
         return plugin_api.overall(args["spec"], facts, snapshot=args["snapshot"] or None)
-
-    @staticmethod
-    def _name_of(variables: Mapping[str, Any], name: str) -> str:
-        """The host's name in the spec, as in the role's defaults."""
-        return str(variables.get("gpustack_nova_hostname") or variables.get("gpustack_hostname") or name)
 
     def _for_host(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         module_answer = self._execute_module(

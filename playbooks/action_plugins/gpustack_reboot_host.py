@@ -10,6 +10,9 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import reboot
+from ansible.plugins.loader import action_loader
+
+Base: Any = action_loader.get("gpustack_base", class_only=True)
 
 _BETWEEN = 2.0  # seconds
 _ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
@@ -23,6 +26,12 @@ class ActionModule(reboot.ActionModule):
     It also waits longer after each try, and a try over a connection from before the reboot blocks until TCP gives up,
     which can be long after the host's return.
     """
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Reboot the host, unless its facts set variables."""
+        refusal: dict[str, Any] | None = Base.refused(task_vars or {})
+        result: dict[str, Any] = refusal or super().run(tmp, task_vars)
+        return result
 
     def get_distribution(self, task_vars: Mapping[str, Any]) -> dict[str, str]:
         """Linux, without a query on the host."""

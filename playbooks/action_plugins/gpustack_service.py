@@ -43,7 +43,7 @@ class ActionModule(Base):
         return plugin_api.service_phase(
             args["phase"],
             args["cloud"],
-            plugin_api.service_target(args["hostname"], args["facts"], args["compute_host"], _others(task_vars)),
+            plugin_api.service_target(args["hostname"], args["facts"], args["compute_host"], self._others(task_vars)),
             plugin_api.service_choices(*(args[name] for name in choices)),
             why="; ".join(args["why"]) or "its GPUs",
             seconds=args["timeout"],
@@ -52,12 +52,11 @@ class ActionModule(Base):
             disabled=args["disabled"],
         )
 
-
-def _others(task_vars: Mapping[str, Any]) -> list[str]:
-    """The names of all other hosts: those in the inventory, and the Nova and spec names of the play's hosts."""
-    own_name = task_vars["inventory_hostname"]
-    names = [name for name in task_vars["groups"]["all"] if name != own_name]
-    playing = (task_vars["hostvars"][name] for name in task_vars["ansible_play_hosts_all"] if name != own_name)
-    keys = ("gpustack_compute_host", "gpustack_hostname")
-    called = [variables.get(key) for variables in playing for key in keys]
-    return [*names, *(str(name) for name in called if name)]
+    def _others(self, task_vars: Mapping[str, Any]) -> list[str]:
+        """The names of all other hosts: those in the inventory, and the Nova and spec names of the play's hosts."""
+        own_name = task_vars["inventory_hostname"]
+        names = [name for name in task_vars["groups"]["all"] if name != own_name]
+        playing = (name for name in task_vars["ansible_play_hosts_all"] if name != own_name)
+        settings = [self.registered(task_vars, name, "gpustack_settings") or {} for name in playing]
+        called = [each.get(key) for each in settings for key in ("compute_host", "hostname")]
+        return [*names, *(str(name) for name in called if name)]

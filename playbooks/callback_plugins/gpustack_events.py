@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
+from ansible.plugins.loader import action_loader
 
 DOCUMENTATION = """
 name: gpustack_events
@@ -27,7 +27,6 @@ _ANY = ("msg", "cmd", "rc")
 """Keys that any task may report."""
 _OURS = ("text", "details", "counts", "todo", "reboot", "findings", "plan", "verification", "service")
 """Keys that only action plugins report: they run on the controller, while a host controls its modules' results."""
-_PLUGINS = frozenset(path.stem for path in (Path(__file__).parent.parent / "action_plugins").glob("gpustack_*.py"))
 _PHASE = "gpustack_phase"
 """The variable of a play, block or task with its phase. Task names are for people and may change."""
 _COUNTED = {"gpustack_files": ("file", "paths"), "gpustack_live": ("card", "bound")}
@@ -71,7 +70,8 @@ class CallbackModule(CallbackBase):
     def _tell_result(self, state: str, result: Any, *, ignored: bool = False) -> None:
         answer = result._result
         action = result._task.action.rpartition(".")[2]
-        reported = {key: answer[key] for key in _OURS if key in answer and action in _PLUGINS}
+        base = action_loader.get("gpustack_base", class_only=True)
+        reported = {key: answer[key] for key in _OURS if key in answer and base.from_plugin(answer)}
         reported |= {key: _short(answer[key]) for key in _ANY if key in answer}
         for key in ("stderr", "stdout", "module_stderr"):
             if state == "failed" and answer.get(key):

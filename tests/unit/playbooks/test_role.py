@@ -54,7 +54,8 @@ def test_every_variable_that_is_used_is_described_or_made() -> None:
     }
     described = {name for entry in SPECS.values() for name in entry["options"]}
     assert used - defined - modules <= described
-    assert described <= used
+    resolved = re.findall(r"gpustack_settings\.(\w+)", text + shared)
+    assert {name.removeprefix("gpustack_") for name in described} == {*resolved} - {"host"}
 
 
 @pytest.mark.parametrize(

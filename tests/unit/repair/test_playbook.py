@@ -15,10 +15,20 @@ import sqlalchemy as sa
 
 from gpustack.connect.playbooks.inventory import interpreter
 from support.cellfile import CellFile, nova_conf
+from support.lowest_ansible import environment_of, supported
 from support.sshd import Sshd
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = str(Path(sys.executable).with_name("ansible-playbook"))
+
+
+STAND_IN = """#!/bin/sh
+# Of systemctl: only openstack-nova-compute.service is active; stops and starts are recorded.
+case $1 in
+    is-active) [ "$3" = openstack-nova-compute.service ] ;;
+    *) echo "$*" >>STOPPED ;;
+esac
+"""
 
 
 def play(
@@ -103,3 +113,39 @@ def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_h
     with cell.engine.connect() as connection:
         states = connection.execute(sa.text("SELECT status FROM pci_devices ORDER BY id")).scalars().all()
     assert states == ["available", "unavailable", "allocated", "unavailable", "available"], ran["blocked"].stdout
+
+
+@pytest.mark.parametrize("ansible", ["lowest", "newest"])
+@pytest.mark.usefixtures("hosts")
+def test_the_printed_commands_find_and_restart_the_unit(tmp_path: Path, ansible: str) -> None:
+    """The inventory sets only what the test's machine needs: where the hosts are, and no wait."""
+    if not supported(ansible):
+        pytest.skip("this Python does not run the lowest ansible-core")
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("blocked"), "0000:81:00.0", "unavailable")
+    conf = nova_conf(tmp_path, {"cell1": cell.url}, service_down_time=3600)
+    stopped, program = tmp_path / "stopped", tmp_path / "bin/systemctl"
+    program.parent.mkdir()
+    program.write_text(STAND_IN.replace("STOPPED", str(stopped)))
+    program.chmod(0o755)
+    local = {"ansible_connection": "local", "ansible_python_interpreter": interpreter(), "ansible_become": False}
+    ssh = ["--ssh-config", str(tmp_path / "config"), "--known-hosts", str(tmp_path / "known"), "--wait", "0"]
+    variables = {"gpustack_cleanup_arguments": ssh, "gpustack_cleanup_silence": 0}
+    inventory = tmp_path / "inventory.json"
+    inventory.write_text(json.dumps({"all": {"hosts": {"blocked": {**local, **variables}}}}))
+    (tmp_path / "ansible.cfg").touch()
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), "PATH": f"{program.parent}:{os.environ['PATH']}"}
+    environment |= {"PYTHONWARNINGS": "ignore", **environment_of(ansible)}
+    printed = [PROGRAM, "-i", str(inventory), str(ROOT / "playbooks/cleanup.yml"), "-l", "blocked"]
+    printed += ["-e", f"gpustack_cleanup_config={conf}"]
+    unblock = ["-e", '{"gpustack_cleanup_unblock": ["blocked/0000:81:00.0"]}']
+
+    def run(*arguments: str) -> None:
+        process = subprocess.run([*printed, *arguments], env=environment, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stdout + process.stderr
+
+    run(*([*unblock, "--check"] if ansible == "newest" else ()))  # without --unblock, there is no stale row
+    assert not stopped.exists()
+    run(*unblock)
+    assert stopped.read_text().splitlines() == [f"{verb} openstack-nova-compute.service" for verb in ("stop", "start")]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Action plugin that resolves all options of a role on the controller, before the host is read.
+
+Its result is registered, and facts never replace a registered variable. So a host can't choose options.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible import constants
+from ansible.plugins.loader import action_loader
+
+Base: Any = action_loader.get("gpustack_base", class_only=True)
+from gpustack.prepare.plugin_api import facts_refusal  # noqa: E402  (the base class reports a missing gpustack)
+
+_TYPE = ("type", "elements", "choices")
+
+
+def _options(path: Path) -> dict[str, dict[str, object]]:
+    """The options of a role with their types, over all entry points. Ansible itself checks which are required."""
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values()
+    options = {name: option for entry in entries for name, option in entry["options"].items()}
+    return {name: {key: option[key] for key in _TYPE if key in option} for name, option in options.items()}
+
+
+_ROLES = {
+    path.parent.parent.name: _options(path)
+    for path in (Path(__file__).parent.parent / "roles").glob("*/meta/argument_specs.yml")
+}
+
+_OF_MODULES = ("ansible_", "facter_", "ohai_", "services", "packages")
+"""The names of the facts that Ansible's own modules return, or how these begin."""
+
+
+def _hiding(task_vars: Mapping[str, Any]) -> list[str]:
+    """The facts that hide a variable of the inventory: templates of the operator may use it."""
+    names = [name for name in task_vars.get("ansible_facts") or () if not name.startswith(_OF_MODULES)]
+    if not names:
+        return []
+    manager = task_vars["hostvars"]._variable_manager
+    without_facts = object.__new__(type(manager))  # copy() loses the loader
+    without_facts.__dict__.update(manager.__dict__)
+    without_facts._fact_cache = without_facts._nonpersistent_fact_cache = types.SimpleNamespace(
+        get=lambda name, default=None: {}
+    )
+    inventory = without_facts.get_vars(
+        host=without_facts._inventory.get_host(task_vars["inventory_hostname"]), include_hostvars=False
+    )
+    return sorted(name for name in names if name in inventory)
+
+
+class ActionModule(Base):
+    """``gpustack_settings``: each option, named without ``gpustack_``, and the host's name (``host``)."""
+
+    @property
+    def arguments(self) -> Mapping[str, Mapping[str, object]]:
+        """The options of the task's role."""
+        return _ROLES[Path(self._task._role._role_path).name]
+
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values with the types that the role declares."""
+        host = task_vars["inventory_hostname"]
+        if names := _hiding(task_vars):
+            return dict(facts_refusal(host, names, constants.CACHE_PLUGIN))
+        values = {name.removeprefix("gpustack_"): value for name, value in args.items()}
+        return {"host": host, **values}

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Action plugin that begins the turn of a batch, unless a host of an earlier batch was lost while it was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ansible.plugins.loader import action_loader
+
+Base: Any = action_loader.get("gpustack_base", class_only=True)
+from gpustack.base.task_results import TaskResult  # noqa: E402  (the base class reports a missing gpustack)
+
+
+class ActionModule(Base):
+    """``gpustack_turn``: fails if a host became unreachable after its plan, since Ansible counts failed hosts only."""
+
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {"max_fail_percentage": {"type": "float", "default": 0}}
+
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
+        """Ansible has removed lost hosts from the play."""
+        if args["max_fail_percentage"] > 0:
+            return {}
+        removed = set(task_vars["ansible_play_hosts_all"]) - set(task_vars["ansible_play_hosts"])
+        lost = [name for name in sorted(removed) if self._at_work(task_vars, name)]
+        if not lost:
+            return {}
+        msg = (
+            f"{', '.join(lost)}: unreachable since gpustack changed the host, so no other host is changed. Repair "
+            "the connection, then run the playbook again. "
+            "With gpustack_max_fail_percentage above 0, the run would continue."
+        )
+        return {"failed": True, "msg": msg}
+
+    def _at_work(self, task_vars: Mapping[str, Any], name: str) -> bool:
+        """Whether the turn of a host had begun and its plan was made."""
+        return all(self.registered(task_vars, name, variable) for variable in ("gpustack_turn", "gpustack_planned"))
