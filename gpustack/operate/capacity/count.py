@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from gpustack.base.text import listed
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.aggregates import Refusal, refusals
 from gpustack.operate.capacity.model import Capacity, Demand, Host, HostCapacity, Limit, Reason
@@ -12,8 +13,7 @@ from gpustack.operate.capacity.room import Claim, Room
 
 UNKNOWN_GPUS = "the GPUs of {hosts} are not known"
 UNKNOWN_NODES = "the NUMA nodes of {hosts} are not known"
-
-
+SHOWN_HOSTS = 3
 _UNKNOWN = Scheduler()
 
 
@@ -67,15 +67,15 @@ def _doubts(hosts: Sequence[Host], demand: Demand, fitting: Collection[str]) -> 
     """Why more may fit, and why fewer may."""
     more, fewer = [], []
     if unknown := [host.name for host in hosts if host.cards is None]:
-        more.append(UNKNOWN_GPUS.format(hosts=listed(unknown)))
+        more.append(UNKNOWN_GPUS.format(hosts=listed(unknown, SHOWN_HOSTS)))
     known = [host for host in hosts if host.name in fitting]
     if demand.nodes is not None and (blind := [host.name for host in known if host.nodes is None]):
-        fewer.append(UNKNOWN_NODES.format(hosts=listed(blind)))
+        fewer.append(UNKNOWN_NODES.format(hosts=listed(blind, SHOWN_HOSTS)))
     fewer += dict.fromkeys(host.doubt for host in known if host.doubt)
     if demand.unmodelled:
         fewer.append(f"the effect of {', '.join(demand.unmodelled)} is not counted")
     if "DISK_GB" in demand.amounts and (sharing := [host.name for host in known if host.shares_disk]):
-        fewer.append(f"the disk of {listed(sharing)} is a shared pool")
+        fewer.append(f"the disk of {listed(sharing, SHOWN_HOSTS)} is a shared pool")
     return more, fewer
 
 
@@ -95,9 +95,3 @@ def _limits(hosts: Sequence[Host], demand: Demand, counted: Sequence[HostCapacit
         for reason, gpus in by_reason.items()
     ]
     return sorted(limits, key=lambda limit: (-limit.gpus, limit.reason))
-
-
-def listed(hosts: Sequence[str]) -> str:
-    """The names of hosts; long lists are abbreviated."""
-    shown = ", ".join(hosts[:3])
-    return shown if len(hosts) <= 3 else f"{shown} and {len(hosts) - 3} more"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpustack.operate.capacity.count import listed
+from gpustack.base.text import listed
+from gpustack.operate.capacity.count import SHOWN_HOSTS
 from gpustack.operate.capacity.model import Capacity, Demand, Limit, Reason
 
 COLUMNS = ("Flavor", "GPUs", "Fits", "Free GPUs", "Limits")
@@ -43,7 +44,7 @@ def limit_text(limit: Limit, demand: Demand) -> str:
         if len(demand.gpus) > 1:
             return f"{_gpus(limit.gpus)} free, not in the requested combination"
         return f"{_gpus(limit.gpus)} free, none in a group of {demand.count}"
-    return f"{_gpus(limit.gpus)}: {_TEXTS[limit.reason]} ({listed(limit.hosts)})"
+    return f"{_gpus(limit.gpus)}: {_TEXTS[limit.reason]} ({listed(limit.hosts, SHOWN_HOSTS)})"
 
 
 def host_text(reason: Reason | None, demand: Demand) -> str:

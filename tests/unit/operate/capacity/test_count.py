@@ -10,7 +10,7 @@ import pytest
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.model import ANY_NODE, Capacity, Cards, Demand, Host, Reason
-from gpustack.operate.capacity.room import Room, Taken
+from gpustack.operate.capacity.room import Claim, Room
 
 K4200, ANY = frozenset({"k4200"}), frozenset({"k4200", "any"})
 PLENTY = {"VCPU": 64, "PCPU": 64, "MEMORY_MB": 65536, "DISK_GB": 1000}
@@ -181,7 +181,7 @@ def test_returned_resources_are_those_that_were_taken() -> None:
     whole = host("gpu1", cards(2, 0), cards(2, 1), nodes={0: node(), 1: node()})
     room, untouched = Room(whole), Room(whole)
     taken = room.take(demand(2, nodes=1, policy="required", dedicated=True))
-    assert isinstance(taken, Taken)
+    assert isinstance(taken, Claim)
     assert vars(room) != vars(untouched)
     room.put_back(taken)
     assert vars(room) == vars(untouched)
