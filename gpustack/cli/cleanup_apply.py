@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from gpustack.novadb.sources import Sources
     from gpustack.repair.hypervisor import Hypervisors
-    from gpustack.repair.outcome import Outcome
+    from gpustack.repair.outcome import Outcome, Result
     from gpustack.repair.plan import CleanupPlan, Selection
     from gpustack.repair.verdict import PlannedVerdict, Verdict
 
@@ -118,7 +118,7 @@ gpustack cleanup apply --sql"""
         cloud: Connection | None,
     ) -> None:
         from gpustack.changes.journal_file import default_path
-        from gpustack.repair.apply import carry_out
+        from gpustack.repair.apply import carry_out, ordered
         from gpustack.repair.journal import Journal
         from gpustack.repair.show import explanation
 
@@ -132,7 +132,15 @@ gpustack cleanup apply --sql"""
             outcomes = carry_out(
                 sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
             )
-            self._failed = self._print_outcomes(outcomes)
+            begun: list[Result] = []
+            try:
+                self._failed = self._print_outcomes(outcomes, begun)
+            except GpustackError:
+                rest = ordered(wanted)[len(begun) :]
+                for planned in rest:
+                    self.report(f"not carried out: {explanation(planned)}")
+                self.report(f"to see what was carried out: gpustack cleanup undo {quote(str(path))} --check")
+                raise
         self.report(f"to roll back: gpustack cleanup undo {quote(str(path))}")
 
     def after(self, parsed_args: argparse.Namespace) -> int:
@@ -192,11 +200,11 @@ gpustack cleanup apply --sql"""
                 f"{len(blocked)} of {len(settled)} repairs are blocked", remedy="see the reasons above"
             )
 
-    def _print_outcomes(self, outcomes: Iterable[Outcome]) -> ApplyError | None:
+    def _print_outcomes(self, outcomes: Iterable[Outcome], results: list[Result]) -> ApplyError | None:
+        """Print each outcome when it is known, and add its result to ``results``."""
         from gpustack.repair.classes import label
         from gpustack.repair.outcome import Result
 
-        results = []
         for outcome in outcomes:
             results.append(outcome.result)
             subject = f"class {label(outcome.verdict.klass)} on {outcome.verdict.host}"
@@ -274,7 +282,7 @@ class CleanupUndoCommand(Command):
         for undone in undoing:
             results.append(undone.result)
             print(f"{undone.result}: repair {undone.entry.number}: {undone.detail}", file=self.app.stdout)
-        if used := results.count(Undone.USED):
+        if used := results.count(Undone.USED) + results.count(Undone.FAILED):
             verb = "would not be" if parsed_args.check else "were not"
             raise ApplyError(f"{used} of {len(results)} repairs {verb} rolled back", remedy="see the reasons above")
         if not {Undone.RESTORED, Undone.POSSIBLE} & set(results):

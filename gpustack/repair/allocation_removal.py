@@ -6,10 +6,13 @@ meanwhile.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.errors import CloudError
 from gpustack.cloud import placement
 from gpustack.novadb.sources import Sources
 from gpustack.repair import permission
@@ -36,7 +39,7 @@ def unset(
 ) -> Outcome:
     """Remove the allocation of a planned verdict, if it is still stale.
 
-    :raises CloudError: if Placement cannot be reached or refuses. The removal is then either done or not done.
+    :raises CloudError: if Placement cannot be reached before the removal.
     """
     if cloud is None:
         return skipped(wanted, "Placement is not named: add --os-cloud")
@@ -74,12 +77,55 @@ def _removed(
     remaining = {uuid: allocation for uuid, allocation in before["allocations"].items() if uuid != provider}
     kind = {"consumer": consumer, "provider": provider, "before": before}
     number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), (), (), kind, witness)
-    if not placement.put(cloud, consumer, before, remaining):
-        journal.end(number, "skipped", "changed meanwhile")
-        detail = "the consumer changed meanwhile; nothing was written"
-        return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
-    journal.end(number, "done")
-    return Outcome(verdict=verdict, result=Result.REPAIRED, detail=f"the allocation was removed; {witness}")
+    removed, how = _put(cloud, consumer, before, before, remaining)
+    if removed is None:
+        journal.end(number, "unknown", how)
+        remedy = f"see what was removed with gpustack cleanup undo {quote(str(journal.path))} --check"
+        lost = CloudError(f"whether repair {number} was carried out is not known: {how}", remedy=remedy)
+        return Outcome(verdict=verdict, result=Result.UNKNOWN, detail=how, lost=lost)
+    if not removed:
+        journal.end(number, "skipped", how or "changed meanwhile")
+        detail = f"{how or 'the consumer changed meanwhile'}; nothing was written"
+        return Outcome(verdict=verdict, result=Result.FAILED if how else Result.SKIPPED, detail=detail)
+    journal.end(number, "done", how)
+    detail = "; ".join(filter(None, ("the allocation was removed", how, witness)))
+    return Outcome(verdict=verdict, result=Result.REPAIRED, detail=detail)
+
+
+# Seconds after which the outcome of a request whose answer was lost stays unknown, and for which a request that
+# Placement still carries out may take.
+PATIENCE, SETTLES = 60.0, 5.0
+
+
+def _put(
+    cloud: Connection, consumer: str, current: Mapping[str, Any], like: Mapping[str, Any], wanted: Mapping[str, Any]
+) -> tuple[bool | None, str]:
+    """Write the allocations of a consumer; if the answer is lost, read them back.
+
+    :param current: the consumer before.
+    :param like: what :func:`gpustack.cloud.placement.put` compares.
+    :return: whether they are written, None if that is not known, and how that was determined if the answer was lost.
+    """
+    try:
+        return placement.put(cloud, consumer, like, wanted), ""
+    except CloudError as error:
+        reason = f"Placement's answer was lost ({error.what})"
+    started = time.monotonic()
+    while True:
+        waited = time.monotonic() - started
+        try:
+            now = _resources(placement.allocations_of(cloud, consumer))
+        except CloudError as error:
+            if waited >= PATIENCE:
+                return None, f"{reason}, and the allocations could not be read back: {error.what}"
+        else:
+            if now == _resources({"allocations": wanted}):
+                return True, f"{reason}; read back: the allocations are as written"
+            if now != _resources(current):
+                return None, f"{reason}, and somebody else has changed the consumer since"
+            if waited >= SETTLES:
+                return False, f"{reason}; read back: the allocations are as they were"
+        time.sleep(min(1.0, SETTLES))
 
 
 def _judged(
@@ -121,8 +167,11 @@ def put_back(cloud: Connection, entry: JournalEntry, *, check: bool = False) -> 
     restored = {**current["allocations"], provider: before["allocations"][provider]}
     if check:
         return True, f"the allocation of {provider} to consumer {consumer}"
-    if not placement.put(cloud, consumer, like, restored):
-        return False, "the device is allocated to another by now, or reserved; nothing was restored"
+    written, how = _put(cloud, consumer, current, like, restored)
+    if written is None:
+        raise CloudError(f"whether repair {entry.number} was undone is not known: {how}", remedy="undo it again")
+    if not written:
+        return False, how or "the device is allocated to another by now, or reserved; nothing was restored"
     return True, "the allocation is as it was before the repair"
 
 

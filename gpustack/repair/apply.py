@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from gpustack.base.errors import DatabaseError
 from gpustack.novadb import tables
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.databases import BusyError, Database, connected, engine, snapshot, unreachable
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 # Seconds that a statement waits for a lock.
 LOCK_TIMEOUT = 5
+# Seconds after which the outcome of a COMMIT whose answer was lost stays unknown, and between two attempts to read it.
+PATIENCE, PAUSE = 60.0, 1.0
 
 
 def carry_out(
@@ -55,19 +59,27 @@ def carry_out(
     :param wait: seconds to wait for nova-compute's periodic task after a migration was set to failed.
     :param cloud: the cloud whose Placement is written, for classes Q and S; these repairs come last.
     :raises CloudError: if Placement is lost.
-    :raises DatabaseError: if a database is lost. The current repair is then done or not done, never half done.
+    :raises DatabaseError: if a database is lost. The current repair is then not done, or its outcome is *unknown*.
     :raises JournalError: if the journal cannot be written.
     """
-    for wanted in sorted(planned, key=lambda verdict: verdict["repair"] == Repair.UNSET_ALLOCATION):
+    for wanted in ordered(planned):
         cell = next((cell for cell in sources.cells if cell.name == wanted["cell"]), None)
         if cell is None:
             detail = f"cell {wanted['cell']} is not among the named databases; nothing was written"
             yield skipped(wanted, detail)
             continue
         if wanted["repair"] == Repair.UNSET_ALLOCATION:
-            yield unset(sources, cell, wanted, selection, journal, ask, cloud)
-            continue
-        yield _carry_out_one(sources, cell, wanted, selection, journal, ask, wait)
+            outcome = unset(sources, cell, wanted, selection, journal, ask, cloud)
+        else:
+            outcome = _carry_out_one(sources, cell, wanted, selection, journal, ask, wait)
+        yield outcome
+        if outcome.result is Result.UNKNOWN:
+            raise outcome.lost or DatabaseError(outcome.detail)
+
+
+def ordered(planned: Iterable[PlannedVerdict]) -> list[PlannedVerdict]:
+    """Return planned repairs in the order in which they are carried out: allocations in Placement last."""
+    return sorted(planned, key=lambda verdict: verdict["repair"] == Repair.UNSET_ALLOCATION)
 
 
 def _carry_out_one(
@@ -140,17 +152,92 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: 
             held=verdict.held,
             origin=verdict.origin,
         )
-        for statement, change in zip(statements(connection, verdict, written), written, strict=True):
-            if connection.execute(statement).rowcount != 1:
-                connection.rollback()
-                journal.end(number, "skipped", "changed meanwhile")
-                detail = f"{change.table} {change.id}, or what its verdict rests on, changed meanwhile; "
-                return ended(Result.SKIPPED, f"{detail}nothing was written")
-        connection.commit()
-    journal.end(number, "done")
+        try:
+            for statement, change in zip(statements(connection, verdict, written), written, strict=True):
+                if connection.execute(statement).rowcount != 1:
+                    connection.rollback()
+                    journal.end(number, "skipped", "changed meanwhile")
+                    detail = f"{change.table} {change.id}, or what its verdict rests on, changed meanwhile; "
+                    return ended(Result.SKIPPED, f"{detail}nothing was written")
+        except SQLAlchemyError:
+            journal.end(number, "failed", "the database refused or was lost before COMMIT")
+            raise
+        commit = committed(connection, cell.database, written, before)
+    journal.end(number, commit.outcome, commit.detail)
+    if commit.outcome == "unknown":
+        lost = DatabaseError(
+            f"whether repair {number} was committed is not known: {commit.detail}",
+            where=cell.database.where,
+            remedy="make the database reachable, then see what was committed with gpustack cleanup undo "
+            f"{quote(str(journal.path))} --check",
+        )
+        return Outcome(verdict=verdict, result=Result.UNKNOWN, detail=commit.detail, lost=lost)
+    if commit.outcome == "failed":
+        return ended(Result.FAILED, f"{commit.detail}; nothing was written")
     if verdict.repair is Repair.FAIL_MIGRATION:
         return _await_nova(cell, verdict, witness, wait)
-    return ended(Result.REPAIRED, f"written; {witness}")
+    return ended(Result.REPAIRED, "; ".join(filter(None, ("written", commit.detail, witness))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """How a transaction ended.
+
+    :ivar outcome: ``done``, ``failed`` or ``unknown``, as in a journal.
+    :ivar detail: how that was determined, if the answer to COMMIT was lost.
+    """
+
+    outcome: str
+    detail: str = ""
+
+
+def committed(
+    connection: sa.Connection,
+    database: Database,
+    written: Sequence[Change],
+    before: Sequence[Mapping[str, Any]],
+    *,
+    undone: bool = False,
+) -> Commit:
+    """Commit; if the answer is lost, read the rows back on a new connection for at most :data:`PATIENCE` seconds.
+
+    The read locks the rows, so it waits until the old transaction has ended.
+
+    :param before: the complete rows before the changes.
+    :param undone: whether the transaction restored ``before`` instead of making the changes.
+    """
+    try:
+        connection.commit()
+    except SQLAlchemyError as error:
+        reason = f"the answer to COMMIT was lost ({unreachable(database, error).what})"
+    else:
+        return Commit(outcome="done")
+    with suppress(SQLAlchemyError):  # a COMMIT that failed, not its answer, still holds its locks
+        connection.invalidate()
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with writing(database) as reader:
+                rows = [whole_row(reader, change, lock=True) or {} for change in written]
+        except DatabaseError as error:
+            if time.monotonic() >= deadline:
+                return Commit(outcome="unknown", detail=f"{reason}, and the rows could not be read back: {error.what}")
+            time.sleep(PAUSE)
+        else:
+            break
+    new = all(change.new.items() <= row.items() for change, row in zip(written, rows, strict=True))
+    old = all(
+        {name: known[name] for name in change.new}.items() <= row.items()
+        for change, row, known in zip(written, rows, before, strict=True)
+    )
+    if new or old:
+        done = old if undone else new
+        return Commit(outcome="done" if done else "failed", detail=f"{reason}; read back: the rows are {_state(new)}")
+    return Commit(outcome="unknown", detail=f"{reason}, and somebody else has written the rows since")
+
+
+def _state(new: bool) -> str:
+    return "as the repair writes them" if new else "as they were before the repair"
 
 
 def statements(
@@ -197,10 +284,14 @@ def relatives(connection: sa.Connection, verdict: Verdict) -> dict[str, PciRow]:
     return {row.address: PciRow.of(row) for row in connection.execute(query)}
 
 
-def whole_row(connection: sa.Connection, change: Change) -> Mapping[str, Any] | None:
-    """Return all columns of a row, including those that clean-up does not use; None if the row does not exist."""
+def whole_row(connection: sa.Connection, change: Change, *, lock: bool = False) -> Mapping[str, Any] | None:
+    """Return all columns of a row, including those that clean-up does not use; None if the row does not exist.
+
+    :param lock: whether to lock the row, which waits for transactions that have written it.
+    """
     table = sa.Table(change.table, sa.MetaData(), autoload_with=connection, resolve_fks=False)
-    row = connection.execute(sa.select(table).where(table.c.id == change.id)).mappings().one_or_none()
+    query = sa.select(table).where(table.c.id == change.id)
+    row = connection.execute(query.with_for_update() if lock else query).mappings().one_or_none()
     return None if row is None else dict(row)
 
 

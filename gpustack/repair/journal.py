@@ -28,7 +28,8 @@ class JournalEntry:
     :ivar cell: the name of the cell.
     :ivar database: the uuid of the cell; empty if the cell was named by ``--db-url``.
     :ivar before: the complete rows before the repair, in the order of the changes.
-    :ivar outcome: ``done``, ``skipped`` or ``failed``; None if the process ended before the outcome was recorded.
+    :ivar outcome: ``done``, ``skipped``, ``failed`` or ``unknown`` (the answer to COMMIT was lost); None if the process
+        ended before the outcome was recorded.
     """
 
     number: int
@@ -105,7 +106,8 @@ class Journal:
 
         :raises JournalError: if the line cannot be written.
         """
-        happened = "was carried out" if outcome == "done" else "wrote nothing"
+        unknown = "is carried out or wrote nothing" if outcome == "unknown" else "wrote nothing"
+        happened = "was carried out" if outcome == "done" else unknown
         self._file.write(
             {"end": number, "outcome": outcome, "detail": detail},
             f"repair {number} {happened}, and its outcome is not recorded; no further repair was begun",

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from gpustack.base.errors import GpustackError
 from gpustack.novadb.clock import HostState
 from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
 
@@ -22,6 +23,8 @@ class Result(enum.StrEnum):
     """A host whose answer is required did not answer: nothing was written."""
     FAILED = "failed"
     """The database refused: nothing was written."""
+    UNKNOWN = "unknown"
+    """The answer to COMMIT, or Placement's, was lost, and reading back did not show whether it was carried out."""
     GONE = "in order"
     """Nothing is left to do: it was repaired meanwhile, or Nova repairs it."""
     RESTART = "restart"
@@ -30,11 +33,15 @@ class Result(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One repair and its result."""
+    """One repair and its result.
+
+    :ivar lost: the error that ends the run, if the result is *unknown*.
+    """
 
     verdict: Verdict
     result: Result
     detail: str
+    lost: GpustackError | None = None
 
 
 def key(verdict: PlannedVerdict) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gpustack.base.errors import JournalError
+from gpustack.base.errors import DatabaseError, JournalError
 from gpustack.novadb import tables
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.clock import Clock, HostState
@@ -26,7 +26,7 @@ from gpustack.novadb.sources import Sources
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair import migration_ends
 from gpustack.repair.allocation_removal import put_back
-from gpustack.repair.apply import whole_row, writing
+from gpustack.repair.apply import committed, whole_row, writing
 from gpustack.repair.evidence import doubts, in_flight, place_words
 from gpustack.repair.guards import around, conditions
 from gpustack.repair.journal import JournalEntry
@@ -46,6 +46,8 @@ class Undone(enum.StrEnum):
     """Checked only (``--check``): nothing was written."""
     NOT_DONE = "not done"
     """The repair was never committed, or was undone before: the rows are as before the repair."""
+    FAILED = "failed"
+    """The answer to COMMIT was lost, and the rows are still as the repair left them."""
     USED = "used since"
     """The rows, their owner or their host changed since: nothing was restored."""
 
@@ -156,7 +158,15 @@ def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources, *, check: bool)
                 return ended(Undone.USED, detail)
         if check:
             return ended(Undone.POSSIBLE, f"{len(pairs)} row{'s'[: len(pairs) != 1]} as before the repair")
-        connection.commit()
+        commit = committed(connection, cell.database, entry.changes, entry.before, undone=True)
+    if commit.outcome == "unknown":
+        raise DatabaseError(
+            f"whether repair {entry.number} was undone is not known: {commit.detail}",
+            where=cell.database.where,
+            remedy="make the database reachable, then run the same command again: restored rows stay as they are",
+        )
+    if commit.outcome == "failed":
+        return ended(Undone.FAILED, f"{commit.detail}; nothing was restored")
     return ended(Undone.RESTORED, "the rows are as they were before the repair")
 
 

@@ -15,12 +15,13 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
+from gpustack.cli.app import main
 from gpustack.novadb import connection_options, databases
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply, journal
-from gpustack.repair.undo import undo
+from gpustack.repair.undo import Undone, undo
 from gpustack.repair.verdict import PlannedVerdict
-from support.cellfile import CellFile
+from support.cellfile import CellFile, answering
 from support.cleanup_runs import run, undoable, wanted
 
 PASSWORD = "p@ss/w:rd-%s3cret"
@@ -153,16 +154,17 @@ def test_a_replica(cell: CellFile, tmp_path: Path) -> None:
     assert cell.dump() == before
 
 
-def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path) -> None:
+def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Cut(cell.engine.url.port) as cut:
         url = cell.engine.url.set(port=cut.port).render_as_string(hide_password=False)
         sources = Sources.from_url(url)
-        planned = _without_api(Sources.from_url(cell.url))
+        planned, ask = _without_api(Sources.from_url(cell.url)), answering(Sources.from_url(cell.url))
         before = cell.dump()
+        monkeypatch.setattr(apply, "PATIENCE", 0.0)
         for count in (0, 3_000, 20_000, 60_000):
             cut.after(count)
             with pytest.raises(DatabaseError) as caught:
-                run(sources, tmp_path / f"journal-{count}", planned)
+                run(sources, tmp_path / f"journal-{count}", planned, ask)
             assert caught.value.where
         cut.after(None)
         for path in tmp_path.glob("journal-*"):
@@ -170,12 +172,65 @@ def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path) ->
         assert undoable(cell) == undoable(cell, before)
 
 
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_an_answer_to_commit_that_is_lost(
+    cell: CellFile, tmp_path: Path, carried_out: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rows are read back on a new connection: the run goes on, and undo restores what was committed."""
+    with Cut(cell.engine.url.port) as cut:
+        url = cell.engine.url.set(port=cut.port).render_as_string(hide_password=False)
+        sources, path, before = Sources.from_url(url), tmp_path / "journal", cell.dump()
+        planned = [repair for repair in _without_api(sources) if repair["repair"] == "free"]
+        cut.at_commit(carried_out=carried_out)
+        first, *rest = run(sources, path, planned)
+        assert first.result is (apply.Result.REPAIRED if carried_out else apply.Result.FAILED), first.detail
+        assert "the answer to COMMIT was lost" in first.detail
+        assert {outcome.result for outcome in rest} == {apply.Result.REPAIRED}
+        assert {entry.outcome for entry in journal.read(path)} == {"done", *(() if carried_out else ("failed",))}
+        cut.at_commit(carried_out=carried_out)
+        undone = [undoing.result for undoing in undo(journal.read(path), sources)]
+        assert undone == [
+            *([] if carried_out else [Undone.FAILED]),
+            *[Undone.RESTORED] * (len(planned) if carried_out else len(rest) - 1),
+        ]
+        list(undo(journal.read(path), sources))
+        assert undoable(cell) == undoable(cell, before)
+
+
+def test_a_server_that_stays_lost_at_commit(
+    cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The outcome is unknown: the run ends and names the journal, the check, and the repairs that were not begun."""
+    monkeypatch.setattr(apply, "PATIENCE", 1.5)
+    before = cell.dump()
+    with Cut(cell.engine.url.port) as cut:
+        url = cell.engine.url.set(port=cut.port).render_as_string(hide_password=False)
+        path = tmp_path / "journal"
+        cut.at_commit(carried_out=True, comes_back=False)
+        command = ["cleanup", "apply", "--db-url", url, "--yes", "--no-hypervisor", "--class", "A", "--class", "C"]
+        assert main([*command, "--journal", str(path)]) == DatabaseError.exit_code
+        printed = capsys.readouterr()
+        assert printed.out.startswith("unknown: class ")
+        assert "whether repair 1 was committed is not known" in printed.err
+        assert printed.err.count("not carried out: class ") == 2
+        assert f"gpustack cleanup undo {path} --check" in printed.err
+        assert [entry.outcome for entry in journal.read(path)] == ["unknown"]
+    assert cell.dump() != before
+    undo_command = ["cleanup", "undo", str(path), "--db-url", cell.url]
+    assert main([*undo_command, "--check"]) == 0
+    assert capsys.readouterr().out.startswith("would be restored: repair 1")
+    assert main(undo_command) == 0
+    assert cell.dump() == before
+
+
 class Cut:
-    """A way to the server that ends after so many bytes."""
+    """A way to the server that ends after so many bytes, or at the first COMMIT after a repair's UPDATE."""
 
     def __init__(self, port: int | None) -> None:
         self._to = port
         self._left: int | None = None
+        self._commit: tuple[bool, bool] | None = None
+        self._updated = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -190,6 +245,22 @@ class Cut:
     def after(self, count: int | None) -> None:
         self._left = count
 
+    def at_commit(self, *, carried_out: bool, comes_back: bool = True) -> None:
+        self._commit, self._updated = (carried_out, comes_back), False
+
+    def _ends_at_commit(self, data: bytes, sink: socket.socket) -> bool:
+        """Whether the way ends here: after COMMIT has reached the server, or before."""
+        self._updated |= b"UPDATE pci_devices" in data
+        if self._commit is None or not self._updated or b"COMMIT" not in data:
+            return False
+        (carried_out, comes_back), self._commit = self._commit, None
+        if not comes_back:
+            self._left = -1
+        if carried_out:
+            sink.sendall(data)
+            time.sleep(0.3)  # the answer arrives here, and goes no further
+        return True
+
     def _serve(self) -> None:
         while True:
             try:
@@ -197,12 +268,17 @@ class Cut:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", self._to))
+            lost = threading.Event()
             for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+                threading.Thread(target=self._pump, args=(source, sink, sink is server, lost), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, asks: bool, lost: threading.Event) -> None:
         try:
             while data := source.recv(4096):
+                if asks and b"COMMIT" in data and self._commit is not None and self._updated:
+                    lost.set()
+                if (asks and self._ends_at_commit(data, sink)) or (lost.is_set() and not asks):
+                    break
                 if self._left is not None:
                     self._left -= len(data)
                     if self._left < 0:

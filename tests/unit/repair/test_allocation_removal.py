@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from gpustack.base.errors import CloudError
+from gpustack.cloud import placement
 from gpustack.repair import allocation_removal
 from gpustack.repair.allocation_removal import unset
 from gpustack.repair.hypervisor import Usage
@@ -40,3 +42,55 @@ def test_a_device_that_is_taken_while_its_host_is_asked_keeps_its_allocation(mon
     assert outcome.result is Result.SKIPPED
     assert "changed while the hosts were asked; it is in order now" in outcome.detail
     assert not judgements
+
+
+class FakePlacement:
+    """A fake of Placement for one consumer; the answer to its first write is lost.
+
+    :ivar carried_out: whether that write is carried out.
+    :ivar back: how many later requests are lost too.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, carried_out: bool, back: int = 1) -> None:
+        self.held: dict[str, object] = dict(CONSUMER)
+        self._carried_out, self._back, self._lost = carried_out, back, 0
+        monkeypatch.setattr(placement, "put", self._put)
+        monkeypatch.setattr(placement, "allocations_of", self._read)
+        monkeypatch.setattr(allocation_removal, "SETTLES", 0.02)
+        monkeypatch.setattr(allocation_removal, "PATIENCE", 0.1)
+
+    def _put(self, _cloud: object, _consumer: str, _like: object, allocations: dict[str, object]) -> bool:
+        if self._carried_out:
+            self.held = {**CONSUMER, "allocations": allocations, "consumer_generation": 4}
+        raise CloudError("the connection was lost")
+
+    def _read(self, *_: object) -> dict[str, object]:
+        self._lost += 1
+        if self._lost <= self._back:
+            raise CloudError("no route to host")
+        return self.held
+
+
+@pytest.mark.parametrize(
+    ("carried_out", "back", "written", "detail"),
+    [
+        (True, 1, True, "read back: the allocations are as written"),
+        (False, 1, False, "read back: the allocations are as they were"),
+        (True, 10**6, None, "could not be read back: no route to host"),
+    ],
+)
+def test_an_answer_of_placement_that_is_lost(
+    carried_out: bool, back: int, written: bool | None, detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakePlacement(monkeypatch, carried_out=carried_out, back=back)
+    result, how = allocation_removal._put(object(), "vm", CONSUMER, CONSUMER, {})  # type: ignore[arg-type]
+    assert result is written
+    assert how.startswith("Placement's answer was lost (the connection was lost)")
+    assert how.endswith(detail)
+
+
+def test_a_consumer_that_changed_while_the_answer_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakePlacement(monkeypatch, carried_out=False)
+    fake.held = {**CONSUMER, "allocations": {"node": {"resources": {"VCPU": 1}}}}
+    result, how = allocation_removal._put(object(), "vm", CONSUMER, CONSUMER, {})  # type: ignore[arg-type]
+    assert (result, how.endswith("somebody else has changed the consumer since")) == (None, True)

@@ -324,6 +324,25 @@ def test_a_disk_that_is_full_when_a_change_came_first(
         run(sources, tmp_path / "journal", planned)
 
 
+def test_a_commit_that_fails_is_read_back(
+    cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite refuses COMMIT while somebody reads: the rows are as before, and the next repair is made."""
+    monkeypatch.setattr(apply, "LOCK_TIMEOUT", 0.1)
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
+    before = cell.dump()
+    with cell.engine.connect() as nova:
+        nova.exec_driver_sql("BEGIN")
+        nova.exec_driver_sql("SELECT * FROM pci_devices").all()
+        (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert outcome.result is apply.Result.FAILED
+    assert outcome.detail.endswith("read back: the rows are as they were before the repair; nothing was written")
+    assert cell.dump() == before
+    assert [entry.outcome for entry in journal.read(tmp_path / "journal")] == ["failed"]
+    (again,) = run(sources, tmp_path / "again", planned)
+    assert again.result is apply.Result.REPAIRED
+
+
 def _full(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """Fill the disk when a method of the journal is called: Linux's /dev/full takes the place of the file."""
     original = getattr(Journal, method)
