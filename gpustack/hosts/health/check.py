@@ -14,6 +14,7 @@ from gpustack.base.findings import Finding, finding
 from gpustack.hosts.facts.gpus import Gpu, gpus
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.health.kernel_log import Event, Sign, events
+from gpustack.hosts.readiness import isolation
 from gpustack.hosts.readiness.host import is_virtual_machine
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import narrow_links
@@ -69,6 +70,7 @@ def _judged(host: Host, gpu: Gpu, earlier: Host | None, new: Iterable[Event], li
         *_errors(host, gpu, errors),
         *_links(host, gpu, links),
         *([] if gpu.main.reset_methods else [finding(Code.NO_RESET_METHOD, place=_place(host, gpu))]),
+        *isolation.of_gpu(host, gpu),
         *_messages(host, gpu, list(new)),
     ]
     return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings))

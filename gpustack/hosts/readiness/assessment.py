@@ -18,6 +18,7 @@ from gpustack.base.findings import Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.gpus import Gpu, card_of, is_integrated
 from gpustack.hosts.facts.model import Bar, Function, Host, IommuGroup
+from gpustack.hosts.readiness import isolation
 from gpustack.hosts.readiness.group_members import idle, in_the_way, needs, peers
 from gpustack.hosts.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
 from gpustack.linux.drivers import BY_ID, is_host_driver, is_passthrough_driver
@@ -106,6 +107,7 @@ def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
         return
     if others := [need for need in needed if need not in of_card]:
         yield finding(Code.GROUP_IN_USE, place=place, group=group, needs="; ".join(map(str, others)))
+    yield from isolation.of_gpu(host, gpu)
     if shared := peers(gpu):
         yield finding(Code.GROUP_SHARED_WITH_GPUS, place=place, group=group, peers=", ".join(f.address for f in shared))
     yield from _direct(host, gpu)

@@ -13,6 +13,7 @@ from gpustack.base.findings import Finding, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.gpus import gpus, nvswitches
 from gpustack.hosts.facts.model import Host
+from gpustack.hosts.readiness import isolation
 
 GROUPS = "/sys/kernel/iommu_groups"
 """The kernel's directory of IOMMU groups."""
@@ -41,8 +42,14 @@ _SHOWN_PATHS = 3
 
 
 def host_reasons(host: Host) -> tuple[Finding, ...]:
-    """All findings about the host: codes GPU001 to GPU009 and GPU030 to GPU033."""
-    return (*_iommu(host), *_circumstances(host), *_nvswitches(host), *_address_space(host))
+    """All findings about the host: codes GPU001 to GPU009, GPU030 to GPU033, GPU244 and GPU245."""
+    return (
+        *_iommu(host),
+        *_circumstances(host),
+        *_nvswitches(host),
+        *_address_space(host),
+        *isolation.of_host(host),
+    )
 
 
 def _iommu(host: Host) -> Iterator[Finding]:

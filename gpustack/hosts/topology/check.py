@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.text import listed
+from gpustack.hosts.facts.gpus import gpus
+from gpustack.hosts.readiness import isolation
 from gpustack.hosts.readiness.host import is_virtual_machine
 from gpustack.hosts.topology.model import DEVICES, Kind, Topology
 
@@ -15,7 +17,8 @@ _SHOWN = 4
 
 def check(topology: Topology) -> tuple[Finding, ...]:
     """The findings about a topology."""
-    return (*narrow_links(topology), *_numa_nodes(topology), *_completeness(topology))
+    isolated = (entry for gpu in gpus(topology.host) for entry in isolation.of_gpu(topology.host, gpu))
+    return (*narrow_links(topology), *isolated, *_numa_nodes(topology), *_completeness(topology))
 
 
 def narrow_links(topology: Topology) -> Iterator[Finding]:

@@ -89,7 +89,7 @@ SEARCHED = tuple(
 )
 _BINDS = (
     r"vfio[-_]pci|pci[-_]stub|driver_override|/sys/bus/pci/|/drivers_probe\b|ATTR\{remove\}"
-    r"|sriov_numvfs|\bsriov-manage\b|\b[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]\b"
+    r"|sriov_numvfs|\bsetpci\b|\bsriov-manage\b|\b[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]\b"
 )
 HAND_MADE = re.compile(_BINDS + "|vfio")
 BY_PACKAGES = re.compile(_BINDS)  # udev's own rules name /dev/vfio/vfio
