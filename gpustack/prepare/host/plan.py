@@ -238,7 +238,8 @@ def _prove(spec: Spec, draft: _Draft) -> _Draft:
         return draft
     host, desired = draft.host, draft.desired
     options = options_for(spec, host.hostname)
-    after = differences.after(host, desired, (*draft.files, *draft.commands))
+    operations = (*draft.files, *draft.commands)
+    after = differences.after(host, desired, operations, is_trial=draft.trial is not None)
     change = differences.difference(host, after, accepted=options.boot_changes)
     return draft.having(*differences.findings(host, change, desired), next_boot=change)
 

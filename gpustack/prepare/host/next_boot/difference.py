@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.base.operations import Operation, RemoveFile, WriteFile
+from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument, canonical
@@ -103,9 +103,11 @@ class BootDifference:
             yield printable(f"  unknown: {reason}")
 
 
-def after(host: Host, desired: Desired, operations: Sequence[Operation]) -> NextBoot:
+def after(host: Host, desired: Desired, operations: Sequence[Operation], *, is_trial: bool = False) -> NextBoot:
     """The next boot after the operations of a plan; of a trial, the boot that it tries and makes permanent."""
     drop_in = desired.files.get(GRUB)
+    if is_trial:
+        operations = (*operations, RunCommand(argv=("update-grub",), why="when the trial becomes permanent"))
     return after_files(host, operations, None if drop_in is None else drop_in.content)
 
 
