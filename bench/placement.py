@@ -3,7 +3,7 @@
     .venv/bin/python bench/placement.py [NODES [MILLISECONDS]]
 
 A server on loopback replaces Placement: 2,000 compute nodes with four GPUs each, half of which are allocated. It
-answers each request after 5 milliseconds. Limit: with :data:`placement._AT_ONCE` concurrent requests, the same requests
+answers each request after 5 milliseconds. Limit: with :data:`session.AT_ONCE` concurrent requests, the same requests
 take less than half as long.
 """
 
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import openstack
 
-from gpustack.cloud import placement
+from gpustack.cloud import placement, session
 
 GPUS = 4
 
@@ -74,8 +74,8 @@ def main() -> None:
     url = f"http://127.0.0.1:{server.server_address[1]}"
     cloud = openstack.connect(auth_type="none", endpoint=url, placement_endpoint_override=url)
     took = {}
-    for at_once in (1, placement._AT_ONCE):
-        placement._AT_ONCE = at_once
+    for at_once in (1, session.AT_ONCE):
+        session.AT_ONCE = at_once
         Standin.asked.clear()
         began = time.perf_counter()
         found = list(placement.providers(cloud))

@@ -18,7 +18,7 @@ from gpustack.cli.common import Command, Lister, ShowOne, is_for_machines
 from gpustack.spec.extra_specs import AFFINITY, ALIAS
 
 if TYPE_CHECKING:
-    from gpustack.offer.flavor.cloud import FlavorCloud
+    from gpustack.cloud.flavors import FlavorCloud
     from gpustack.offer.flavor.flavors import PresentFlavor
     from gpustack.offer.flavor.operations import FlavorOperation
     from gpustack.spec.model import Spec
@@ -30,11 +30,11 @@ _DONE = {"create_flavor": "created", "change_flavor": "changed", "delete_flavor"
 class InCloud(OpenStackCommand):
     """Base class of the flavor commands: the cloud's flavors."""
 
-    def cloud(self, parsed_args: argparse.Namespace) -> FlavorCloud:
+    def cloud(self, parsed_args: argparse.Namespace) -> FlavorCloud[PresentFlavor]:
         """A client of the cloud, with its connection."""
-        from gpustack.offer.flavor.cloud import FlavorCloud
+        from gpustack.offer.flavor.flavors import present_flavors
 
-        return FlavorCloud(self.connection(parsed_args))
+        return present_flavors(self.connection(parsed_args))
 
 
 class FlavorListCommand(InCloud, Lister):
@@ -56,9 +56,9 @@ gpustack flavor list --long -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each flavor."""
+        from gpustack.cloud.flavors import readable
         from gpustack.offer.flavor.apply import answers
         from gpustack.offer.flavor.compare import Questions
-        from gpustack.offer.flavor.flavors import readable
 
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)

@@ -76,10 +76,11 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         _add_properties(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.cloud.flavors import Sizes
         from gpustack.offer.flavor.apply import answers, carry_out
         from gpustack.offer.flavor.compare import Questions
         from gpustack.offer.flavor.desired import extra_specs
-        from gpustack.offer.flavor.flavors import Sizes, WantedFlavor
+        from gpustack.offer.flavor.flavors import WantedFlavor
         from gpustack.offer.flavor.manual import creation, requested
 
         if not parsed_args.gpus:

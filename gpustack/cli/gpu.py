@@ -20,7 +20,7 @@ from gpustack.cli.progress import counting
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.fleet.history import Event
+    from gpustack.cloud.servers import Event
     from gpustack.fleet.model import Fleet
     from gpustack.fleet.read import Detail, Given
     from gpustack.fleet.select import Criteria
@@ -271,11 +271,10 @@ class GpuShowCommand(FleetCommand, ShowOne):
         parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        from gpustack.fleet.history import history
         from gpustack.fleet.index import named
         from gpustack.fleet.model import Gap, Source
         from gpustack.fleet.read import Detail
-        from gpustack.fleet.story import chosen, in_words, story
+        from gpustack.fleet.story import chosen, history, in_words, story
 
         self._fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
         gpu = chosen(self._fleet, parsed_args.host, parsed_args.address)

@@ -84,15 +84,16 @@ class _OutageCommand(FleetCommand):
         return seen
 
     def _carry_out(self, operation: Operation, place: str, parsed_args: argparse.Namespace) -> None:
-        from gpustack.operate.gpu_service import inventory, record, services
+        from gpustack.cloud import compute, placement
+        from gpustack.operate.gpu_service import record
         from gpustack.operate.gpu_service.plan import Reservation, Switch
 
         cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
         record.append(record.default_path(), operation, place)
         if isinstance(operation, Reservation):
-            inventory.write(cloud, operation.before, operation.after)
+            placement.write_inventory(cloud, operation.before, operation.after)
         elif isinstance(operation, Switch):
-            services.switch(cloud, operation.service, enabled=operation.enabled, reason=operation.reason)
+            compute.switch(cloud, operation.service, enabled=operation.enabled, reason=operation.reason)
 
     def _print(self, seen: Seen, plan: OutagePlan, form: str) -> None:
         if form != "text":

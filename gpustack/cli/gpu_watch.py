@@ -179,7 +179,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         self, parsed_args: argparse.Namespace, fleet: Fleet | None
     ) -> tuple[list[Metric] | None, GpustackError | None]:
         """The metrics of the spec's quotas, and why they are missing; None for the metrics if there are no quotas."""
-        from gpustack.offer.quota.cloud import LimitsCloud
+        from gpustack.cloud.limits import LimitsCloud
         from gpustack.offer.quota.desired import wanted
         from gpustack.offer.quota.metrics import families
         from gpustack.offer.quota.survey import survey

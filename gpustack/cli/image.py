@@ -18,9 +18,9 @@ from gpustack.cli.gpu import CLOUD_TIMEOUT
 from gpustack.cli.sync import show_operations
 
 if TYPE_CHECKING:
+    from gpustack.cloud.image import ImageCloud
     from gpustack.offer.image.change import SetProperties
     from gpustack.offer.image.check import Checked
-    from gpustack.offer.image.cloud import ImageCloud
     from gpustack.offer.image.run import Outcome
 
 
@@ -56,9 +56,9 @@ class ImageCommand(OpenStackCommand):
 
     def read(self, parsed_args: argparse.Namespace) -> ImageCloud:
         """Read and check the images."""
+        from gpustack.cloud.image import ImageCloud
         from gpustack.hosts.facts.store import load_snapshot
         from gpustack.offer.image.check import check, unmatched
-        from gpustack.offer.image.cloud import ImageCloud
         from gpustack.offer.image.needs import needs_of, pairs
         from gpustack.spec.load import load_spec
 
@@ -174,8 +174,8 @@ class ImageUndoCommand(OpenStackCommand):
         parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.cloud.image import ImageCloud
         from gpustack.offer.image import journal
-        from gpustack.offer.image.cloud import ImageCloud
         from gpustack.offer.image.run import carry_out
 
         entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != journal.FAILED]

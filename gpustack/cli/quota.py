@@ -49,9 +49,9 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
     def planned(self, parsed_args: argparse.Namespace) -> QuotaPlan:
         from dataclasses import replace
 
+        from gpustack.cloud.limits import LimitsCloud
         from gpustack.hosts.facts.store import load_snapshot
         from gpustack.offer.quota.apply import plan
-        from gpustack.offer.quota.cloud import LimitsCloud
         from gpustack.offer.quota.desired import wanted
         from gpustack.offer.quota.enforcement import enforced
         from gpustack.offer.quota.markers import differing, gpus_of, sums
@@ -77,14 +77,14 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
 
     def _others(self, spec: Spec, parsed_args: argparse.Namespace) -> list[Finding]:
         """Findings about the release, and about flavors."""
-        from gpustack.offer.flavor.cloud import FlavorCloud
+        from gpustack.offer.flavor.flavors import present_flavors
         from gpustack.offer.quota.enforcement import gaps
         from gpustack.offer.quota.markers import uncounted
         from gpustack.spec.markers import markers
 
         found = list(gaps(spec.quotas.count, self._release, self._placement)) if spec.quotas else []
         if names := markers(spec):
-            found += uncounted(FlavorCloud(self.connection(parsed_args)).flavors(), names)
+            found += uncounted(present_flavors(self.connection(parsed_args)).flavors(), names)
         return found
 
     def to_dict(self, plan: QuotaPlan) -> dict[str, object]:
@@ -109,8 +109,8 @@ gpustack quota apply gpustack.yaml;
 gpustack quota apply gpustack.yaml --yes --prune"""
 
     def apply(self, parsed_args: argparse.Namespace, plan: QuotaPlan) -> None:
+        from gpustack.cloud.limits import LimitsCloud
         from gpustack.offer.quota.apply import apply
-        from gpustack.offer.quota.cloud import LimitsCloud
 
         apply(LimitsCloud(self.connection(parsed_args)), plan.operations, self.tell_one)
         if self.verbosity:

@@ -13,8 +13,8 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines
 
 if TYPE_CHECKING:
-    from gpustack.offer.quota.cloud import LimitsCloud
-    from gpustack.offer.quota.model import Present, Project
+    from gpustack.cloud.identity import Project
+    from gpustack.cloud.limits import LimitsCloud, Present
 
 
 class QuotaShowCommand(OpenStackCommand, Lister):
@@ -46,7 +46,7 @@ gpustack quota show --project research"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each project and model."""
-        from gpustack.offer.quota.cloud import LimitsCloud
+        from gpustack.cloud.limits import LimitsCloud
         from gpustack.offer.quota.desired import wanted
         from gpustack.offer.quota.shares import COLUMNS, FIELDS, shares
         from gpustack.spec.load import load_spec

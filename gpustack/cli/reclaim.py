@@ -54,17 +54,17 @@ class ReclaimCommand(OpenStackCommand):
         """Read the instances, and decide."""
         from datetime import UTC, datetime
 
-        from gpustack.offer.flavor.cloud import FlavorCloud
+        from gpustack.cloud.server_actions import ServiceCloud
+        from gpustack.offer.flavor.flavors import present_flavors
         from gpustack.operate.reclaim.decide import decide
         from gpustack.operate.reclaim.model import ReclaimPlan
         from gpustack.operate.reclaim.read import Reader
         from gpustack.operate.reclaim.rules import rules_of
-        from gpustack.prepare.drain.cloud import ServiceCloud
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
         cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
-        self._rules = rules_of(spec, FlavorCloud(cloud).project)
+        self._rules = rules_of(spec, present_flavors(cloud).project)
         self._api = ServiceCloud(cloud)
         self._reader = Reader(cloud, self._api, self._rules)
         with counting(self, "reading instances") as progress:
@@ -255,9 +255,9 @@ class ReclaimUndoCommand(OpenStackCommand):
         add_wait(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.cloud.server_actions import ServiceCloud
         from gpustack.operate.reclaim import journal
         from gpustack.operate.reclaim.undo import Undo
-        from gpustack.prepare.drain.cloud import ServiceCloud
 
         entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != "failed"]
         if not entries:

@@ -84,8 +84,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
 
     def _quotas(self, parsed_args: argparse.Namespace, spec: Spec) -> QuotaTable:
         """Read the limits of projects, and add what is missing to the fleet."""
+        from gpustack.cloud.limits import LimitsCloud
         from gpustack.fleet.model import Gap, Source
-        from gpustack.offer.quota.cloud import LimitsCloud
         from gpustack.offer.quota.desired import wanted
         from gpustack.offer.quota.survey import survey
         from gpustack.operate.report.quotas import QuotaTable, quota_table

@@ -1,4 +1,4 @@
-"""Read Placement: resource providers of devices and their allocations; write the allocations of one consumer.
+"""Placement: resource providers with their inventories, traits and allocations; free resources; writes of all of them.
 
 With PCI in Placement, each device (or the physical function of virtual functions) is a resource provider
 ``<node>_<ADDRESS>`` below the compute node's provider (``nova/compute/pci_placement_translator.py``).
@@ -7,48 +7,56 @@ With PCI in Placement, each device (or the physical function of virtual function
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
-from gpustack.base.errors import CloudError
+from gpustack.base.errors import ApplyError, CloudError
+from gpustack.cloud.microversions import CANDIDATES, CONSUMERS, PROJECT_USAGES, PROVIDERS, RESERVED, Microversion
 from gpustack.cloud.placement_documents import Consumer
-from gpustack.novadb.values import DAMAGE
+from gpustack.cloud.session import CONFLICT, Refused, content_of, each, find, get, request, well_formed
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-VERSION = "1.28"
-"""The first microversion with consumer generations and with a PUT that accepts no allocations."""
-
-_PROVIDER = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
-
-
-# Placement has no request for the allocations of many providers. This many requests run at a time: fewer than the
-# connections that requests keeps open, and few enough for a Placement that serves a cloud meanwhile.
-_AT_ONCE = 8
+_DEVICE = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
+_ATTEMPTS = 4
+UNKNOWN = 400
+"""The answer of a Placement that does not know a trait or a resource class."""
+DISABLED = "COMPUTE_STATUS_DISABLED"
+"""Nova's trait for hosts whose nova-compute is disabled (Train)."""
+_MOVED = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
+"""The resource classes that every release of Nova requests for a move; ``PCPU`` may become another class."""
+_MOST = 1000
+Amounts = Mapping[str, int]
+"""Amounts by resource class, such as ``MEMORY_MB``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provider:
-    """The resource provider of a device.
+    """A resource provider.
 
     :ivar root: the uuid of the compute node's provider, which equals that of the compute node.
-    :ivar address: the BDF address in its name, in lower case.
-    :ivar held: the allocated amount, by consumer.
+    :ivar address: the BDF address in its name, in lower case; empty unless it is that of a device.
+    :ivar held: the allocated amount, by consumer; empty if not read.
     :ivar unread: why the allocations could not be read; None if they were.
     """
 
     uuid: str
     name: str
     root: str
-    address: str
-    held: Mapping[str, int]
+    address: str = ""
+    held: Mapping[str, int] = field(default_factory=dict)
     unread: str | None = None
+
+    @property
+    def node(self) -> str:
+        """The name of a device's compute node."""
+        return self.name[: -len(self.address) - 1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,51 +67,145 @@ class Known:
     cloud: Connection
 
 
-def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator[Provider]:
-    """Yield the devices that Placement has.
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """The inventory of a resource provider.
 
-    One request lists them; then the allocations of each are requested, :data:`_AT_ONCE` at a time. A device that was
-    removed meanwhile is left out. If Placement fails for one (5xx), ``unread`` has the reason.
+    :ivar classes: all fields of each resource class, as Placement has them.
+    """
+
+    provider: str
+    generation: int
+    classes: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether nothing can be allocated."""
+        return all(int(fields["reserved"]) >= int(fields["total"]) for fields in self.classes.values())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing is reserved."""
+        return not any(int(fields["reserved"]) for fields in self.classes.values())
+
+    @property
+    def unreserved(self) -> dict[str, int]:
+        """The amounts that can be allocated in all, by resource class."""
+        return {name: int(fields["total"]) - int(fields["reserved"]) for name, fields in self.classes.items()}
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """All amounts, by resource class."""
+        return {name: int(fields["total"]) for name, fields in self.classes.items()}
+
+    def with_reserved(self, *, everything: bool) -> Inventory:
+        """The same inventory with everything reserved, or nothing."""
+        classes = {
+            name: {**fields, "reserved": fields["total"] if everything else 0} for name, fields in self.classes.items()
+        }
+        return replace(self, classes=classes)
+
+    def __str__(self) -> str:
+        return ", ".join(
+            f"{name} {fields['reserved']} of {fields['total']}" for name, fields in sorted(self.classes.items())
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Where resources are free.
+
+    :ivar summaries: by provider, Placement's summary of all providers in the trees of the hosts that fit.
+    :ivar requests: the number of allocations that would be possible.
+    """
+
+    summaries: dict[str, Mapping[str, Any]]
+    requests: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """The hosts on which an instance fits.
+
+    :ivar free: free amounts by provider; empty if the instance fits nowhere.
+    :ivar whole: whether all providers are included, and not only the first thousand.
+    """
+
+    free: Mapping[str, Amounts] = field(default_factory=dict)
+    whole: bool = True
+
+
+def listed(cloud: Connection, query: str = "") -> list[Provider]:
+    """List resource providers: one request.
+
+    :param query: parameters of the request, such as ``required=TRAIT``.
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    doing = "list the resource providers"
+    path = f"/resource_providers?{query}" if query else "/resource_providers"
+    content = get(cloud, "placement", path, doing, version=PROVIDERS)
+    with well_formed(doing):
+        return [_provider(str(entry["uuid"]), str(entry["name"]), entry) for entry in content["resource_providers"]]
+
+
+def _provider(uuid: str, name: str, entry: Mapping[str, Any]) -> Provider:
+    match, root = _DEVICE.match(name), str(entry["root_provider_uuid"])
+    return Provider(uuid=uuid, name=name, root=root, address=match[1].lower() if match and root != uuid else "")
+
+
+def bearers(cloud: Connection, trait: str) -> frozenset[str]:
+    """Return the uuids of the providers with a trait; none if Placement does not know the trait.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    try:
+        return frozenset(provider.uuid for provider in listed(cloud, f"required={trait}"))
+    except Refused as error:
+        if error.status == UNKNOWN:
+            return frozenset()
+        raise
+
+
+def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator[Provider]:
+    """Yield the devices that Placement has, with their allocations.
+
+    One request lists them; then the allocations of each are requested, several at a time: Placement has no request for
+    the allocations of many providers. A device that was removed meanwhile is left out. If Placement fails for one
+    (5xx), ``unread`` has the reason.
 
     :param roots: only below these compute nodes; None for all.
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    paths = ["/resource_providers"] if roots is None else [f"/resource_providers?in_tree={uuid}" for uuid in roots]
-    _ask(lambda: cloud.placement)  # the SDK creates it on first use: not in several threads
-    pool = ThreadPoolExecutor(max_workers=_AT_ONCE)
-    try:
-        answers = pool.map(lambda path: get(cloud, path), paths)
-        with _well_formed("/resource_providers"):
-            devices = [
-                Provider(
-                    uuid=provider["uuid"],
-                    name=provider["name"],
-                    root=provider["root_provider_uuid"],
-                    address=name[1].lower(),
-                    held={},
-                )
-                for answer in answers
-                for provider in answer["resource_providers"]
-                if (name := _PROVIDER.match(provider["name"])) and provider["root_provider_uuid"] != provider["uuid"]
-            ]
-        yield from filter(None, pool.map(lambda device: _with_allocations(cloud, device), devices))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    queries = [""] if roots is None else [f"in_tree={uuid}" for uuid in roots]
+    known = [provider for answer in each(lambda query: listed(cloud, query), queries) for provider in answer]
+    devices = [provider for provider in known if provider.address]
+    yield from filter(None, each(lambda device: _with_allocations(cloud, device), devices))
 
 
 def _with_allocations(cloud: Connection, device: Provider) -> Provider | None:
-    path = f"/resource_providers/{device.uuid}/allocations"
-    answer = _ask(lambda: cloud.placement.get(path, microversion=VERSION))
-    if answer.status_code == 404:
-        return None  # the device was removed since it was listed
-    if answer.status_code >= 500:
-        return replace(device, unread=f"Placement refused to answer: HTTP {answer.status_code}, {path}")
-    content = _content(answer, path)
-    with _well_formed(path):
-        held = content["allocations"]
-        return replace(
-            device, held={consumer: sum(allocation["resources"].values()) for consumer, allocation in held.items()}
-        )
+    try:
+        held = consumers_of(cloud, device.uuid)
+    except Refused as error:
+        if error.status < 500:
+            raise
+        return replace(device, unread=error.what)
+    return None if held is None else replace(device, held=held)
+
+
+def consumers_of(cloud: Connection, provider: str) -> Mapping[str, int] | None:
+    """Return the allocated amount of a provider, by consumer; None if the provider is gone.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    doing = "read the allocations of a device"
+    content = find(cloud, "placement", f"/resource_providers/{provider}/allocations", doing, version=PROVIDERS)
+    if content is None:
+        return None
+    with well_formed(doing):
+        return {
+            str(consumer): sum(map(int, allocation["resources"].values()))
+            for consumer, allocation in content["allocations"].items()
+        }
 
 
 def allocations_of(cloud: Connection, consumer: str) -> Mapping[str, Any]:
@@ -111,9 +213,15 @@ def allocations_of(cloud: Connection, consumer: str) -> Mapping[str, Any]:
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    path = f"/allocations/{consumer}"
-    content = get(cloud, path)
-    with _well_formed(path):
+    return _consumer(get(cloud, "placement", *_of_consumer(consumer), version=CONSUMERS))
+
+
+def _of_consumer(consumer: str) -> tuple[str, str]:
+    return f"/allocations/{consumer}", f"read the allocations of {consumer}"
+
+
+def _consumer(content: object) -> Mapping[str, Any]:
+    with well_formed("read the allocations of a consumer"):
         return Consumer.model_validate(content).model_dump(exclude_unset=True)
 
 
@@ -132,62 +240,182 @@ def put(cloud: Connection, consumer: str, like: Mapping[str, Any], allocations: 
         "project_id": like["project_id"],
         "user_id": like["user_id"],
     }
-    answer = _ask(lambda: cloud.placement.put(f"/allocations/{consumer}", json=body, microversion=VERSION))
-    if answer.status_code == 409:
-        return False
-    if answer.status_code >= 400:
-        raise CloudError(f"Placement refused to write allocations: HTTP {answer.status_code}", where=consumer)
-    return True
-
-
-def get(cloud: Connection, path: str) -> Any:  # noqa: ANN401 - JSON
-    return _content(_ask(lambda: cloud.placement.get(path, microversion=VERSION)), path)
-
-
-def _content(answer: Any, path: str) -> Any:  # noqa: ANN401 - a response, and its JSON
-    if answer.status_code >= 400:
-        raise CloudError(f"Placement refused to answer: HTTP {answer.status_code}", where=path)
-    try:
-        return answer.json()
-    except (ValueError, RecursionError) as error:
-        raise CloudError("Placement answered something else than JSON", where=path) from error
-
-
-@contextmanager
-def _well_formed(path: str) -> Iterator[None]:
-    """Convert the exceptions of reading a malformed answer to a CloudError."""
-    try:
-        yield
-    except DAMAGE as error:
-        raise CloudError("Placement's answer is not as its API documents it", where=path) from error
-
-
-def _ask(request: Any) -> Any:  # noqa: ANN401 - a call, and its response
-    from keystoneauth1.exceptions import ClientException
-    from openstack.exceptions import SDKException
-
-    try:
-        return request()
-    except (ClientException, SDKException, OSError) as error:
-        # Their messages contain URLs and reasons, not secrets.
-        raise CloudError(f"Placement can't be asked: {error}", remedy="check --os-cloud and its credentials") from None
+    return _put(cloud, f"/allocations/{consumer}", f"write the allocations of {consumer}", body, CONSUMERS)
 
 
 def stranger(cloud: Connection, consumer: str, provider: Provider) -> tuple[tuple[str, ...], datetime | None]:
     """Describe a consumer that no cell has, and return when its allocations were last written (naive UTC)."""
-    path = f"/allocations/{consumer}"
-    answer = _ask(lambda: cloud.placement.get(path, microversion=VERSION))
-    consumer_data = _content(answer, path)
+    path, doing = _of_consumer(consumer)
+    answer = request(cloud, "placement", "GET", path, doing, version=CONSUMERS)
+    known = _consumer(content_of(answer, doing))
     try:
         moment = parsedate_to_datetime(answer.headers["Last-Modified"])
         written = moment.replace(tzinfo=None)  # HTTP's times are UTC
     except (KeyError, TypeError, ValueError):
         written = None
-    with _well_formed(path):
-        others = len(consumer_data["allocations"].keys() - {provider.uuid})
-        project, user = consumer_data.get("project_id"), consumer_data.get("user_id")
-    known = (
-        f"consumer {consumer} is of project {project}, user {user}",
+    others = len(known["allocations"].keys() - {provider.uuid})
+    text = (
+        f"consumer {consumer} is of project {known.get('project_id')}, user {known.get('user_id')}",
         f"its allocations, {others} of other providers, were last written {written or 'at an unknown time'} UTC",
     )
-    return known, written
+    return text, written
+
+
+def candidates(cloud: Connection, query: str, doing: str = "read the free resources") -> Candidates:
+    """Return the hosts on which resources are free: one request.
+
+    :param query: parameters of the request: ``resources=MEMORY_MB:1``.
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    content = get(cloud, "placement", f"/allocation_candidates?{query}", doing, version=CANDIDATES)
+    with well_formed(doing):
+        return Candidates(
+            summaries=dict(content["provider_summaries"]), requests=len(content.get("allocation_requests") or ())
+        )
+
+
+def needs_of(cloud: Connection, consumer: str) -> Amounts:
+    """Return what an instance has allocated of the resource classes that Nova requests again for a move.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    amounts: Counter[str] = Counter()
+    for allocation in allocations_of(cloud, consumer)["allocations"].values():
+        amounts.update({name: amount for name, amount in allocation["resources"].items() if name in _MOVED})
+    return dict(amounts)
+
+
+def room_of(cloud: Connection, needs: Amounts) -> Room:
+    """Return the hosts with room whose nova-compute is not disabled.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    resources = ",".join(f"{name}:{amount}" for name, amount in sorted(needs.items()))
+    found = candidates(cloud, urlencode({"resources": resources, "required": f"!{DISABLED}", "limit": _MOST}))
+    with well_formed("read the free resources"):
+        free = {
+            provider: {name: int(of["capacity"]) - int(of["used"]) for name, of in summary["resources"].items()}
+            for provider, summary in found.summaries.items()
+        }
+    return Room(free=free, whole=found.requests < _MOST)
+
+
+def inventory(cloud: Connection, provider: str) -> Inventory | None:
+    """Return the inventory of a provider; None if the provider is gone.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    doing = "read an inventory"
+    content = find(cloud, "placement", f"/resource_providers/{provider}/inventories", doing, version=RESERVED)
+    if content is None:
+        return None
+    with well_formed(doing):
+        classes = {str(name): dict(fields) for name, fields in content["inventories"].items()}
+        known = Inventory(provider=provider, generation=int(content["resource_provider_generation"]), classes=classes)
+        _ = known.unreserved  # both numbers are there
+        return known
+
+
+def write_inventory(cloud: Connection, before: Inventory, after: Inventory) -> None:
+    """Replace an inventory, unless it changed since it was read.
+
+    nova-compute never changes ``reserved`` of a device, and a reserved GPU keeps its instance. It increases the
+    generation also without changing the inventory, so a refused write is repeated if the inventory is as it was shown.
+
+    :raises ApplyError: if the inventory changed.
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    generation = before.generation
+    path = f"/resource_providers/{before.provider}/inventories"
+    for _attempt in range(_ATTEMPTS):
+        body = {"resource_provider_generation": generation, "inventories": after.classes}
+        if _put(cloud, path, "write the inventory of the GPU", body, RESERVED):
+            return
+        current = inventory(cloud, before.provider)
+        if current is None or current.classes != before.classes:
+            break
+        generation = current.generation
+    raise ApplyError("the inventory of the GPU changed meanwhile; nothing was written", remedy="run the command again")
+
+
+def usage(cloud: Connection, provider: str) -> Mapping[str, int] | None:
+    """Return the allocated amounts of a provider, by resource class; None if the provider is gone.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    doing = "read the use of a provider"
+    content = find(cloud, "placement", f"/resource_providers/{provider}/usages", doing, version=PROVIDERS)
+    return None if content is None else _usages(content, doing)
+
+
+def project_usage(cloud: Connection, project: str) -> Mapping[str, int]:
+    """Return the amounts that a project uses, by resource class.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    doing = "read the use of a project"
+    content = get(cloud, "placement", f"/usages?project_id={project}", doing, version=PROJECT_USAGES)
+    return _usages(content, doing)
+
+
+def _usages(content: Mapping[str, Any], doing: str) -> Mapping[str, int]:
+    with well_formed(doing):
+        return {str(name): int(number) for name, number in content["usages"].items()}
+
+
+def traits(cloud: Connection, provider: str) -> tuple[frozenset[str], int] | None:
+    """Return the traits of a provider, and its generation; None if the provider is gone.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    doing = "read the traits of a provider"
+    content = find(cloud, "placement", f"/resource_providers/{provider}/traits", doing, version=PROVIDERS)
+    if content is None:
+        return None
+    with well_formed(doing):
+        return frozenset(map(str, content["traits"])), int(content.get("resource_provider_generation") or 0)
+
+
+def add_trait(cloud: Connection, provider: str, trait: str) -> None:
+    """Create a trait if Placement does not know it, and add it to a provider.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    request(cloud, "placement", "PUT", f"/traits/{trait}", f"create the trait {trait}", version=PROVIDERS)
+    _change_traits(cloud, provider, add=[trait])
+
+
+def remove_trait(cloud: Connection, provider: str, trait: str) -> None:
+    """Remove a trait from a provider.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    _change_traits(cloud, provider, remove=[trait])
+
+
+def _change_traits(
+    cloud: Connection, provider: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+) -> None:
+    """Replace the traits of a provider; nova-compute, which changes others, keeps them."""
+    doing = "change the traits of a host"
+    for _attempt in range(_ATTEMPTS):
+        known = traits(cloud, provider)
+        if known is None:
+            raise CloudError("the resource provider of the host is gone", remedy="run the command again")
+        present, generation = known
+        wanted = sorted({*present, *add} - set(remove))
+        body = {"resource_provider_generation": generation, "traits": wanted}
+        if _put(cloud, f"/resource_providers/{provider}/traits", doing, body, PROVIDERS):
+            return
+    raise Refused(f"can't {doing}: HTTP {CONFLICT}, it changes all the time", status=CONFLICT)
+
+
+def _put(cloud: Connection, path: str, doing: str, body: object, version: Microversion) -> bool:
+    """Write; False if Placement refuses because the object changed meanwhile, or has no room."""
+    try:
+        request(cloud, "placement", "PUT", path, doing, version=version, body=body)
+    except Refused as error:
+        if error.status == CONFLICT:
+            return False
+        raise
+    return True

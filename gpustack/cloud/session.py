@@ -1,17 +1,20 @@
-"""Access to an OpenStack API, shared by the domains: sign in, and translate request errors.
+"""The one way to OpenStack's APIs: sign in, send requests, read pages and several answers at a time, translate errors.
 
-Requests go through a service's proxy of openstacksdk's connection, at a microversion that the caller passes. No message
-contains a password or a token.
+Requests go through a service's proxy of openstacksdk's connection, at one of :mod:`gpustack.cloud.microversions`. No
+message contains a password or a token.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpustack.base.errors import CloudError
+from gpustack.cloud.microversions import Microversion
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -21,7 +24,30 @@ _FIND = (
     "check auth_url, region_name, interface and cacert of the cloud in clouds.yaml, or OS_AUTH_URL, OS_REGION_NAME,"
     " OS_INTERFACE and OS_CACERT"
 )
-_FORBIDDEN = "this needs a user who may administer Nova: use a cloud of clouds.yaml with the role admin"
+_READING = (
+    "the user needs the right to read this: use a cloud of clouds.yaml with the role admin or reader of the system"
+)
+_WRITING = "this is for administrators: use a cloud of clouds.yaml with the role admin"
+_OTHER_SERVICE = "check which service answers at this address"
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError)
+MISSING, CONFLICT = 404, 409
+_NOT_ACCEPTABLE = 406
+AT_ONCE = 8
+"""Requests at a time: few enough for an API that serves a cloud meanwhile, and for the connections that requests keeps
+open."""
+PAGE = 1000
+"""The entries of a page: what Nova (``[api] max_limit``) and Glance give at most by default."""
+_CREATION = threading.Lock()
+"""Held while the SDK creates a proxy on first use, which is not safe in several threads."""
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+Progress = Callable[[int, int], None]
+"""Called with the number of requests that were answered, and their total."""
+
+
+def silent(done: int, total: int) -> None:
+    """Show no progress."""
 
 
 class Unanswered(CloudError):  # noqa: N818 - it is what happened
@@ -106,12 +132,13 @@ def _files() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
-    """Translate request errors of keystoneauth and openstacksdk into CloudError.
+    """Translate request errors of keystoneauth, openstacksdk and python-novaclient into CloudError.
 
     :param doing: the action, for the message: "can't …".
     :param remedy: the remedy for errors without a more specific one.
     :raises Unanswered: when there was no answer, or an unreadable one.
-    :raises CloudError: when the request could not be sent, or was refused.
+    :raises Refused: when novaclient reports that Nova refused; other requests see :func:`request`.
+    :raises CloudError: when the request could not be sent.
     """
     import keystoneauth1.exceptions as failures
     import openstack.exceptions
@@ -128,11 +155,11 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     except (failures.ClientException, openstack.exceptions.SDKException) as error:
         raise CloudError(f"can't {doing}: {error}", remedy=remedy) from error
     except ValueError as error:
-        raise Unanswered(
-            f"can't {doing}: the answer is not valid JSON", remedy="see what answers at this address"
-        ) from error
+        raise Unanswered(f"can't {doing}: the answer is not valid JSON", remedy=_OTHER_SERVICE) from error
     except OSError as error:
         raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
+    except _novaclient_errors() as error:
+        raise _refusal(error.code, str(error.message), doing, None, _WRITING) from error
     except Exception as error:
         if type(error) is not Exception:
             raise
@@ -140,48 +167,197 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
         raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
 
 
-def compute_of(connection: Connection) -> tuple[Any, str | None, tuple[int | float, ...]]:
-    """The compute service's proxy, its endpoint, and the newest microversion (empty if unknown).
+def _novaclient_errors() -> Any:  # noqa: ANN401 - a class of exceptions without types
+    """The base of novaclient's errors. Python evaluates the call only if an error occurred."""
+    from novaclient.exceptions import ClientException
 
+    return ClientException
+
+
+@contextlib.contextmanager
+def well_formed(doing: str) -> Iterator[None]:
+    """Convert the exceptions of reading a malformed answer to a :class:`CloudError`."""
+    try:
+        yield
+    except _MALFORMED as error:
+        raise CloudError(f"can't {doing}: the answer is not as the API documents it", remedy=_OTHER_SERVICE) from error
+
+
+def request(
+    cloud: Connection,
+    service: str,
+    method: str,
+    path: str,
+    doing: str,
+    *,
+    version: Microversion | None = None,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    forbidden: str = "",
+) -> Any:  # noqa: ANN401 - a response of requests
+    """Send one request, and return its response.
+
+    :param service: the name of the SDK's proxy: ``compute``, ``placement``, ``identity`` or ``image``.
+    :param path: below the service's endpoint, with its query.
+    :param doing: the action, for the message: "can't …".
+    :param body: sent as JSON; None for none.
+    :param forbidden: the remedy if the user lacks the right (HTTP 403).
+    :raises Refused: if the API refuses.
+    :raises Unanswered: if there is no answer.
+    :raises CloudError: if the request could not be sent.
+    """
+    if not {".", ".."}.isdisjoint(path.partition("?")[0].split("/")):
+        # HTTP clients shorten such a path to that of another resource.
+        raise CloudError(f"can't {doing}: an id or a name of dots is no part of an address")
+    options: dict[str, Any] = {} if body is None else {"json": body}
+    options |= {"headers": dict(headers)} if headers else {}
+    with translated_errors(doing):
+        with _CREATION:
+            proxy = getattr(cloud, service)
+        answer = proxy.request(path, method, microversion=version and version.number, raise_exc=False, **options)
+    if answer.status_code == _NOT_ACCEPTABLE and version is not None:
+        raise _too_old(service, version, doing, _endpoint(answer, path))
+    raise_refusal(answer, path, doing, forbidden or (_READING if method == "GET" else _WRITING))
+    return answer
+
+
+def raise_refusal(answer: Any, path: str, doing: str, forbidden: str = _READING) -> None:  # noqa: ANN401 - a response
+    """Raise :class:`Refused` if the API refused the request."""
+    if answer.status_code >= 400:
+        raise _refusal(answer.status_code, _message(answer), doing, _endpoint(answer, path), forbidden)
+
+
+def get(cloud: Connection, service: str, path: str, doing: str, *, version: Microversion | None = None) -> Any:  # noqa: ANN401 - JSON
+    """Read a resource, and return its content, an object of JSON.
+
+    :raises Refused: if the API refuses.
+    :raises CloudError: if there is no answer, or an unreadable one.
+    """
+    return content_of(request(cloud, service, "GET", path, doing, version=version), doing)
+
+
+def find(cloud: Connection, service: str, path: str, doing: str, *, version: Microversion | None = None) -> Any:  # noqa: ANN401 - JSON
+    """As :func:`get`, but None if there is no such resource."""
+    try:
+        return get(cloud, service, path, doing, version=version)
+    except Refused as error:
+        if error.status == MISSING:
+            return None
+        raise
+
+
+def content_of(answer: Any, doing: str) -> Any:  # noqa: ANN401 - a response, and its JSON
+    """Return the content of a response, an object of JSON.
+
+    :raises CloudError: if it is none.
+    """
+    try:
+        content = answer.json()
+    except (ValueError, RecursionError) as error:
+        raise Unanswered(f"can't {doing}: the answer is not valid JSON", remedy=_OTHER_SERVICE) from error
+    if not isinstance(content, dict):
+        raise CloudError(f"can't {doing}: the answer is not as the API documents it", remedy=_OTHER_SERVICE)
+    return content
+
+
+def pages(
+    cloud: Connection, service: str, path: str, key: str, doing: str, *, version: Microversion | None = None
+) -> Iterator[list[Any]]:
+    """Yield the pages of a listing of Nova or Glance, one request for each :data:`PAGE` entries.
+
+    :param path: with a query, which may be empty: ``/servers/detail?``.
+    :param key: the key of the entries in the answer.
+    """
+    marker = ""
+    while True:
+        content = get(cloud, service, f"{path}&limit={PAGE}{marker}", doing, version=version)
+        with well_formed(doing):
+            entries = list(content[key])
+            yield entries
+            # Glance has a key, and Nova a list of links.
+            more = content.get("next") or any(link.get("rel") == "next" for link in content.get(f"{key}_links", ()))
+            if not (more and entries):
+                return
+            last = entries[-1]
+            following = f"&marker={last.get('uuid') or last['id']}"
+            if following == marker:
+                raise ValueError("the next page begins where this one did")
+            marker = following
+
+
+def listing(
+    cloud: Connection, service: str, path: str, key: str, doing: str, *, version: Microversion | None = None
+) -> list[Any]:
+    """The entries of all pages."""
+    return [entry for page in pages(cloud, service, path, key, doing, version=version) for entry in page]
+
+
+def each(
+    ask: Callable[[Question], Answer], questions: Iterable[Question], progress: Progress = silent
+) -> Iterator[Answer]:
+    """Yield the answers in the order of the questions, :data:`AT_ONCE` requests at a time."""
+    wanted = list(questions)
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        try:
+            for number, answer in enumerate(pool.map(ask, wanted), 1):
+                progress(number, len(wanted))
+                yield answer
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def newest(cloud: Connection, oldest: Microversion, *newer: Microversion, doing: str) -> Microversion:
+    """Return the newest of some microversions that the compute API has; ``oldest`` if Nova does not report any.
+
+    :param doing: the action that needs ``oldest``, for the message.
+    :raises Refused: when the compute API ends before ``oldest``.
     :raises CloudError: when the service can't be found.
     """
     with translated_errors("find the compute service", _FIND):
-        compute = connection.compute
-        data = compute.get_endpoint_data()
-    return compute, data.url if data else None, tuple(data.max_microversion or ()) if data else ()
+        with _CREATION:
+            data = cloud.compute.get_endpoint_data()
+        where, last = (data.url, tuple(data.max_microversion or ())) if data else (None, ())
+    if last and last < oldest.parts:
+        raise _too_old("compute", oldest, doing, where, ".".join(map(str, last)))
+    return max((version for version in newer if not last or version.parts <= last), default=oldest)
 
 
-def raise_refusal(answer: Any, doing: str, where: str | None, *, forbidden: str = _FORBIDDEN) -> None:  # noqa: ANN401
-    """Raise :class:`Refused` if the API refused the request.
+def _too_old(service: str, wanted: Microversion, doing: str, where: str | None, last: str = "") -> Refused:
+    """The error of a cloud that is older than a feature."""
+    ends = f"the {service} API ends at microversion {last}" if last else f"the {service} API is older"
+    return Refused(
+        f"can't {doing}: {ends}; {wanted.number} ({wanted.release}) is needed",
+        status=_NOT_ACCEPTABLE,
+        where=where,
+        remedy=f"upgrade the cloud to {wanted.release}, or use the `openstack` commands by hand",
+    )
 
-    :param answer: a response of requests.
-    :param doing: the action, for the message: "can't …".
-    :param where: the endpoint, for the message.
-    :param forbidden: the remedy if the user lacks the right (HTTP 403).
-    """
-    if answer.status_code >= 400:
-        raise refusal(answer.status_code, _message(answer), doing, where, forbidden=forbidden)
+
+def _endpoint(answer: Any, path: str) -> str | None:  # noqa: ANN401 - a response
+    """The endpoint of a response, for messages."""
+    return str(getattr(answer, "url", "")).partition(path.partition("?")[0])[0] or None
 
 
-def refusal(status: int, message: str, doing: str, where: str | None, *, forbidden: str = _FORBIDDEN) -> Refused:
+def _refusal(status: int, message: str, doing: str, where: str | None, forbidden: str) -> Refused:
     """The error for a refused request, with the remedy that its HTTP status suggests."""
     remedy = {
         401: "check the user, the password and the project",
         403: forbidden,
-    }.get(status, "see the log of nova-api" if status >= 500 else None)
+    }.get(status, "see the log of the service" if status >= 500 else None)
     return Refused(f"can't {doing}: HTTP {status}, {message}", status=status, where=where, remedy=remedy)
 
 
 def _message(answer: Any) -> str:  # noqa: ANN401 - a response
-    """The API's reason for a refusal. Nova and Keystone wrap it in an object with one key."""
+    """The API's reason for a refusal. Nova and Keystone wrap it in an object with one key, Placement in a list."""
     try:
         content = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return str(answer.reason)
     inner = next(iter(content.values()), None) if isinstance(content, dict) else None
-    return str(inner.get("message", answer.reason)) if isinstance(inner, dict) else str(answer.reason)
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A microversion as numbers, for comparisons."""
-    return tuple(int(part) for part in version.split("."))
+    inner = inner[0] if isinstance(inner, list) and inner else inner
+    return (
+        str(inner.get("message") or inner.get("detail") or answer.reason)
+        if isinstance(inner, dict)
+        else str(answer.reason)
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpustack.cloud.compute import Service
+from gpustack.cloud.servers import Server
 from gpustack.fleet.cards import Models
-from gpustack.fleet.model import Gap, Server
+from gpustack.fleet.model import Gap
 from gpustack.fleet.placement import Consumer, Device
-from gpustack.fleet.services import Service
 from gpustack.hosts.facts.model import Host
 from gpustack.spec.model import OutOfService
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cloud import placement as allocations
+from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Row, Verdict
-from gpustack.fleet.model import Gap, Server, Source
+from gpustack.fleet.model import Gap, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.novadb import hardware
 from gpustack.novadb.nodes import numa_nodes

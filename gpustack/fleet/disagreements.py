@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import key, same
+from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Row
 from gpustack.fleet.index import Index
-from gpustack.fleet.model import Server
 from gpustack.fleet.placement import Device
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.repair.classes import label

@@ -11,11 +11,12 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import key, may_be_of_one_machine, short
 from gpustack.base.text import listed as names
+from gpustack.cloud.compute import Service
+from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import ids_of, is_listed
-from gpustack.fleet.model import Holder, Server, Source
+from gpustack.fleet.model import Holder, Source
 from gpustack.fleet.placement import Device
-from gpustack.fleet.services import Service
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.pci import catalogue
 

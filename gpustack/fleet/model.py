@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from gpustack.base.findings import Finding
+from gpustack.cloud.servers import Server
 
 
 class State(enum.StrEnum):
@@ -33,65 +33,6 @@ class Source(enum.StrEnum):
     DATABASE = "database"
     SNAPSHOT = "snapshot"
     KEYSTONE = "Keystone"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disks:
-    """The disks of an instance.
-
-    :ivar image: whether the root disk was made from an image; otherwise the instance boots from a volume.
-    :ivar root: the size of the root disk in GiB; 0 for that of the image.
-    :ivar lost: the disks of the flavor that no snapshot contains, such as ``swap disk of 512 MiB``.
-    """
-
-    image: bool = True
-    root: int = 0
-    lost: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Server:
-    """An instance whose flavor requests devices.
-
-    :ivar host: the host of its nova-compute; empty if it has none, or if the user may not see it.
-    :ivar node: the hypervisor's name; usually that of the host.
-    :ivar status: Nova's status (``ACTIVE``, ``SHUTOFF``); lower-case ``vm_state`` if read from a database.
-    :ivar devices: the number of requested devices, by alias.
-    :ivar traits: the traits that its flavor required when it was booted or resized.
-    :ivar since: the time since which it has its present devices, naive UTC; None if unknown.
-    :ivar placed: whether it is on a host, also if the user may not see which.
-    :ivar moving: whether it has a task, or waits for the confirmation of a move: its allocations may be in two places.
-    :ivar task: Nova's task state; empty without a task. This and the following are known from Nova's API only.
-    :ivar metadata: the metadata, which its users can write.
-    """
-
-    id: str
-    name: str = ""
-    project: str = ""
-    user: str = ""
-    host: str = ""
-    node: str = ""
-    status: str = ""
-    flavor: str = ""
-    devices: Mapping[str, int] = field(default_factory=dict)
-    traits: frozenset[str] = frozenset()
-    since: datetime | None = None
-    placed: bool = True
-    moving: bool = False
-    task: str = ""
-    locked: bool = False
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    disks: Disks = field(default_factory=Disks)
-
-    @property
-    def count(self) -> int:
-        """The number of requested devices."""
-        return sum(self.devices.values())
-
-    @property
-    def place(self) -> str:
-        """The name of the compute node, as in Placement."""
-        return self.node or self.host
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,29 +9,22 @@ capacity and use of each provider. A device without capacity is reserved. Hosts 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloud.session import Refused
-from gpustack.fleet.requests import Progress, each, get, silent, well_formed
+from gpustack.cloud import placement
+from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-VERSION = "1.31"
-"""Train; the first with ``in_tree`` for candidates."""
 _TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
-_DISABLED = "COMPUTE_STATUS_DISABLED"
-"""Nova's trait for hosts whose nova-compute is disabled (Train)."""
 _OF_NOVA = "COMPUTE_"
-_NAME = re.compile(r"(.+)_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 _CLASSES = ("MEMORY_MB", "VCPU", "PCPU")
 """One of these is free on almost every host."""
 _UNKNOWN = frozenset({400, 404, 406})
 """Answers of a Placement that does not know the trait or the microversion: its Nova cannot report devices."""
-_MISSING = 404
 _DOING = "read the devices in Placement"
 
 
@@ -74,27 +67,17 @@ def devices(cloud: Connection) -> tuple[Device, ...] | None:
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     try:
-        listed = get(cloud, "placement", f"/resource_providers?required={_TRAIT}", _DOING, version=VERSION)
+        listed = placement.listed(cloud, f"required={_TRAIT}")
     except Refused as error:
         if error.status in _UNKNOWN:
             return None
         raise
-    with well_formed(_DOING):
-        named = [(entry, _NAME.match(entry["name"])) for entry in listed["resource_providers"]]
-        known = [_device(entry, *match.groups()) for entry, match in named if match]
-    if not known:
-        return None
-    return tuple(_counted(cloud, known))
-
-
-def _device(entry: Mapping[str, Any], node: str, address: str) -> Device:
-    return Device(
-        uuid=str(entry["uuid"]),
-        name=str(entry["name"]),
-        root=str(entry["root_provider_uuid"]),
-        node=node,
-        address=address.lower(),
-    )
+    known = [
+        Device(uuid=entry.uuid, name=entry.name, root=entry.root, node=entry.node, address=entry.address)
+        for entry in listed
+        if entry.address
+    ]
+    return tuple(_counted(cloud, known)) if known else None
 
 
 def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
@@ -114,7 +97,7 @@ def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
         for answer in each(lambda t: _summaries(cloud, f"resources={_CLASSES[0]}:1&in_tree={t}"), trees[1:]):
             summaries |= answer
     with well_formed(_DOING):
-        closed = {uuid for uuid, summary in summaries.items() if _DISABLED in summary.get("traits", ())}
+        closed = {uuid for uuid, summary in summaries.items() if placement.DISABLED in summary.get("traits", ())}
         counted = [
             replace(_with(device, summaries[device.uuid]), closed=device.root in closed)
             for device in known
@@ -125,9 +108,7 @@ def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
 
 
 def _summaries(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:
-    content = get(cloud, "placement", f"/allocation_candidates?{query}", _DOING, version=VERSION)
-    with well_formed(_DOING):
-        return dict(content["provider_summaries"])
+    return placement.candidates(cloud, query, _DOING).summaries
 
 
 def _with(device: Device, summary: Mapping[str, Any]) -> Device:
@@ -149,21 +130,13 @@ def _distinct(traits: frozenset[str]) -> frozenset[str]:
 
 def _single(cloud: Connection, device: Device) -> Device | None:
     """A device whose host no candidate includes; None if it was removed since it was listed."""
-    path = f"/resource_providers/{device.uuid}"
-    try:
-        inventories = get(cloud, "placement", f"{path}/inventories", _DOING, version=VERSION)
-        usages = get(cloud, "placement", f"{path}/usages", _DOING, version=VERSION)
-        traits = get(cloud, "placement", f"{path}/traits", _DOING, version=VERSION)
-    except Refused as error:
-        if error.status == _MISSING:
-            return None
-        raise
-    with well_formed(_DOING):
-        resources = {
-            name: {"capacity": int(of["total"]) - int(of["reserved"]), "used": int(usages["usages"].get(name, 0))}
-            for name, of in inventories["inventories"].items()
-        }
-        return _with(device, {"resources": resources, "traits": traits["traits"]})
+    inventory = placement.inventory(cloud, device.uuid)
+    used = placement.usage(cloud, device.uuid) if inventory else None
+    traits = placement.traits(cloud, device.uuid) if used is not None else None
+    if inventory is None or used is None or traits is None:
+        return None
+    resources = {name: {"capacity": count, "used": used.get(name, 0)} for name, count in inventory.unreserved.items()}
+    return _with(device, {"resources": resources, "traits": traits[0]})
 
 
 def consumers(
@@ -175,35 +148,12 @@ def consumers(
     """
 
     def ask(uuid: str) -> Consumer:
-        doing = f"read the allocations of {uuid}"
-        content = get(cloud, "placement", f"/allocations/{uuid}", doing, version=VERSION)
-        with well_formed(doing):
-            held = {
-                provider: sum(map(int, allocation["resources"].values()))
-                for provider, allocation in content["allocations"].items()
-                if provider in devices
-            }
-            return Consumer(
-                uuid=uuid,
-                project=str(content.get("project_id") or ""),
-                user=str(content.get("user_id") or ""),
-                devices=held,
-            )
+        known = placement.allocations_of(cloud, uuid)
+        held = {
+            provider: sum(allocation["resources"].values())
+            for provider, allocation in known["allocations"].items()
+            if provider in devices
+        }
+        return Consumer(uuid=uuid, project=known.get("project_id") or "", user=known.get("user_id") or "", devices=held)
 
     return list(each(ask, uuids, progress))
-
-
-def consumers_of(cloud: Connection, device: str) -> frozenset[str]:
-    """Return the consumers of a device.
-
-    :raises CloudError: if Placement cannot be reached or refuses.
-    """
-    doing = "read the allocations of a device"
-    try:
-        content = get(cloud, "placement", f"/resource_providers/{device}/allocations", doing, version=VERSION)
-    except Refused as error:
-        if error.status == _MISSING:
-            return frozenset()
-        raise
-    with well_formed(doing):
-        return frozenset(map(str, content["allocations"]))

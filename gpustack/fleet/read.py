@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
 from gpustack.base.hostnames import key
-from gpustack.cloud.placement import Provider
-from gpustack.fleet import compute, identity, placement
-from gpustack.fleet import services as service_list
+from gpustack.cloud import compute, identity, servers
+from gpustack.cloud.compute import Service
+from gpustack.cloud.placement import Provider, consumers_of
+from gpustack.cloud.servers import Server
+from gpustack.cloud.session import Progress, each, silent
+from gpustack.fleet import placement
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import Models
 from gpustack.fleet.index import Index
-from gpustack.fleet.model import Gap, Server, Source
+from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Consumer, Device
-from gpustack.fleet.requests import Progress, each, silent
-from gpustack.fleet.services import Service
 from gpustack.hosts.facts.model import Host
 from gpustack.spec.model import OutOfService
 
@@ -81,8 +82,6 @@ def read(
     if databases is not None:
         return _from_databases(cloud, databases(), given, progress)
     connection = cloud()
-    for proxy in ("compute", "placement", "identity"):
-        _touch(connection, proxy)
     gaps: list[Gap] = []
     devices, refusal = _devices(connection, gaps)
     listed = _listing(connection, gaps, refusal)
@@ -123,8 +122,6 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
     )
     try:
         connection = cloud()
-        for proxy in ("compute", "placement", "identity"):
-            _touch(connection, proxy)
         answers = replace(answers, devices=placement.devices(connection))
         found: list[Gap] = []
         answers = replace(answers, services=_services(connection, found), gaps=(*answers.gaps, *found))
@@ -147,14 +144,6 @@ def _provider(index: Index, device: Device) -> Provider:
     return Provider(uuid=device.uuid, name=device.name, root=device.root, address=device.address, held=held)
 
 
-def _touch(cloud: Connection, proxy: str) -> None:
-    """Create a proxy of the SDK: it creates them on first use, which is not safe in several threads."""
-    try:
-        getattr(cloud, proxy)
-    except Exception:  # the first request reports it
-        return
-
-
 def _devices(cloud: Connection, gaps: list[Gap]) -> tuple[tuple[Device, ...] | None, CloudError | None]:
     try:
         return placement.devices(cloud), None
@@ -163,26 +152,29 @@ def _devices(cloud: Connection, gaps: list[Gap]) -> tuple[tuple[Device, ...] | N
         return None, error
 
 
-def _listing(cloud: Connection, gaps: list[Gap], refusal: CloudError | None) -> compute.Listing | None:
+def _listing(cloud: Connection, gaps: list[Gap], refusal: CloudError | None) -> servers.Listing | None:
     try:
-        listed = compute.listing(cloud)
+        listed = servers.listing(cloud)
     except CloudError as error:
         if refusal is not None:
             raise
         gaps.append(Gap(source=Source.NOVA, reason=f"{error.what}; {_WITHOUT_NOVA}"))
         return None
-    gaps += listed.gaps
+    gaps += (Gap(source=Source.NOVA, reason=reason) for reason in listed.gaps)
     return listed
 
 
 def _services(cloud: Connection, gaps: list[Gap]) -> tuple[Service, ...] | None:
     try:
-        listed, missing = service_list.services(cloud)
+        listed = compute.services(cloud)
     except CloudError as error:
         gaps.append(Gap(source=Source.NOVA, reason=f"{error.what}; {_WITHOUT_SERVICES}"))
         return None
-    gaps += missing
-    return listed
+    known = tuple(service for service in listed if service.answers)
+    if missing := len(listed) - len(known):
+        reason = f"a cell does not answer: the states of {missing} nova-compute services are unknown"
+        gaps.append(Gap(source=Source.NOVA, reason=reason))
+    return known
 
 
 def _in_scope(answers: Answers, only: frozenset[str]) -> list[Device]:
@@ -206,7 +198,7 @@ def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], pro
     try:
         consumers = {c.uuid: c for c in placement.consumers(cloud, holding, known.keys(), progress)}
         open_devices = list(_unexplained(asked, consumers))
-        strangers = dict(zip(open_devices, each(lambda d: placement.consumers_of(cloud, d), open_devices), strict=True))
+        strangers = dict(zip(open_devices, each(lambda d: _holders(cloud, d), open_devices), strict=True))
         # Instances on other nodes, or whose flavors request no device.
         others = _all(strangers.values()) & {server.id for server in answers.servers} - consumers.keys()
         consumers |= {c.uuid: c for c in placement.consumers(cloud, sorted(others), known.keys())}
@@ -218,19 +210,24 @@ def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], pro
     return _confirmed(cloud, _with_migrations(cloud, answers))
 
 
+def _holders(cloud: Connection, device: str) -> frozenset[str]:
+    """The consumers of a device; none if the device is gone."""
+    return frozenset(consumers_of(cloud, device) or ())
+
+
 def _confirmed(cloud: Connection, answers: Answers) -> Answers:
     """Read the instances again whose allocations do not fit: they may have changed since they were listed."""
     if answers.rows is not None or answers.servers is None or answers.consumers is None:
         return answers
-    servers, consumers = {server.id: server for server in answers.servers}, dict(answers.consumers)
+    listed, consumers = {server.id: server for server in answers.servers}, dict(answers.consumers)
     nodes = {device.uuid: key(device.node) for device in answers.devices or ()}
-    doubtful = [uuid for uuid, consumer in consumers.items() if _differs(servers[uuid], consumer, nodes)]
-    unknown = sorted(_all(answers.strangers.values()) - answers.migrations.keys() - servers.keys())
+    doubtful = [uuid for uuid, consumer in consumers.items() if _differs(listed[uuid], consumer, nodes)]
+    unknown = sorted(_all(answers.strangers.values()) - answers.migrations.keys() - listed.keys())
     if not (doubtful or unknown):
         return answers
     try:
         current = dict(
-            zip((*doubtful, *unknown), each(lambda u: compute.server(cloud, u), (*doubtful, *unknown)), strict=True)
+            zip((*doubtful, *unknown), each(lambda u: servers.server(cloud, u), (*doubtful, *unknown)), strict=True)
         )
         present = {uuid: server for uuid, server in current.items() if server is not None}
         consumers |= {c.uuid: c for c in placement.consumers(cloud, present, nodes)}
@@ -242,7 +239,7 @@ def _confirmed(cloud: Connection, answers: Answers) -> Answers:
     remaining = {device: who - present.keys() for device, who in answers.strangers.items()}
     return replace(
         answers,
-        servers=tuple(server for uuid, server in {**servers, **present}.items() if uuid not in gone),
+        servers=tuple(server for uuid, server in {**listed, **present}.items() if uuid not in gone),
         consumers={uuid: consumer for uuid, consumer in consumers.items() if uuid not in gone},
         strangers={device: who for device, who in remaining.items() if who},
     )
@@ -269,7 +266,7 @@ def _unexplained(devices: Iterable[Device], consumers: Mapping[str, Consumer]) -
 
 def _with_migrations(cloud: Connection, answers: Answers) -> Answers:
     try:
-        return replace(answers, migrations=compute.migrations(cloud, _all(answers.strangers.values())))
+        return replace(answers, migrations=servers.instances_of(cloud, _all(answers.strangers.values())))
     except CloudError as error:
         gap = Gap(source=Source.NOVA, reason=f"{error.what}; migrations that hold GPUs are unknown")
         return replace(answers, everything=False, gaps=(*answers.gaps, gap))
@@ -277,11 +274,11 @@ def _with_migrations(cloud: Connection, answers: Answers) -> Answers:
 
 def _named(cloud: Connection, answers: Answers, *, users: bool = True) -> Answers:
     """Ask Keystone for names. A cloud without them is complete: the ids are exact."""
-    servers = [server for server in answers.servers or () if server.devices]
+    holding = [server for server in answers.servers or () if server.devices]
     consumers = (answers.consumers or {}).values()
-    projects = identity.names(cloud, "projects", {*(s.project for s in servers), *(c.project for c in consumers)})
+    projects = identity.names(cloud, "projects", {*(s.project for s in holding), *(c.project for c in consumers)})
     answers = replace(answers, projects=projects.names, deleted=projects.deleted)
     if not users:
         return answers
-    ids = {*(s.user for s in servers), *(c.user for c in consumers)}
+    ids = {*(s.user for s in holding), *(c.user for c in consumers)}
     return replace(answers, users=identity.names(cloud, "users", ids).names)

@@ -1,12 +1,14 @@
-"""The fields of `gpustack gpu show`: a GPU with its card, its place in the host, its holders and history. Pure."""
+"""The fields of `gpustack gpu show`: a GPU with its card, its place in the host, its holders and history."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import CloudError, UsageError
 from gpustack.base.hostnames import key
-from gpustack.fleet.history import Event
+from gpustack.cloud.servers import Event, actions, moves
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.fleet.table import describe
 from gpustack.hosts.facts.gpus import Gpu as HostGpu
@@ -15,7 +17,23 @@ from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.variants import choice
 from gpustack.pci import catalogue
 
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_SHOWN = 20
 _WITHOUT = ("server", "server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since")
+
+
+def history(cloud: Connection, server: str) -> tuple[tuple[Event, ...], str]:
+    """Return the latest events of an instance, and why some are missing (empty if none is)."""
+    events: list[Event] = []
+    missing = ""
+    for read in (actions, moves):
+        try:
+            events += read(cloud, server)
+        except CloudError as error:
+            missing = error.what
+    return tuple(sorted(events, key=lambda event: event.at or datetime.min, reverse=True)[:_SHOWN]), missing  # noqa: DTZ901
 
 
 def chosen(fleet: Fleet, host: str, address: str) -> Gpu:

@@ -246,8 +246,8 @@ def service_phase(
     :param disabled: whether this run disabled the service, for ``empty``.
     :raises gpustack.base.errors.CloudError: if the API refuses or cannot be reached.
     """
+    from gpustack.cloud.server_actions import ServiceCloud
     from gpustack.cloud.session import connect
-    from gpustack.prepare.drain.cloud import ServiceCloud
 
     with connect(cloud) as connection:
         runner = Runner(api=ServiceCloud(connection), target=target, seconds=seconds, log=log)

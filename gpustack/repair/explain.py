@@ -179,10 +179,10 @@ def _placement(cloud: Connection, subject: Subject) -> Iterator[str]:
     if subject.host:
         for device in placement.providers(cloud, sorted(subject.nodes)):
             if device.address == subject.address:
-                stock = placement.get(cloud, f"/resource_providers/{device.uuid}/inventories")["inventories"]
+                stock = placement.inventory(cloud, device.uuid)
                 amounts = [
-                    f"{name}: {inventory['total']}, reserved {inventory['reserved']}"
-                    for name, inventory in sorted(stock.items())
+                    f"{name}: {fields['total']}, reserved {fields['reserved']}"
+                    for name, fields in sorted(stock.classes.items() if stock else ())
                 ]
                 held = [f"{amount} by {consumer}" for consumer, amount in sorted(device.held.items())]
                 yield f"provider {device.uuid} ({device.name}): {'; '.join(amounts) or 'no inventory'}"

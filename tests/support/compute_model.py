@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpustack.cloud.compute import Service
+from gpustack.cloud.network import Ports
+from gpustack.cloud.placement import Amounts, Room
+from gpustack.cloud.servers import Event, Migration, Server
 from gpustack.cloud.session import Refused
-from gpustack.prepare.drain.capacity import Amounts, Room
-from gpustack.prepare.drain.model import Action, ComputeService, Ports, Server, ServerMigration
 
 _NAMES = {
     "stop": "stop",
@@ -33,7 +35,7 @@ class Nova:
     :param slow: the number of queries that a task takes.
     """
 
-    service: ComputeService
+    service: Service
     guests: dict[str, Server]
     dies_at: int = 10**9
     carried_out: bool = False
@@ -43,7 +45,7 @@ class Nova:
     neutron: Ports = field(default_factory=Ports)
     demand: Amounts = field(default_factory=dict)
     placement: Room | None = None
-    action_log: dict[str, list[Action]] = field(default_factory=dict)
+    action_log: dict[str, list[Event]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     _requests: int = 0
     _tasks: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class Nova:
 
     def __post_init__(self) -> None:
         for server_id in self.guests:
-            self.action_log[server_id] = [Action(name="create", request="r-create")]
+            self.action_log[server_id] = [Event(what="create", request="r-create")]
 
     def request(self, write: str = "") -> None:
         """Count the request, and advance running tasks."""
@@ -67,7 +69,7 @@ class Nova:
             for server_id, (looks, change) in list(self._tasks.items()):
                 if looks <= 0:
                     del self._tasks[server_id]
-                    self.guests[server_id] = replace(self.guests[server_id], task=None, **change)
+                    self.guests[server_id] = replace(self.guests[server_id], task="", **change)
                 else:
                     self._tasks[server_id] = (looks - 1, change)
 
@@ -87,10 +89,10 @@ class Nova:
     def user(self) -> str:
         return "me"
 
-    def services(self) -> tuple[ComputeService, ...]:
+    def services(self) -> tuple[Service, ...]:
         self.request()
         self.answered()
-        return (self.service, ComputeService(id="s2", host="gpu2", enabled=True, up=True))
+        return (self.service, Service(id="s2", host="gpu2", enabled=True, up=True))
 
     def servers(self, host: str) -> tuple[Server, ...]:
         self.request()
@@ -122,12 +124,12 @@ class Nova:
         assert not self.service.enabled, "the host would be among those that have room"
         return self.placement
 
-    def migrations(self, host: str) -> tuple[ServerMigration, ...]:
+    def migrations(self, host: str) -> tuple[Migration, ...]:
         self.request()
         self.answered()
         return ()
 
-    def actions(self, server_id: str) -> tuple[Action, ...]:
+    def actions(self, server_id: str) -> tuple[Event, ...]:
         self.request()
         self.answered()
         return tuple(self.action_log[server_id])
@@ -171,17 +173,17 @@ class Nova:
         """An action by a user."""
         server = self.guests[server_id]
         status = {"stop": "ACTIVE", "start": "SHUTOFF", "confirm": "VERIFY_RESIZE"}.get(action, "ACTIVE")
-        if server.task is not None or server.status != status:
+        if server.task or server.status != status:
             raise Refused(f"it is {server.status}, {server.task}", status=409)
-        if action.endswith("migrate") and server.devices:
+        if action.endswith("migrate") and server.demands:
             neighbours = [
-                neighbour for neighbour in self.guests.values() if neighbour.devices and neighbour is not server
+                neighbour for neighbour in self.guests.values() if neighbour.demands and neighbour is not server
             ]
             assert not [
                 neighbour for neighbour in neighbours if neighbour.task or neighbour.status == "VERIFY_RESIZE"
             ], "they would race"
         request = f"r{next(self._numbers)}"
-        self.action_log[server_id].insert(0, Action(name=_NAMES[action], request=request, user=user))
+        self.action_log[server_id].insert(0, Event(what=_NAMES[action], request=request, user=user))
         changes: dict[str, dict[str, Any]] = {
             "stop": {"status": "SHUTOFF", "power": 4},
             "start": {"status": "ACTIVE", "power": 1},

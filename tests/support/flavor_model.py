@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.session import Refused, Unanswered
-from gpustack.offer.flavor.flavors import PresentFlavor, Sizes
+from gpustack.offer.flavor.flavors import PresentFlavor
 
 NEVER = 10**9
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpustack.fleet.model import Server
+from gpustack.cloud.servers import Server
 from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.model import Function, Host
 

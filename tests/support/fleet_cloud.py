@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
-from urllib.parse import urlencode
 
 from openstack.connection import Connection
 
@@ -39,21 +38,18 @@ class _Proxy:
     service: str
     cloud: StandIn
 
-    def get(self, path: str, microversion: str | None = None, params: Mapping[str, str] | None = None) -> Response:
-        path += f"?{urlencode(params)}" if params else ""
+    def request(self, path: str, method: str, json: Any = None, **_more: Any) -> Response:
+        if method != "GET":
+            self.cloud.written.append(json)
+            path = f"{method} {path}"
         self.cloud.requests.append(f"{self.service} {path}")
         answer = self.cloud.answer(self.service, path)
         if isinstance(answer, Exception):
             raise answer
         return Response(*answer, self.cloud.headers)
 
-    def put(self, path: str, json: Any, microversion: str | None = None) -> Response:
-        self.cloud.requests.append(f"{self.service} PUT {path}")
-        self.cloud.written.append(json)
-        answer = self.cloud.answer(self.service, f"PUT {path}")
-        if isinstance(answer, Exception):
-            raise answer
-        return Response(*answer)
+    def get_endpoint(self) -> str:
+        return "http://compute"
 
     def get_endpoint_data(self) -> _EndpointData:
         return _EndpointData()
@@ -105,7 +101,11 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
     cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": listed})
     cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": summaries})
     for d in known:
-        consumers: dict[str, object] = {uuid: {} for uuid, amounts in (held or {}).items() if d.uuid in amounts}
+        consumers: dict[str, object] = {
+            uuid: {"resources": {d.resource_class: amounts[d.uuid]}}
+            for uuid, amounts in (held or {}).items()
+            if d.uuid in amounts
+        }
         cloud.answers[f"placement /resource_providers/{d.uuid}/allocations"] = (200, {"allocations": consumers})
     for uuid, amounts in (held or {}).items():
         allocations = {device: {"resources": {"CUSTOM_GPU": amount}} for device, amount in amounts.items()}

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity
-from gpustack.fleet.model import Fleet, Gap, Gpu, Holder, HostCount, Server, Source, State
+from gpustack.cloud.servers import Server
+from gpustack.fleet.model import Fleet, Gap, Gpu, Holder, HostCount, Source, State
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Host
 

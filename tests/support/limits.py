@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from gpustack.base.errors import CloudError
-from gpustack.offer.quota.model import Limit, Present, Project
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit, Present
 
 MARKER = "CUSTOM_GPU_QUOTA_K4200"
 

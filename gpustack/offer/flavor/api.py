@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpustack.offer.flavor.flavors import PresentFlavor, Sizes
+from gpustack.cloud.flavors import Sizes
+from gpustack.offer.flavor.flavors import PresentFlavor
 
 
 class FlavorApi(Protocol):

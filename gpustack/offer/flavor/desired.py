@@ -8,11 +8,12 @@ from typing import Literal
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
+from gpustack.cloud.flavors import Sizes
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.offer.flavor.fitting import fitting
-from gpustack.offer.flavor.flavors import Sizes, WantedFlavor
+from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.offer.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
 from gpustack.spec import markers
 from gpustack.spec.attributes import card_of

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
+from gpustack.cloud.flavors import Sizes, readable
 from gpustack.nova_options.releases import TRUE
 from gpustack.offer.flavor.address_space import DEFAULT_BITS, GIB, Firmware, placed
-from gpustack.offer.flavor.flavors import Sizes, readable
 from gpustack.offer.flavor.shares import HostShare, bars
 from gpustack.spec.extra_specs import MAXPHYSADDR, MAXPHYSADDR_BITS, PAGE_SIZE, SECURE_BOOT
 from gpustack.spec.flavors import Flavor

@@ -13,33 +13,16 @@ with ``capabilities``, ``AggregateInstanceExtraSpecsFilter`` those without or wi
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from gpustack.spec.extra_specs import (
-    AFFINITY,
-    ALIAS,
-    CPU_POLICY,
-    HIDE,
-    NAMESPACE,
-    NUMA_NODES,
-    OLD_HIDE,
-    PAGE_SIZE,
-    parse_alias,
-)
+from gpustack.cloud.flavors import Flavor, FlavorCloud, Sizes
+from gpustack.spec.extra_specs import ALIAS, parse_alias
 
-_KNOWN = {
-    ALIAS: r"[^\s:,]+:[1-9][0-9]*(,[^\s:,]+:[1-9][0-9]*)*",
-    AFFINITY: "required|preferred|legacy",
-    NUMA_NODES: "[1-9][0-9]*",
-    CPU_POLICY: "shared|dedicated",
-    PAGE_SIZE: "small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?",
-    HIDE: "true",
-    OLD_HIDE: "true",
-}
-"""Extra specs that gpustack writes, with patterns of the values that every release accepts."""
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
 SETS = "gpustack:sets"
 ORIGIN = "gpustack:origin"
 ACCESS = "gpustack:access"
@@ -49,26 +32,6 @@ MARK = "[gpustack]"
 _MAX_VALUE = 255
 
 Origin = Literal["spec", "hand"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sizes:
-    """The sizes of a flavor, which cannot be changed. In Nova's units: memory and swap in MiB, disks in GiB."""
-
-    vcpus: int
-    ram: int
-    disk: int
-    ephemeral: int = 0
-    swap: int = 0
-
-    def to_dict(self) -> dict[str, int]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        parts = [f"{self.vcpus} vCPU{'s'[: self.vcpus != 1]}", f"{readable(self.ram)} RAM", f"{self.disk} GiB disk"]
-        parts += [f"{self.ephemeral} GiB ephemeral"] if self.ephemeral else []
-        parts += [f"{readable(self.swap)} swap"] if self.swap else []
-        return ", ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,19 +70,8 @@ class WantedFlavor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PresentFlavor:
-    """A flavor in Nova.
-
-    :ivar access: ids of the projects that may use it; None if not read.
-    """
-
-    id: str
-    name: str
-    sizes: Sizes
-    public: bool = True
-    description: str = ""
-    extra_specs: Mapping[str, str] = field(default_factory=dict)
-    access: frozenset[str] | None = None
+class PresentFlavor(Flavor):
+    """A flavor in Nova, with the meaning of its mark."""
 
     @property
     def ours(self) -> bool:
@@ -151,24 +103,6 @@ class PresentFlavor:
     def gpus(self) -> dict[str, int]:
         """The number of GPUs by alias; empty without GPUs."""
         return parse_alias(self.extra_specs.get(ALIAS, ""))
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "id": self.id,
-            "name": self.name,
-            **self.sizes.to_dict(),
-            "public": self.public,
-            "description": self.description,
-            "extra_specs": dict(self.extra_specs),
-            "access": None if self.access is None else sorted(self.access),
-        }
-
-
-def needs_judging(key: str, value: str) -> bool:
-    """Whether Nova should validate an extra spec, because not every release accepts it."""
-    if key.startswith(NAMESPACE):
-        return False
-    return key not in _KNOWN or re.fullmatch(_KNOWN[key], value) is None
 
 
 def is_sets_mark(key: str) -> bool:
@@ -205,6 +139,6 @@ def gpus_text(gpus: Mapping[str, int]) -> str:
     return ", ".join(f"{count} x {alias}" for alias, count in gpus.items())
 
 
-def readable(mib: int) -> str:
-    """Format an amount in MiB: ``32 GiB``, ``1.5 GiB``, ``512 MiB``."""
-    return f"{mib / 1024:g} GiB" if mib >= 1024 and mib % 256 == 0 else f"{mib} MiB"
+def present_flavors(cloud: Connection) -> FlavorCloud[PresentFlavor]:
+    """Nova's flavors, with the meaning of their marks."""
+    return FlavorCloud(cloud, PresentFlavor)

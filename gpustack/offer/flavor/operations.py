@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from gpustack.base.operations import Operation
-from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor, Sizes
+from gpustack.cloud.flavors import Sizes
+from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor
 from gpustack.spec.extra_specs import NAMESPACE
 
 

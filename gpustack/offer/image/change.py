@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from gpustack.base.codes import Code
 from gpustack.base.operations import Operation
+from gpustack.cloud.image import OS_TYPE, WINDOWS
 from gpustack.offer.image.guest import guest_problems
 from gpustack.offer.image.hardware import is_x86
-from gpustack.offer.image.model import FIRMWARE, HIDE, MACHINE_TYPE, OS_TYPE, WINDOWS, Pair
+from gpustack.offer.image.model import FIRMWARE, HIDE, MACHINE_TYPE, Pair
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,10 @@ from typing import Any
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
+from gpustack.cloud.image import Image
 from gpustack.offer.image.guest import guest_problems
 from gpustack.offer.image.hardware import hardware_problems
-from gpustack.offer.image.model import FIRMWARE, MACHINE_TYPE, FlavorNeeds, Image, Pair, Problem
+from gpustack.offer.image.model import FIRMWARE, MACHINE_TYPE, FlavorNeeds, Pair, Problem
 from gpustack.offer.image.room import room_problems
 
 _SHOWN_FLAVORS = 4

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Severity
+from gpustack.cloud.image import WINDOWS, Image
 from gpustack.offer.image.hardware import secure_boot
-from gpustack.offer.image.model import DRIVER, HIDE, SIGNED, WINDOWS, FlavorNeeds, Image, Problem
+from gpustack.offer.image.model import DRIVER, HIDE, SIGNED, FlavorNeeds, Problem
 
 NVIDIA, _WITH_KERNEL_DRIVERS = "10de", {"1002": "AMD", "8086": "Intel"}
 _HIDING_NEEDED_BEFORE = 465

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code
-from gpustack.offer.image.model import FIRMWARE, MACHINE_TYPE, SECURE_BOOT, FlavorNeeds, Image, Problem
+from gpustack.cloud.image import Image
+from gpustack.offer.image.model import FIRMWARE, MACHINE_TYPE, SECURE_BOOT, FlavorNeeds, Problem
 from gpustack.spec.extra_specs import AFFINITY, MAXPHYSADDR
 
 _X86 = ("x86_64", "i686")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from gpustack.cloud.image import Image
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.releases import Release
 from gpustack.offer.flavor.desired import Entry, entries, extra_specs_of, refusing_hypervisor
-from gpustack.offer.image.model import FlavorNeeds, Image, Pair
+from gpustack.offer.image.model import FlavorNeeds, Pair
 from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.attributes import card_of

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Severity
+from gpustack.cloud.image import Image
 from gpustack.offer.image.guest import NVIDIA
-from gpustack.offer.image.model import DRIVER, FlavorNeeds, Image, Problem
+from gpustack.offer.image.model import DRIVER, FlavorNeeds, Problem
 
 _GIB = 1 << 30
 ROOM = 3 * _GIB // 2

@@ -10,10 +10,10 @@ import enum
 from dataclasses import dataclass
 from typing import Protocol
 
+from gpustack.cloud.image import Image
 from gpustack.cloud.session import Refused
 from gpustack.offer.image.change import SetProperties
 from gpustack.offer.image.journal import ImageJournal
-from gpustack.offer.image.model import Image
 
 
 class Result(enum.StrEnum):
@@ -36,7 +36,7 @@ class Outcome:
 
 
 class ImageApi(Protocol):
-    """Reads and changes images, as :class:`gpustack.offer.image.cloud.ImageCloud` does."""
+    """Reads and changes images, as :class:`gpustack.cloud.image.ImageCloud` does."""
 
     def image(self, image_id: str) -> Image | None:
         """Read one image; None if it does not exist."""

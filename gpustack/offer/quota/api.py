@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from gpustack.offer.quota.model import Limit, Present, Project
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit, Present
 
 
 class LimitsApi(Protocol):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit, Present
 from gpustack.offer.quota.desired import WantedLimits
-from gpustack.offer.quota.model import Limit, Present, Project
 from gpustack.offer.quota.operations import ChangeLimit, CreateLimit, DeleteLimit, LimitOperation
 
 _FLAT = "flat"

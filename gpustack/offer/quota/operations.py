@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gpustack.base.operations import Operation
-from gpustack.offer.quota.model import Limit, Project
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.offer.quota.model import MARK, Limit, Present, Project
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import MARK, Limit, Present
 
 COLUMNS = ("Project", "Model", "Limit", "Source", "Used", "Free", "State")
 FIELDS = ("project", "project_name", "model", "resource_class", "limit", "source", "used", "free", "state")

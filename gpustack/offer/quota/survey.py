@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpustack.base.errors import CloudError
-from gpustack.fleet.requests import each, well_formed
+from gpustack.cloud.identity import Project
+from gpustack.cloud.session import each, well_formed
 from gpustack.offer.quota.api import LimitsApi
 from gpustack.offer.quota.desired import WantedLimits
-from gpustack.offer.quota.model import Project
 from gpustack.offer.quota.shares import Share, shares
 
 _DOING = "read limits"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import key
-from gpustack.fleet.model import Server
+from gpustack.cloud.servers import Server
 from gpustack.offer.tenancy.model import Present, Wanted, WantedAggregate, is_ours
 
 _LISTED = 5
@@ -29,7 +29,7 @@ def _outside_placement(entry: WantedAggregate, present: Present) -> Iterator[Fin
     aggregate = next((found for found in present.aggregates if found.name == entry.name), None)
     members = present.members.get(entry.name, frozenset())
     for node in present.nodes if aggregate else ():
-        if aggregate and node.host in entry.hosts and aggregate.has(node.host) and node.provider not in members:
+        if aggregate and node.host in entry.hosts and aggregate.has(node.host) and node.uuid not in members:
             yield finding(Code.PLACEMENT_AGGREGATE_DIFFERS, place=node.host, aggregate=entry.name)
 
 

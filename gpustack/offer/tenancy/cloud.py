@@ -1,25 +1,19 @@
-"""Nova's and Placement's API through openstacksdk, the only module of this package that sends requests."""
+"""The state of a cloud that tenancy compares, and its changes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from gpustack.cloud.session import Refused, raise_refusal, translated_errors
-from gpustack.fleet.aggregates import VERSION as NOVA
-from gpustack.fleet.aggregates import aggregates
-from gpustack.fleet.compute import listing
-from gpustack.fleet.placement import VERSION as PLACEMENT
-from gpustack.fleet.requests import get, pages, well_formed
-from gpustack.offer.flavor.cloud import FlavorCloud
-from gpustack.offer.tenancy.model import MARK, Node, Present, is_ours
+from gpustack.cloud import compute, placement
+from gpustack.cloud.identity import project_id
+from gpustack.cloud.servers import listing
+from gpustack.offer.flavor.flavors import present_flavors
+from gpustack.offer.tenancy.model import MARK, Present, is_ours
 from gpustack.spec.tenancy import Tenancy
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
-
-_ATTEMPTS = 4
-_UNKNOWN, _CONFLICT = 400, 409
 
 
 def present(connection: Connection, trait: str, *, in_use: bool = True) -> Present:
@@ -28,15 +22,15 @@ def present(connection: Connection, trait: str, *, in_use: bool = True) -> Prese
     :param in_use: whether to read flavors and instances too.
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
-    known = aggregates(connection)
+    known = compute.aggregates(connection)
     ours = [aggregate for aggregate in known if is_ours(aggregate)]
     traits = {trait, *(aggregate.metadata[MARK] for aggregate in ours)}
     return Present(
         aggregates=tuple(known),
-        nodes=tuple(_nodes(connection)),
-        bearers={name: bearers(connection, name) for name in sorted(traits)},
-        members={aggregate.name: _providers(connection, f"member_of={aggregate.uuid}") for aggregate in ours},
-        flavors=FlavorCloud(connection).flavors() if in_use else (),
+        nodes=tuple(compute.hypervisors(connection)),
+        bearers={name: placement.bearers(connection, name) for name in sorted(traits)},
+        members={aggregate.name: _members(connection, aggregate.uuid) for aggregate in ours},
+        flavors=present_flavors(connection).flavors() if in_use else (),
         servers=listing(connection).servers if in_use else (),
     )
 
@@ -46,111 +40,38 @@ def projects(connection: Connection, tenancy: Tenancy | None) -> dict[str, str]:
 
     :raises CloudError: if no project, or more than one, has a name.
     """
-    cloud = FlavorCloud(connection)
     entries = tenancy.aggregates.values() if tenancy else ()
-    return {name: cloud.project(name) for entry in entries for name in entry.projects}
+    names = dict.fromkeys(name for entry in entries for name in entry.projects)
+    return {name: project_id(connection, name) for name in names}
 
 
-def bearers(connection: Connection, trait: str) -> frozenset[str]:
-    """Return the providers with a trait; none if Placement does not know the trait.
-
-    :raises CloudError: if Placement cannot be reached or refuses.
-    """
-    try:
-        return _providers(connection, f"required={trait}")
-    except Refused as error:
-        if error.status == _UNKNOWN:
-            return frozenset()
-        raise
-
-
-def _providers(connection: Connection, query: str) -> frozenset[str]:
-    doing = "list the resource providers"
-    content = get(connection, "placement", f"/resource_providers?{query}", doing, version=PLACEMENT)
-    with well_formed(doing):
-        return frozenset(str(entry["uuid"]) for entry in content["resource_providers"])
-
-
-def _nodes(connection: Connection) -> list[Node]:
-    doing = "list hypervisors"
-    entries = [
-        entry
-        for page in pages(connection, "/os-hypervisors/detail?", "hypervisors", doing, version=NOVA)
-        for entry in page
-    ]
-    with well_formed(doing):
-        return [
-            Node(host=str(entry["service"]["host"]), node=str(entry["hypervisor_hostname"]), provider=str(entry["id"]))
-            for entry in entries
-        ]
+def _members(connection: Connection, aggregate: str) -> frozenset[str]:
+    return frozenset(provider.uuid for provider in placement.listed(connection, f"member_of={aggregate}"))
 
 
 class TenancyCloud:
-    """The changes of a cloud; every method raises :class:`gpustack.base.errors.CloudError`."""
+    """:class:`gpustack.offer.tenancy.apply.TenancyApi` of a real cloud."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def create(self, name: str) -> int:
-        """Create an aggregate and return its id."""
-        doing = f"create the aggregate {name}"
-        answer = self._send("POST", "compute", "/os-aggregates", doing, NOVA, {"aggregate": {"name": name}})
-        with well_formed(doing):
-            return int(answer.json()["aggregate"]["id"])
+        return compute.create_aggregate(self._connection, name)
 
     def delete(self, aggregate: int) -> None:
-        """Delete an aggregate."""
-        self._send("DELETE", "compute", f"/os-aggregates/{aggregate}", "delete an aggregate", NOVA)
+        compute.delete_aggregate(self._connection, aggregate)
 
     def set_metadata(self, aggregate: int, values: Mapping[str, str | None]) -> None:
-        """Set metadata; None removes a key."""
-        self._action(aggregate, "set_metadata", {"metadata": dict(values)})
+        compute.change_aggregate(self._connection, aggregate, "set_metadata", {"metadata": dict(values)})
 
     def add_host(self, aggregate: int, host: str) -> None:
-        """Add a host to an aggregate."""
-        self._action(aggregate, "add_host", {"host": host})
+        compute.change_aggregate(self._connection, aggregate, "add_host", {"host": host})
 
     def remove_host(self, aggregate: int, host: str) -> None:
-        """Remove a host from an aggregate."""
-        self._action(aggregate, "remove_host", {"host": host})
-
-    def _action(self, aggregate: int, action: str, body: Mapping[str, object]) -> None:
-        doing = action.replace("_", " ") + " of an aggregate"
-        self._send("POST", "compute", f"/os-aggregates/{aggregate}/action", doing, NOVA, {action: body})
+        compute.change_aggregate(self._connection, aggregate, "remove_host", {"host": host})
 
     def add_trait(self, provider: str, trait: str) -> None:
-        """Create a trait if Placement does not know it, and add it to a provider."""
-        self._send("PUT", "placement", f"/traits/{trait}", f"create the trait {trait}", PLACEMENT)
-        self._change_traits(provider, add=[trait])
+        placement.add_trait(self._connection, provider, trait)
 
     def remove_trait(self, provider: str, trait: str) -> None:
-        """Remove a trait from a provider."""
-        self._change_traits(provider, remove=[trait])
-
-    def _change_traits(self, provider: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
-        """Replace the traits of a provider; nova-compute, which changes others, keeps them."""
-        path, doing = f"/resource_providers/{provider}/traits", "change the traits of a host"
-        for attempt in range(_ATTEMPTS):
-            content = get(self._connection, "placement", path, doing, version=PLACEMENT)
-            with well_formed(doing):
-                traits = sorted({*content["traits"], *add} - set(remove))
-                body = {
-                    "resource_provider_generation": content["resource_provider_generation"],
-                    "traits": traits,
-                }
-            try:
-                self._send("PUT", "placement", path, doing, PLACEMENT, body)
-            except Refused as error:
-                if error.status != _CONFLICT or attempt == _ATTEMPTS - 1:
-                    raise
-            else:
-                return
-
-    def _send(
-        self, method: str, service: str, path: str, doing: str, version: str, body: Mapping[str, object] | None = None
-    ) -> Any:  # noqa: ANN401 - a response
-        with translated_errors(doing):
-            proxy: Any = getattr(self._connection, service)
-            answer = proxy.request(path, method, json=body, microversion=version)
-            raise_refusal(answer, doing, None)
-        return answer
+        placement.remove_trait(self._connection, provider, trait)

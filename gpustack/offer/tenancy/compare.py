@@ -104,9 +104,9 @@ def _foreign(aggregate: Aggregate) -> Finding:
 def _traits(wanted: Wanted, present: Present) -> Iterator[TenancyOperation]:
     bearers = present.bearers.get(wanted.trait, frozenset())
     for node in present.nodes if wanted.isolates else ():
-        if node.host in wanted.gpu_hosts and node.provider not in bearers:
+        if node.host in wanted.gpu_hosts and node.uuid not in bearers:
             why = "GPU flavors require it"
-            yield AddTrait(why=why, host=node.host, provider=node.provider, trait=wanted.trait)
+            yield AddTrait(why=why, host=node.host, provider=node.uuid, trait=wanted.trait)
 
 
 def _superfluous_traits(wanted: Wanted, present: Present) -> tuple[list[RemoveTrait], list[Finding]]:
@@ -116,14 +116,12 @@ def _superfluous_traits(wanted: Wanted, present: Present) -> tuple[list[RemoveTr
     for trait in sorted({wanted.trait, *present.bearers}):
         needed = wanted.gpu_hosts if wanted.isolates and trait == wanted.trait else frozenset()
         bearers = present.bearers.get(trait, frozenset())
-        nodes = [node for node in present.nodes if node.provider in bearers and node.host not in needed]
+        nodes = [node for node in present.nodes if node.uuid in bearers and node.host not in needed]
         flavors = sorted(f.name for f in present.flavors if trait in required_traits(f.extra_specs))
         if nodes and flavors and not needed:
             findings.append(finding(Code.TRAIT_STILL_REQUIRED, place=trait, flavors=", ".join(flavors)))
             continue
-        operations += [
-            RemoveTrait(why=_NOT_IN_SPEC, host=node.host, provider=node.provider, trait=trait) for node in nodes
-        ]
+        operations += [RemoveTrait(why=_NOT_IN_SPEC, host=node.host, provider=node.uuid, trait=trait) for node in nodes]
     return operations, findings
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpustack.base.hostnames import key
-from gpustack.offer.tenancy.model import Node, Wanted, WantedAggregate
+from gpustack.cloud.compute import Hypervisor
+from gpustack.offer.tenancy.model import Wanted, WantedAggregate
 from gpustack.spec.flavors import named
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.model import Spec
@@ -14,7 +15,7 @@ from gpustack.spec.requests import by_model
 from gpustack.spec.tenancy import DEFAULT_TRAIT, GpuAggregate
 
 
-def wanted(spec: Spec, nodes: Iterable[Node], projects: Mapping[str, str]) -> Wanted:
+def wanted(spec: Spec, nodes: Iterable[Hypervisor], projects: Mapping[str, str]) -> Wanted:
     """Return the state that a spec wants.
 
     :param projects: ids of projects, by their id or name in the spec.
@@ -41,12 +42,12 @@ def wanted(spec: Spec, nodes: Iterable[Node], projects: Mapping[str, str]) -> Wa
     )
 
 
-def _is_in(entry: GpuAggregate, node: Node) -> bool:
+def _is_in(entry: GpuAggregate, node: Hypervisor) -> bool:
     patterns = [HostPattern.parse(text) for text in entry.hosts]
     return not patterns or any(pattern.matches(name) for pattern in patterns for name in (node.host, node.node))
 
 
-def _missing(patterns: Iterable[str], nodes: Iterable[Node]) -> Iterator[str]:
+def _missing(patterns: Iterable[str], nodes: Iterable[Hypervisor]) -> Iterator[str]:
     """The names, and patterns with wildcards, that match no compute node of the spec's hosts."""
     names = [name for node in nodes for name in (node.host, node.node)]
     keys = set(map(key, names))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.fleet.aggregates import aggregates
+from gpustack.cloud.compute import aggregates
+from gpustack.cloud.placement import bearers
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
-from gpustack.offer.tenancy import cloud
 from gpustack.offer.tenancy.model import is_ours
 from gpustack.spec.extra_specs import required_traits
 from gpustack.spec.tenancy import Tenancy
@@ -29,7 +29,7 @@ def guarded(
     """
     findings: list[Finding] = []
     trait = tenancy.trait if tenancy is not None and tenancy.isolates else ""
-    if trait in _required(operations) and not cloud.bearers(connect(), trait):
+    if trait in _required(operations) and not bearers(connect(), trait):
         findings.append(finding(Code.TRAIT_WITHOUT_HOST, place="flavors", trait=trait))
     lost = _lost(operations)
     if lost:

@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpustack.fleet.model import Server
+from gpustack.cloud.compute import Hypervisor
+from gpustack.cloud.servers import Server
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.spec.extra_specs import required_traits
 
 MARK = "gpustack:tenancy"
 """The metadata of the aggregates that gpustack created; its value is the trait of the spec. Nova ignores it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A compute node of Nova.
-
-    :ivar host: the host of its nova-compute, as aggregates list it.
-    :ivar provider: the uuid of its resource provider.
-    """
-
-    host: str
-    node: str
-    provider: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +38,7 @@ class Present:
     """
 
     aggregates: tuple[Aggregate, ...] = ()
-    nodes: tuple[Node, ...] = ()
+    nodes: tuple[Hypervisor, ...] = ()
     bearers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     members: Mapping[str, frozenset[str]] = field(default_factory=dict)
     flavors: tuple[PresentFlavor, ...] = ()
@@ -113,7 +101,7 @@ class ReservedHost:
 
 def reserved(present: Present) -> Iterator[ReservedHost]:
     """Yield the hosts of gpustack's aggregates."""
-    providers = {node.host: node.provider for node in present.nodes}
+    providers = {node.host: node.uuid for node in present.nodes}
     for aggregate in sorted(filter(is_ours, present.aggregates), key=lambda entry: entry.name):
         trait = aggregate.metadata[MARK]
         for host in sorted(aggregate.hosts):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from gpustack.base.codes import Code
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding, finding
-from gpustack.fleet.aggregates import aggregates as aggregates_of
+from gpustack.cloud import compute
+from gpustack.cloud.session import Progress, silent
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet
 from gpustack.fleet.read import Detail, Given
 from gpustack.fleet.read import read as read_fleet
-from gpustack.fleet.requests import Progress, silent
 from gpustack.hosts.facts.model import Host as Facts
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.scheduler import Scheduler
@@ -78,7 +78,7 @@ def state(
         # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
         rows = (lambda: found) if empty and found is not None else None
         fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))
-    hypervisors, aggregates = read.hypervisors(cloud), aggregates_of(cloud)
+    hypervisors, aggregates = compute.hypervisors(cloud), compute.aggregates(cloud)
     known = scheduler or Scheduler()
     computes, problems = _computes(found.with_hosts if found and not empty else ())
     sources = Sources(

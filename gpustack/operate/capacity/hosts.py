@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from gpustack.base.hostnames import key, short
+from gpustack.cloud.compute import Hypervisor
 from gpustack.fleet.cards import Kind, kinds_of
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu, Source, State
@@ -17,7 +18,7 @@ from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.nova_options.pci_values import traits as normalized
 from gpustack.operate.capacity.aggregates import zone_of
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
-from gpustack.operate.capacity.read import Hypervisor, Rooms
+from gpustack.operate.capacity.read import Rooms
 from gpustack.spec.assignment import service_of
 from gpustack.spec.attributes import required
 from gpustack.spec.hosts import models_for
@@ -131,7 +132,7 @@ class _View:
         cpus = amounts.get("VCPU", 0) + amounts.get("PCPU", 0)
         if self.empty:
             return Free(ram=amounts.get("MEMORY_MB", 0), cpus=cpus, disk=amounts.get("DISK_GB", 0) * 1024)
-        return replace(hypervisor.free, cpus=cpus)
+        return Free(ram=hypervisor.ram, cpus=cpus, disk=hypervisor.disk)
 
     def _of_pools(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> Iterator[Cards]:
         """The free devices of Nova; of those that Placement has too, the ones that are free in both."""

@@ -1,4 +1,4 @@
-"""Ask Nova and Placement for the compute nodes, their free resources, and whether they accept a flavor.
+"""Ask Placement for the free resources of compute nodes, and whether they accept a flavor.
 
 Placement's allocation candidates for one MiB have the complete tree of every host in one request. A further request per
 flavor shows the hosts that Placement accepts for it: they depend on traits, and on the most that one instance may have.
@@ -11,34 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from gpustack.cloud.session import Refused
-from gpustack.fleet.placement import VERSION
-from gpustack.fleet.requests import Progress, each, get, pages, silent, well_formed
-from gpustack.operate.capacity.model import Demand, Free
+from gpustack.cloud.placement import DISABLED, UNKNOWN, candidates
+from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
+from gpustack.operate.capacity.model import Demand
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
-
-_NOVA = "2.53"
-"""Pike: the first microversion with the uuid of a hypervisor; those after 2.87 lack its free resources."""
-_CLOSED = "COMPUTE_STATUS_DISABLED"
-_BAD = 400
-"""The answer of a Placement that does not know a trait or a resource class."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hypervisor:
-    """A compute node as Nova lists it.
-
-    :ivar host: the host of its nova-compute.
-    """
-
-    uuid: str
-    node: str
-    host: str
-    enabled: bool
-    up: bool
-    free: Free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,35 +30,6 @@ class Rooms:
     amounts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     capacities: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()
-
-
-def hypervisors(cloud: Connection) -> list[Hypervisor]:
-    """List the compute nodes: one request for each thousand.
-
-    :raises CloudError: if Nova cannot be reached or refuses.
-    """
-    doing = "list hypervisors"
-    with_pages = pages(cloud, "/os-hypervisors/detail?", "hypervisors", doing, version=_NOVA)
-    entries = [entry for page in with_pages for entry in page]
-    with well_formed(doing):
-        return [_hypervisor(entry) for entry in entries]
-
-
-def _hypervisor(entry: Mapping[str, Any]) -> Hypervisor:
-    # Empty until the host's nova-compute has reported them.
-    disk, least = int(entry["free_disk_gb"] or 0), entry.get("disk_available_least")
-    return Hypervisor(
-        uuid=str(entry["id"]),
-        node=str(entry["hypervisor_hostname"]),
-        host=str(entry["service"]["host"]),
-        enabled=entry["status"] == "enabled",
-        up=entry["state"] == "up",
-        free=Free(
-            ram=int(entry["free_ram_mb"] or 0),
-            cpus=int(entry["vcpus"] or 0) - int(entry["vcpus_used"] or 0),
-            disk=(disk if least is None else min(disk, int(least))) * 1024,
-        ),
-    )
 
 
 def rooms(cloud: Connection, nodes: Iterable[str]) -> Rooms:
@@ -114,7 +63,7 @@ def accepted(cloud: Connection, demand: Demand, nodes: Collection[str], progress
     :param nodes: the compute nodes that have room.
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    traits = [*sorted(demand.required), *(f"!{name}" for name in sorted({*demand.forbidden, _CLOSED}))]
+    traits = [*sorted(demand.required), *(f"!{name}" for name in sorted({*demand.forbidden, DISABLED}))]
     resources = ",".join(f"{name}:{amount}" for name, amount in sorted(demand.amounts.items()))
     query = urlencode({"resources": resources, "required": ",".join(traits)})
     try:
@@ -123,7 +72,7 @@ def accepted(cloud: Connection, demand: Demand, nodes: Collection[str], progress
         for answer in each(lambda node: _candidates(cloud, f"{query}&in_tree={node}"), missing, progress):
             accepting |= answer.keys()
     except Refused as error:
-        if error.status == _BAD:
+        if error.status == UNKNOWN:
             return frozenset()  # nobody has a trait or a resource class that Placement does not know
         raise
     return frozenset(accepting)
@@ -131,7 +80,4 @@ def accepted(cloud: Connection, demand: Demand, nodes: Collection[str], progress
 
 def _candidates(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:
     """The summaries of all providers in the trees of the hosts that fit."""
-    doing = "read the free resources"
-    content = get(cloud, "placement", f"/allocation_candidates?{query}", doing, version=VERSION)
-    with well_formed(doing):
-        return dict(content["provider_summaries"])
+    return candidates(cloud, query).summaries

@@ -55,14 +55,14 @@ def _signed_in(connection: Connection) -> Check:
 
 
 def _flavors(connection: Connection) -> Iterator[Check]:
-    from gpustack.offer.flavor.cloud import FlavorCloud
+    from gpustack.cloud.flavors import Flavor, FlavorCloud
 
-    yield ok("Nova flavors", f"{len(FlavorCloud(connection).flavors())} readable")
+    yield ok("Nova flavors", f"{len(FlavorCloud(connection, Flavor).flavors())} readable")
 
 
 def _services(connection: Connection) -> Iterator[Check]:
     """The reads of host maintenance: the services, and the instances of all projects."""
-    from gpustack.prepare.drain.cloud import ServiceCloud
+    from gpustack.cloud.server_actions import ServiceCloud
 
     api = ServiceCloud(connection)
     number = len(api.services())
@@ -71,7 +71,6 @@ def _services(connection: Connection) -> Iterator[Check]:
 
 
 def _placement(connection: Connection) -> Iterator[Check]:
-    from gpustack.cloud.placement import get
+    from gpustack.cloud.placement import listed
 
-    providers = get(connection, "/resource_providers")["resource_providers"]
-    yield ok("Placement", f"{len(providers)} resource providers readable")
+    yield ok("Placement", f"{len(listed(connection))} resource providers readable")

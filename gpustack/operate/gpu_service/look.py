@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
 from gpustack.base.hostnames import key
+from gpustack.cloud import compute, placement
+from gpustack.cloud.compute import Service
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.hosts.facts.model import Host
-from gpustack.operate.gpu_service import inventory, services
 from gpustack.operate.gpu_service.plan import Seen
 from gpustack.spec.model import Spec
 from gpustack.spec.out_of_service import entry_of
@@ -35,7 +36,7 @@ def look(
             f"{host} {address} is a virtual function; a card leaves service with all its functions",
             remedy="name the address of the card, without which its virtual functions are not offered",
         )
-    service = services.read(cloud, gpu.host if gpu else here[0].host if here else host)
+    service = _service(cloud, gpu.host if gpu else here[0].host if here else host)
     names = {host, service.host, *(gpu.node for gpu in here)}
     facts = named(hosts, names)
     function = facts.functions.get(address) if facts else None
@@ -46,10 +47,21 @@ def look(
         service=service,
         gpu=gpu,
         by_address=_by_address(fleet, here),
-        inventory=inventory.read(cloud, gpu.provider) if gpu and gpu.provider else None,
+        inventory=placement.inventory(cloud, gpu.provider) if gpu and gpu.provider else None,
         scheduled=scheduled,
         entry=entry_of(spec.out_of_service, names, address, function.serial if function else None) if spec else None,
     )
+
+
+def _service(cloud: Connection, host: str) -> Service:
+    """The nova-compute of a host: whether it takes new instances. Without PCI in Placement, nothing finer does."""
+    services = compute.services(cloud, host)
+    if len(services) != 1:
+        raise UsageError(
+            f"Nova has {len(services) or 'no'} nova-compute service{'s'[: len(services) > 1]} on {host}",
+            remedy="name the host as Nova does: openstack compute service list",
+        )
+    return services[0]
 
 
 def _by_address(fleet: Fleet, here: list[Gpu]) -> bool:

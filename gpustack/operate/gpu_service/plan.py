@@ -14,9 +14,9 @@ from typing import ClassVar
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation
+from gpustack.cloud.compute import Service
+from gpustack.cloud.placement import Inventory
 from gpustack.fleet.model import Gpu, Holder, State
-from gpustack.operate.gpu_service.inventory import Inventory
-from gpustack.operate.gpu_service.services import Service
 from gpustack.spec.model import OutOfService
 
 

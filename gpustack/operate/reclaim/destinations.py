@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpustack.fleet.model import Server
+from gpustack.cloud.servers import Server
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.operate.reclaim.model import Rules
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.fleet.history import Event
+from gpustack.cloud.servers import Event
 from gpustack.operate.reclaim.model import Candidate, Rules
 from gpustack.operate.reclaim.notice import EXPIRES
 from gpustack.spec.reclaim import moment

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpustack.base.findings import Finding
-from gpustack.fleet.history import Event
-from gpustack.fleet.model import Server
+from gpustack.cloud.servers import Event, Server
 from gpustack.spec.patterns import HostPattern
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpustack.fleet.history import Event
+from gpustack.cloud.servers import Event
 from gpustack.spec.reclaim import moment
 
 EXPIRES = "gpustack:expires"

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud.session import translated_errors
-from gpustack.fleet import compute, identity, placement
-from gpustack.fleet.aggregates import aggregates
+from gpustack.cloud import compute, identity, servers
+from gpustack.cloud.servers import Server
+from gpustack.cloud.session import Progress, each, silent
+from gpustack.fleet import placement
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.disagreements import of_server
-from gpustack.fleet.history import actions, migrations
 from gpustack.fleet.index import Index
-from gpustack.fleet.model import Server
 from gpustack.fleet.placement import Device
-from gpustack.fleet.requests import Progress, each, silent
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.operate.reclaim.destinations import no_return
 from gpustack.operate.reclaim.idle import AHEAD, STOPS
@@ -80,19 +77,19 @@ class Reader:
         :raises CloudError: if Nova cannot be reached or refuses, or if its clock differs from that of this machine.
         """
         check_clock(self._cloud, datetime.now(UTC))
-        listed = compute.listing(self._cloud)
+        listed = servers.listing(self._cloud)
         try:
             self._devices = placement.devices(self._cloud)
         except CloudError as error:
             self._unread = error.what
-        servers = [server for server in listed.servers if may_be_idle(server, self._rules)]
+        idle = [server for server in listed.servers if may_be_idle(server, self._rules)]
         hosts = self._hosts()
-        entries = tuple(each(lambda server: self._candidate(server, hosts), servers, progress))
+        entries = tuple(each(lambda server: self._candidate(server, hosts), idle, progress))
         return Candidates(
             entries=entries,
-            projects=identity.names(self._cloud, "projects", {server.project for server in servers}).names,
-            users=identity.names(self._cloud, "users", {server.user for server in servers}).names,
-            gaps=tuple(gap.reason for gap in listed.gaps),
+            projects=identity.names(self._cloud, "projects", {server.project for server in idle}).names,
+            users=identity.names(self._cloud, "users", {server.user for server in idle}).names,
+            gaps=listed.gaps,
         )
 
     def again(self, server_id: str) -> Candidate | None:
@@ -100,7 +97,7 @@ class Reader:
 
         :raises CloudError: if Nova cannot be reached or refuses.
         """
-        server = compute.server(self._cloud, server_id)
+        server = servers.server(self._cloud, server_id)
         return self._candidate(server, self._hosts()) if server else None
 
     def _hosts(self) -> _Hosts:
@@ -108,11 +105,11 @@ class Reader:
         return _Hosts(
             names=frozenset(service.host for service in services),
             up=frozenset(service.host for service in services if service.up),
-            aggregates=aggregates(self._cloud),
+            aggregates=compute.aggregates(self._cloud),
         )
 
     def _candidate(self, server: Server, hosts: _Hosts) -> Candidate:
-        moves = (event.what for event in migrations(self._cloud, server.id) if event.unfinished)
+        moves = (event.what for event in servers.moves(self._cloud, server.id) if event.unfinished)
         unknown = self._unread
         try:
             known = [] if unknown else [*placement.consumers(self._cloud, [server.id], self._by_uuid)]
@@ -124,7 +121,7 @@ class Reader:
         surplus = [] if self._devices is None else [found.finding for found in of_server(Index(answers), server)]
         return Candidate(
             server=server,
-            actions=tuple(actions(self._cloud, server.id)),
+            actions=tuple(servers.actions(self._cloud, server.id)),
             migration=next(moves, ""),
             surplus=tuple(surplus),
             unknown=unknown,
@@ -152,14 +149,8 @@ def check_clock(cloud: Connection, now: datetime) -> None:
     :param now: the current time with its zone.
     :raises CloudError: if they differ by more than the permitted difference, or if Nova cannot be reached.
     """
-    with translated_errors("read the time of Nova's API"):
-        answer = cloud.compute.get("/servers?limit=1")
-    try:
-        there = parsedate_to_datetime(answer.headers["Date"])
-        difference = abs(there - now)
-    except (LookupError, ValueError, TypeError):
-        return  # the web server of this API sends no time
-    if difference > AHEAD:
+    there = servers.clock(cloud)
+    if there is not None and abs(there - now) > AHEAD:
         raise CloudError(
             f"the clock of Nova's API is {there:%FT%TZ}, and the clock of this machine is {now:%FT%TZ}",
             remedy="synchronize the clocks (chrony), then run the command again: a wrong time would end notices early",

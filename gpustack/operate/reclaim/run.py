@@ -15,13 +15,13 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from gpustack.base.errors import CloudError
+from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.journal import ReclaimJournal
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.operate.reclaim.notice import KEYS, metadata
 from gpustack.prepare.drain.api import ServiceApi
-from gpustack.prepare.drain.model import Server
 
 PAUSE = 2.0
 """Seconds between two reads."""
@@ -141,7 +141,7 @@ class Runner:
             server = self.api.server(server_id)
             if server is None:
                 return Result.FAILED, "the instance does not exist any more"
-            if server.task is None:
+            if not server.task:
                 # The host is empty only after nova-compute has freed the devices.
                 if server.status == OFFLOADED and not server.host:
                     return Result.SHELVED, "its GPUs are free"
@@ -173,7 +173,7 @@ class Runner:
 
 def last_shelving(api: ServiceApi, server_id: str) -> str:
     """The id of the newest request that shelved an instance; empty if there is none."""
-    return next((action.request for action in api.actions(server_id) if action.name == "shelve"), "")
+    return next((action.request for action in api.actions(server_id) if action.what == "shelve"), "")
 
 
 def _outcome(decision: Decision, result: Result, detail: str = "") -> Outcome:

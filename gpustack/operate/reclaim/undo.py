@@ -56,9 +56,9 @@ class Undo:
             server = self.api.server(entry.server)
             if server is None:
                 return Result.FAILED, "the instance does not exist any more"
-            if server.task is None and server.status == "ACTIVE":
+            if not server.task and server.status == "ACTIVE":
                 return Result.RESTORED, f"it runs on {server.host} (it was {entry.status}), perhaps with other GPUs"
-            if server.task is None:
+            if not server.task:
                 return Result.FAILED, f"the instance is still {server.status}: no host has free GPUs for it"
             if self.clock() >= end:
                 return Result.UNFINISHED, f"task {server.task} after {self.seconds:g} s"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from gpustack.prepare.drain.capacity import Amounts, Room
-from gpustack.prepare.drain.model import Action, ComputeService, Ports, Server, ServerMigration
+from gpustack.cloud.compute import Service
+from gpustack.cloud.network import Ports
+from gpustack.cloud.placement import Amounts, Room
+from gpustack.cloud.servers import Event, Migration, Server
 
 
 class ServiceApi(Protocol):
@@ -19,7 +21,7 @@ class ServiceApi(Protocol):
     def user(self) -> str:
         """Return the id of the authenticated user; empty if unknown."""
 
-    def services(self) -> tuple[ComputeService, ...]:
+    def services(self) -> tuple[Service, ...]:
         """Return every nova-compute service of all cells."""
 
     def servers(self, host: str) -> tuple[Server, ...]:
@@ -34,7 +36,7 @@ class ServiceApi(Protocol):
     def server(self, server_id: str) -> Server | None:
         """Return one instance; None if it does not exist."""
 
-    def migrations(self, host: str) -> tuple[ServerMigration, ...]:
+    def migrations(self, host: str) -> tuple[Migration, ...]:
         """Return unfinished migrations to or from a host."""
 
     def ports(self, host: str) -> Ports:
@@ -46,7 +48,7 @@ class ServiceApi(Protocol):
     def room(self, needs: Amounts) -> Room | None:
         """Return the hosts with room for these amounts; None if unknown. Does not raise."""
 
-    def actions(self, server_id: str) -> tuple[Action, ...]:
+    def actions(self, server_id: str) -> tuple[Event, ...]:
         """Return the instance actions of an instance, newest first."""
 
     def why_failed(self, server_id: str, request: str) -> str:

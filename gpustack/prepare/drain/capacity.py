@@ -7,29 +7,15 @@ refuses too. If it has room, the scheduler may still refuse because of devices, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
+from gpustack.cloud.placement import Amounts, Room
 from gpustack.prepare.drain.steps import GuestStep
 
-Amounts = Mapping[str, int]
-"""Amounts by resource class, such as ``MEMORY_MB``."""
 _OF_HOSTS = ("MEMORY_MB", "VCPU")
 """Resource classes that hosts do not share. Disk may be a shared pool, where a moved instance frees what it takes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Room:
-    """The hosts on which an instance fits.
-
-    :param free: free amounts by provider; empty if the instance fits nowhere.
-    :param whole: whether all providers are included, and not only the first thousand.
-    """
-
-    free: Mapping[str, Amounts] = field(default_factory=dict)
-    whole: bool = True
 
 
 def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tuple[Finding, ...]:

@@ -9,9 +9,12 @@ from datetime import datetime
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation
+from gpustack.cloud.compute import Service
+from gpustack.cloud.network import Ports
+from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.instances import Treatment, confirm, half_moved, judge, key
 from gpustack.prepare.drain.metadata import reason
-from gpustack.prepare.drain.model import ComputeService, InstanceChoices, Ports, Server, World
+from gpustack.prepare.drain.model import InstanceChoices, World
 from gpustack.prepare.drain.plan import Draft, ServicePlan
 from gpustack.prepare.drain.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
 
@@ -59,7 +62,7 @@ def _away(server: Server, user: str, requests: Mapping[str, str]) -> Treatment:
 
 
 class _Sorted(Draft):
-    def disable(self, service: ComputeService, why: str, now: datetime) -> None:
+    def disable(self, service: Service, why: str, now: datetime) -> None:
         if service.enabled:
             text = reason(service.host, why, now)
             step = DisableService(service=service.id, host=service.host, reason=text, why="no new guests come then")
@@ -88,7 +91,7 @@ class _Sorted(Draft):
 
     def moves(self, world: World) -> None:
         """Add migrations whose instance is not, or not yet, on the host."""
-        busy = {server.id for server in (*world.servers, *world.away) if server.task is not None}
+        busy = {server.id for server in (*world.servers, *world.away) if server.task}
         for move in world.migrations:
             if move.idle:
                 self.findings.append(

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation
+from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.metadata import MOVED, STOPPED, Since, since
-from gpustack.prepare.drain.model import InstanceChoices, Policy, Server
+from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.steps import ColdMigrate, Confirm, LiveMigrate, Stop
 
 _RUNNING, _PAUSED, _SHUT_DOWN, _CRASHED, _SUSPENDED = 1, 3, 4, 6, 7
@@ -62,7 +63,7 @@ def judge(
     :param up: whether nova-compute reports.
     :param requests: the steps that this run has already requested: ``KIND:SERVER``.
     """
-    if server.task is not None:
+    if server.task:
         return Treatment(wait=f"{server.label}: {server.task}")
     if half_moved(server, user):
         return confirm(server, requests)
@@ -120,7 +121,7 @@ def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -
 def _held(server: Server, choices: InstanceChoices) -> tuple[str, ...]:
     """Return the devices and device ports that an instance has on its host."""
     ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
-    return (*server.devices, *ports)
+    return (*server.demands, *ports)
 
 
 def _step(server: Server, host: str, policy: Policy, devices: str) -> Operation:

@@ -10,7 +10,8 @@ import enum
 import re
 from datetime import datetime
 
-from gpustack.prepare.drain.model import ComputeService, Server
+from gpustack.cloud.compute import Service
+from gpustack.cloud.servers import Server
 
 STOPPED = "gpustack_stopped_for"
 """Metadata key: the host for whose reboot gpustack stopped the instance."""
@@ -45,7 +46,7 @@ def _reason(text: str, now: datetime) -> str:
     return f"{_OURS} {text}"[: _LONGEST - len(end)] + end
 
 
-def disabled_here(service: ComputeService | None) -> bool:
+def disabled_here(service: Service | None) -> bool:
     """Whether gpustack disabled the service, and nobody has disabled it for another reason since."""
     return service is not None and not service.enabled and service.reason.startswith(_OURS)
 
@@ -82,5 +83,5 @@ def since(server: Server, key: str, user: str) -> Since:
         return Since.NOTHING
     if user and any(action.user and action.user != user for action in newer):
         return Since.OTHERS
-    verbs = "".join(f"{action.name} " for action in reversed(newer))
+    verbs = "".join(f"{action.what} " for action in reversed(newer))
     return Since.OURS if (_STOPPED if key == STOPPED else _MOVED).fullmatch(verbs) else Since.OTHERS

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import finding
+from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.instances import confirm, half_moved, key
 from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED, Since, disabled_here, since
-from gpustack.prepare.drain.model import Server, World
+from gpustack.prepare.drain.model import World
 from gpustack.prepare.drain.plan import Draft, ServicePlan
 from gpustack.prepare.drain.steps import EnableService, Forget, Start
 
@@ -53,7 +54,7 @@ class _Judged(Draft):
 
     def stopped(self, server: Server) -> None:
         """Add the step for an instance that gpustack marked before it stopped it."""
-        if server.task is not None:
+        if server.task:
             self.waits.append(f"{server.label}: {server.task}")
         elif server.status in _UNMARKABLE:
             reason = self.requests.get(f"start:{server.id}") or f"it is in {server.status}"
@@ -79,7 +80,7 @@ class _Judged(Draft):
 
     def moved(self, server: Server) -> None:
         """Add the step for an instance that gpustack marked before it moved it."""
-        if server.task is not None:
+        if server.task:
             self.waits.append(f"{server.label}: {server.task}")
         elif half_moved(server, self._user):
             verdict = confirm(server, self.requests)

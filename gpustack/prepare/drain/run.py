@@ -14,13 +14,16 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import finding
 from gpustack.base.operations import Operation
 from gpustack.base.text import printable
+from gpustack.cloud.network import Ports
+from gpustack.cloud.placement import Room
+from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
 from gpustack.prepare.drain.api import ServiceApi
-from gpustack.prepare.drain.capacity import Room, lacking
+from gpustack.prepare.drain.capacity import lacking
 from gpustack.prepare.drain.drain import plan_empty
 from gpustack.prepare.drain.instances import key
 from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED, disabled_here, reason_of_failure
-from gpustack.prepare.drain.model import InstanceChoices, Ports, Server, World
+from gpustack.prepare.drain.model import InstanceChoices, World
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.restore import plan_resume
 from gpustack.prepare.drain.service_lookup import find_service
@@ -251,7 +254,7 @@ class Runner:
             return server
         actions = self.api.actions(server.id)
         for request, failure in self._requests.items():
-            if request.endswith(f":{server.id}") and not failure and server.task is None and actions:
+            if request.endswith(f":{server.id}") and not failure and not server.task and actions:
                 self._requests[request] = self.api.why_failed(server.id, actions[0].request)
         return replace(server, actions=actions)
 

@@ -8,14 +8,14 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import same, short
 from gpustack.base.text import listed
-from gpustack.prepare.drain.model import ComputeService
+from gpustack.cloud.compute import Service
 
 _SHOWN = 8
 
 
 def find_service(
-    host: str, own_name: str | None, wanted: str, services: Sequence[ComputeService], others: Collection[str] = ()
-) -> tuple[ComputeService | None, tuple[Finding, ...]]:
+    host: str, own_name: str | None, wanted: str, services: Sequence[Service], others: Collection[str] = ()
+) -> tuple[Service | None, tuple[Finding, ...]]:
     """Return the service of a host; None if Nova has none, or if it is ambiguous.
 
     The host's own name alone never decides, because a host can report any name. It must have the inventory's short
@@ -51,8 +51,8 @@ def find_service(
 
 
 def _unless_claimed(
-    host: str, service: ComputeService, claimants: Sequence[str]
-) -> tuple[ComputeService | None, tuple[Finding, ...]]:
+    host: str, service: Service, claimants: Sequence[str]
+) -> tuple[Service | None, tuple[Finding, ...]]:
     if not claimants:
         return service, ()
     claimed = finding(

@@ -10,9 +10,10 @@ Report only. Without PCI in Placement the device has no provider, and there is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
+from gpustack.cloud import placement
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
@@ -21,6 +22,8 @@ from gpustack.repair.judgement import place
 from gpustack.repair.verdict import Status, Verdict, words
 
 if TYPE_CHECKING:
+    from openstack.connection import Connection
+
     from gpustack.cloud.placement import Provider
 
 TITLE = "taken, and not allocated in Placement"
@@ -47,18 +50,17 @@ def _of_a_port(owner: Owner, row: PciRow) -> bool:
 
 
 def judge(
-    view: NodeView, clock: Clock, provider: Provider, moved: Mapping[str, str], ask: Callable[[str], Any]
+    view: NodeView, clock: Clock, provider: Provider, moved: Mapping[str, str], cloud: Connection
 ) -> Iterator[Verdict]:
     """Yield verdicts on devices of one provider that are taken while Placement offers them.
 
     :param moved: the instance of each consumer that is a migration: it holds what the instance had before the move.
-    :param ask: returns Placement's answer for a path.
     """
     for uuid, rows in candidates(view, provider).items():
-        if uuid in moved.values() or not _left(provider, ask):
+        if uuid in moved.values() or not _left(provider, cloud):
             continue
         owner = view.owners[uuid]
-        held = ask(f"/allocations/{uuid}")["allocations"]
+        held = placement.allocations_of(cloud, uuid)["allocations"]
         if len(rows) <= sum(held.get(provider.uuid, {}).get("resources", {}).values()):
             continue  # allocated meanwhile
         status, because, advice = _word(view, clock, owner, rows, provider.root, frozenset(held))
@@ -80,13 +82,10 @@ def judge(
         )
 
 
-def _left(provider: Provider, ask: Callable[[str], Any]) -> bool:
+def _left(provider: Provider, cloud: Connection) -> bool:
     """Whether the provider has anything left to allocate. A one-time-use device is reserved, so it has not."""
-    stock = ask(f"/resource_providers/{provider.uuid}/inventories")["inventories"].values()
-    free: int = sum(inventory["total"] - inventory.get("reserved", 0) for inventory in stock) - sum(
-        provider.held.values()
-    )
-    return free > 0
+    stock = placement.inventory(cloud, provider.uuid)
+    return stock is not None and sum(stock.unreserved.values()) > sum(provider.held.values())
 
 
 def _word(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloud.placement import Known, Provider, get, stranger
+from gpustack.cloud.placement import Known, Provider, stranger
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import TERMINAL, PciRow
 from gpustack.novadb.moves import by_uuid
@@ -82,7 +82,7 @@ def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] 
                 verdict = timely(_verdict(held, known.cloud), view, clock, held.owner)
                 yield stuck(verdict, view, clock, held.owner)
             moved = _moved(reader, provider) if unallocated.candidates(view, provider) else {}
-            for verdict in unallocated.judge(view, clock, provider, moved, lambda path: get(known.cloud, path)):
+            for verdict in unallocated.judge(view, clock, provider, moved, known.cloud):
                 yield stuck(timely(verdict, view, clock), view, clock)
 
 

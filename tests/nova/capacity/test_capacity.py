@@ -18,9 +18,9 @@ from openstack.connection import Connection
 from gpustack.cli.app import main
 from gpustack.nova_options.releases import release
 from gpustack.offer.flavor.apply import apply, plan
-from gpustack.offer.flavor.cloud import FlavorCloud
 from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.desired import wanted
+from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, force_down, service_id
@@ -137,7 +137,7 @@ def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         path = tmp_path_factory.mktemp("capacity") / "gpustack.yaml"
         path.write_text(text)
         world = World(nova, connection, path, placement=placement)
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         desired = wanted(parse_spec(text, "spec"), release=release(name))
         assert not apply(api, plan(api, desired.flavors, FlavorChoices()).operations, jobs=1)
         world.flavors = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}

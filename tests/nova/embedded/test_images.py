@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpustack.cli.app import main
-from gpustack.offer.image.cloud import ImageCloud
+from gpustack.cloud.image import ImageCloud
 from gpustack_demo.embedded.cloud import EmbeddedCloud
 
 SPEC = """
@@ -77,7 +77,7 @@ def test_properties_and_sizes_of_images_are_checked(
 
 def test_all_pages_of_a_long_list_are_read(cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = {upload(cloud, f"page-{number}", visibility="private") for number in range(5)}
-    monkeypatch.setattr("gpustack.offer.image.cloud._PAGE", "2")
+    monkeypatch.setattr("gpustack.cloud.session.PAGE", 2)
     with cloud.connection() as connection:
         images = ImageCloud(connection).images()
     assert ids <= {image.id for image in images}

@@ -7,11 +7,12 @@ from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
+from gpustack.cloud.flavors import FlavorCloud
 from gpustack.nova_options.releases import release
 from gpustack.offer.flavor.apply import apply, plan
-from gpustack.offer.flavor.cloud import FlavorCloud
 from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.desired import wanted
+from gpustack.offer.flavor.flavors import PresentFlavor, present_flavors
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete
@@ -49,7 +50,7 @@ def nova() -> Iterator[EmbeddedNova]:
         yield running
 
 
-def applied(api: FlavorCloud, text: str, choices: FlavorChoices = FlavorChoices()) -> list[str]:  # noqa: B008 - frozen
+def applied(api: FlavorCloud[PresentFlavor], text: str, choices: FlavorChoices = FlavorChoices()) -> list[str]:  # noqa: B008 - frozen
     """Apply a spec; → the codes of the findings."""
     desired = wanted(parse_spec(text, "spec"), release=release("2025.2"))
     flavor_plan = plan(api, desired.flavors, choices)
@@ -59,7 +60,7 @@ def applied(api: FlavorCloud, text: str, choices: FlavorChoices = FlavorChoices(
 
 def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: EmbeddedNova) -> None:
     with nova.connection() as connection:
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         applied(api, ONE)
         by_name = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
         server = boot(connection, "one", by_name["g1"])
@@ -88,7 +89,7 @@ def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: EmbeddedN
 def test_what_the_plan_says_never_fits_never_does(nova: EmbeddedNova) -> None:
     """Two GPUs a node: under ``required`` on one node, two find a host and three don't, as GPU411 says of them."""
     with nova.connection() as connection:
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         applied(api, STRICT)
         by_name = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
         fits, never = boot(connection, "fits", by_name["n2"]), boot(connection, "never", by_name["n3"])
@@ -108,7 +109,7 @@ def test_windows_guests_get_what_their_flavor_and_image_ask_for(nova: EmbeddedNo
     flavors += f"  tpm: {{model: k4200, {options}, tpm: true}}\n"
 
     with nova.connection() as connection:
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         applied(api, SPEC + flavors)
         by_name = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
 

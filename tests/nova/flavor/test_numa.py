@@ -14,9 +14,9 @@ from openstack.connection import Connection
 
 from gpustack.nova_options.releases import device_spec_option, release
 from gpustack.offer.flavor.apply import apply, plan
-from gpustack.offer.flavor.cloud import FlavorCloud
 from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.desired import wanted
+from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.releases import available
@@ -97,7 +97,7 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[World]:
     name = request.param
     config = CONFIG.replace("DEVICE_SPEC", device_spec_option(release(name)).name)
     with EmbeddedNova(name, hosts=HOSTS, config=[config]) as nova, nova.connection() as connection:
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         desired = wanted(parse_spec(SPEC.replace("RELEASE", name), "spec"), release=release(name))
         assert not apply(api, plan(api, desired.flavors, FlavorChoices()).operations, jobs=1)
         flavors = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}

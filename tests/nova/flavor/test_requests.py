@@ -15,12 +15,12 @@ import pytest
 
 from gpustack.base.errors import CloudError
 from gpustack.cli.app import main
+from gpustack.cloud.flavors import FlavorCloud
 from gpustack.nova_options.releases import release
 from gpustack.offer.flavor.apply import apply, plan
-from gpustack.offer.flavor.cloud import FlavorCloud
 from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.desired import wanted
-from gpustack.offer.flavor.flavors import MARK, WantedFlavor
+from gpustack.offer.flavor.flavors import MARK, PresentFlavor, WantedFlavor, present_flavors
 from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.releases import available
@@ -97,10 +97,10 @@ def empty(cloud: Proxied, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxied]:
     yield cloud
     cloud.traffic.calm()
     with cloud.connection() as connection:
-        clear(FlavorCloud(connection))
+        clear(present_flavors(connection))
 
 
-def clear(api: FlavorCloud) -> None:
+def clear(api: FlavorCloud[PresentFlavor]) -> None:
     for flavor in api.flavors():
         api.delete(flavor.id)
 
@@ -111,7 +111,7 @@ def flavors_of(text: str) -> tuple[WantedFlavor, ...]:
     return wanted(parse_spec(text, "spec"), release=release("2025.2")).flavors
 
 
-def state(api: FlavorCloud) -> dict[str, Any]:
+def state(api: FlavorCloud[PresentFlavor]) -> dict[str, Any]:
     """All flavors with the projects that may use them, without the ids that Nova makes."""
     by_name = {}
     for flavor in api.flavors():
@@ -142,7 +142,7 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
     carried_out = empty.cloud.release == "2026.2"  # one release loses the request, the other its answer
     first, second = flavors_of(before), flavors_of(after)
     with empty.connection() as connection:
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         assert not apply(api, plan(api, first, ALL).operations)
         assert not apply(api, plan(api, second, ALL).operations)
         calm = state(api)
@@ -167,7 +167,7 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
 def test_a_server_error_at_any_write_is_reported_and_a_second_run_completes(empty: Proxied) -> None:
     flavors = flavors_of(FIRST)
     with empty.connection() as connection:
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         for number in itertools.count():
             clear(api)
             flavor_plan = plan(api, flavors)
@@ -188,7 +188,7 @@ def test_a_server_error_at_any_write_is_reported_and_a_second_run_completes(empt
     assert number >= 6
 
 
-def goes_through(api: FlavorCloud, flavors: Sequence[WantedFlavor]) -> bool:
+def goes_through(api: FlavorCloud[PresentFlavor], flavors: Sequence[WantedFlavor]) -> bool:
     """Whether flavors are applied, one after the other, without a failure."""
     try:
         return not apply(api, plan(api, flavors, ALL).operations, jobs=1)
@@ -218,7 +218,7 @@ def test_several_at_a_time(empty: Proxied) -> None:
         f"  f{n}: {{model: k4200, vcpus: {n + 1}, ram: 1GiB, disk: 1}}\n" for n in range(20)
     )
     with empty.connection() as connection:
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         assert not apply(api, plan(api, flavors_of(text)).operations, jobs=8)
         assert not plan(api, flavors_of(text)).operations
         assert len(empty.traffic.writes) == 40
@@ -235,12 +235,12 @@ def test_nova_judges_other_extra_specs_and_nothing_is_left(
     assert "hw:cpu_polcy" in output
     assert "nothing is left" in output
     with empty.connection() as connection:
-        assert FlavorCloud(connection).flavors() == ()
+        assert present_flavors(connection).flavors() == ()
 
 
 def test_openstack_reads_what_gpustack_wrote(empty: Proxied) -> None:
     with empty.connection() as connection:
-        api = FlavorCloud(connection)
+        api = present_flavors(connection)
         assert not apply(api, plan(api, flavors_of(FIRST)).operations)
         for flavor in api.flavors():
             document = json.loads(empty.cloud.openstack("flavor", "show", flavor.name, "-f", "json").stdout)

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.session import Unanswered
-from gpustack.prepare.drain.cloud import ServiceCloud
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.run import Runner, Target

@@ -15,8 +15,8 @@ from gpustack.configure.lint import lint
 from gpustack.configure.render import render
 from gpustack.nova_options import releases
 from gpustack.offer.flavor.apply import apply, plan
-from gpustack.offer.flavor.cloud import FlavorCloud
 from gpustack.offer.flavor.desired import wanted as flavors_of
+from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from gpustack_demo.embedded.hosts import devices_of_snapshot, gpus
@@ -124,7 +124,7 @@ def cloud(nova):
 @pytest.fixture(scope="module")
 def flavors(cloud, spec, release_name):
     """The flavors of the spec, as gpustack makes them, by name."""
-    api = FlavorCloud(cloud)
+    api = present_flavors(cloud)
     desired = flavors_of(spec, release=releases.release(release_name))
     assert not apply(api, plan(api, desired.flavors).operations)
     return {flavor.name: cloud.compute.get_flavor(flavor.id) for flavor in api.flavors()}

@@ -11,7 +11,8 @@ import yaml
 
 from gpustack.cli.app import main
 from gpustack.cli.flavor import InCloud
-from gpustack.offer.flavor.flavors import PresentFlavor, Sizes
+from gpustack.cloud.flavors import Sizes
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.spec.extra_specs import ALIAS
 from support.flavor_model import NovaModel
 

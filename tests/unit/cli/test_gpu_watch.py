@@ -238,7 +238,7 @@ def test_limits_of_a_spec_with_quotas(
     answered: int,
 ) -> None:
     monkeypatch.setattr(GpuWatchCommand, "connection", lambda *_arguments, **_more: None)
-    monkeypatch.setattr("gpustack.offer.quota.cloud.LimitsCloud", lambda _connection: limits)
+    monkeypatch.setattr("gpustack.cloud.limits.LimitsCloud", lambda _connection: limits)
     spec, path = tmp_path / "gpustack.yaml", tmp_path / "gpus.prom"
     spec.write_text(SPEC.partition("flavors")[0] + "quotas: {default: {k4200: 1}}\n")
     ran = gpustack("gpu", "watch", "--textfile", path, "--once", "--spec", spec)

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.prepare.drain.model import Action, ComputeService, Server
+from gpustack.cloud.compute import Service
+from gpustack.cloud.servers import Event, Server
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 
@@ -41,8 +42,8 @@ class Services:
     def __init__(self, connection: object) -> None:
         self.marks: dict[str, dict[str, str]] = {}
 
-    def services(self) -> tuple[ComputeService, ...]:
-        return (ComputeService(id="1", host="gpu1", enabled=True, up=True),)
+    def services(self) -> tuple[Service, ...]:
+        return (Service(id="1", host="gpu1", enabled=True, up=True),)
 
     def mark(self, server_id: str, metadata: dict[str, str]) -> None:
         MARKS[server_id] = metadata
@@ -50,8 +51,8 @@ class Services:
     def act(self, server_id: str, action: str) -> None:
         ACTS.append(f"{action} {server_id}")
 
-    def actions(self, server_id: str) -> tuple[Action, ...]:
-        return (Action(name="shelve", request="req-2"),)
+    def actions(self, server_id: str) -> tuple[Event, ...]:
+        return (Event(what="shelve", request="req-2"),)
 
     def server(self, server_id: str) -> Server:
         return Server(id=server_id, name="VM", host="", status="SHELVED_OFFLOADED")
@@ -77,7 +78,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     action = {"action": "stop", "request_id": "req-1", "start_time": ago(5), "user_id": "u1"}
     stand_in.answers["compute /servers/vm1/os-instance-actions"] = (200, {"instanceActions": [action]})
     monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
-    monkeypatch.setattr("gpustack.prepare.drain.cloud.ServiceCloud", Services)
+    monkeypatch.setattr("gpustack.cloud.server_actions.ServiceCloud", Services)
     MARKS.clear()
     ACTS.clear()
     return stand_in

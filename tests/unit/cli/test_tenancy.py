@@ -8,8 +8,9 @@ from unittest import mock
 import pytest
 
 from gpustack.cli.app import main
+from gpustack.cloud.compute import Hypervisor
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.offer.tenancy.model import MARK, Node, Present
+from gpustack.offer.tenancy.model import MARK, Present
 
 SPEC = """\
 version: 1
@@ -18,7 +19,7 @@ hosts: {gpu1: [k4200]}
 """
 TENANCY = "tenancy: {aggregates: {gpu: {}}}\n"
 OLD = Aggregate(name="old", hosts=frozenset({"gpu1"}), metadata={MARK: "CUSTOM_GPU_HOST"}, id=1)
-PRESENT = Present(aggregates=(OLD,), nodes=(Node(host="gpu1", node="gpu1", provider="p"),))
+PRESENT = Present(aggregates=(OLD,), nodes=(Hypervisor(host="gpu1", node="gpu1", uuid="p"),))
 
 
 def run(tmp_path: Path, text: str, command: str, *options: str) -> int:

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from gpustack.cloud.compute import Service
+from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Answers, Row, Verdict
 from gpustack.fleet.cards import Models, models_of
 from gpustack.fleet.join import join
-from gpustack.fleet.model import Fleet, Gap, Server, Source, State
+from gpustack.fleet.model import Fleet, Gap, Source, State
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.select import Criteria, selected
-from gpustack.fleet.services import Service
 from gpustack.fleet.summary import noted
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import OutOfService

@@ -58,7 +58,10 @@ def test_a_full_host_is_read_device_by_device() -> None:
     name = TWO[0].resource_class
     for entry in TWO:
         path = f"placement /resource_providers/{entry.uuid}"
-        cloud.answers[f"{path}/inventories"] = (200, {"inventories": {name: {"total": 1, "reserved": 0}}})
+        cloud.answers[f"{path}/inventories"] = (
+            200,
+            {"resource_provider_generation": 1, "inventories": {name: {"total": 1, "reserved": 0}}},
+        )
         cloud.answers[f"{path}/usages"] = (200, {"usages": {name: entry.used}})
         cloud.answers[f"{path}/traits"] = (200, {"traits": ["COMPUTE_MANAGED_PCI_DEVICE"]})
     assert placement.devices(cloud.connection) == tuple(TWO)

@@ -94,7 +94,10 @@ def test_strangers_are_looked_up() -> None:
     stand_in.answers[LISTING] = servers(instance("vm1", "gpu2", status="VERIFY_RESIZE"), plain)
     stand_in.answers["compute /servers/plain"] = (200, {"server": plain})
     stand_in.answers["placement /allocations/vm1"] = (200, {"allocations": {}})
-    stand_in.answers["compute /os-migrations?"] = (200, {"migrations": [{"uuid": "move", "instance_uuid": "vm1"}]})
+    stand_in.answers["compute /os-migrations?"] = (
+        200,
+        {"migrations": [{"uuid": "move", "instance_uuid": "vm1", "status": "running"}]},
+    )
     result = fleet(stand_in)
     holders = [holder for gpu in result.gpus for holder in gpu.holders]
     assert [holder.server.id if holder.server else None for holder in holders] == ["vm1", "plain", None]

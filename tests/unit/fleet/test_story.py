@@ -7,12 +7,12 @@ from datetime import datetime
 import pytest
 
 from gpustack.base.errors import UsageError
+from gpustack.cloud.servers import Event
 from gpustack.fleet.answers import Answers
-from gpustack.fleet.history import Event, history
 from gpustack.fleet.index import named
 from gpustack.fleet.join import join
 from gpustack.fleet.placement import Consumer
-from gpustack.fleet.story import chosen, in_words, story
+from gpustack.fleet.story import chosen, history, in_words, story
 from support.fleet_answers import device, facts, server
 from support.fleet_cloud import StandIn
 
@@ -61,7 +61,13 @@ def test_a_gpu_that_is_not_there() -> None:
 def test_history_is_complete_or_names_what_is_missing() -> None:
     action = {"action": "create", "start_time": "2026-01-02T03:04:05.000000", "user_id": "u1", "message": None}
     failed = {**action, "action": "migrate", "start_time": "2026-01-03T03:04:05.000000", "message": "Error"}
-    move = {"uuid": "m", "status": "error", "created_at": "2026-01-03T04:00:00.000000", "migration_type": "migration"}
+    move = {
+        "uuid": "m",
+        "instance_uuid": "vm1",
+        "status": "error",
+        "created_at": "2026-01-03T04:00:00.000000",
+        "migration_type": "migration",
+    }
     cloud = StandIn(
         {
             "compute /servers/vm1/os-instance-actions": (200, {"instanceActions": [action, failed]}),

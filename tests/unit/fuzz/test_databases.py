@@ -158,11 +158,11 @@ PROVIDERS = {
 @examples(150)
 @given(st.one_of(JSON, damaged(CONSUMER)), st.one_of(st.just(PROVIDERS), JSON, damaged(PROVIDERS)), TEXTS)
 def test_placement(consumer: Any, providers: Any, modified: str) -> None:
-    def get(path: str, microversion: str) -> Any:
+    def request(path: str, _method: str, **_more: Any) -> Any:
         document = providers if path.startswith("/resource_providers") and "allocations" not in path else consumer
         return SimpleNamespace(status_code=200, json=lambda: document, headers={"Last-Modified": modified})
 
-    cloud: Any = SimpleNamespace(placement=SimpleNamespace(get=get))
+    cloud: Any = SimpleNamespace(placement=SimpleNamespace(request=request))
     device = placement.Provider(uuid="gpu", name="n", root="node", address="0000:81:00.0", held={})
     with attack():
         placement.allocations_of(cloud, "vm")

@@ -81,10 +81,14 @@ def by_password(port: int) -> dict[str, object]:
 
 
 CLOUDS = {
-    "no Keystone": (lambda: contextlib.nullcontext(1), by_password, "can't be asked"),
+    "no Keystone": (lambda: contextlib.nullcontext(1), by_password, "can't list the resource providers"),
     "a Keystone that refuses": (lambda: answering(200), by_password, "401"),
     "a Placement that forbids it": (lambda: answering(403), signed_in, "HTTP 403"),
-    "a Placement that says nothing": (silent, lambda port: signed_in(port, seconds=1), "can't be asked"),
+    "a Placement that says nothing": (
+        silent,
+        lambda port: signed_in(port, seconds=1),
+        "can't list the resource providers",
+    ),
 }
 
 

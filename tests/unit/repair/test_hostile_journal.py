@@ -137,7 +137,7 @@ def answers(document: object) -> Any:
         return document
 
     response = SimpleNamespace(status_code=200, json=refuses, headers={})
-    return SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: response))
+    return SimpleNamespace(placement=SimpleNamespace(request=lambda path, method, **_more: response))
 
 
 @pytest.mark.parametrize(

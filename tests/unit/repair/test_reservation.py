@@ -33,15 +33,13 @@ class Placement:
     def __getattr__(self, method: str) -> object:
         raise AssertionError(f"clean-up asks Placement to {method}")
 
-    def get(self, path: str, **_more: object) -> SimpleNamespace:
-        self.asked.append(f"GET {path}")
-        return SimpleNamespace(status_code=200, json=lambda: self.consumer)
-
-    def put(self, path: str, json: dict[str, Any], **_more: object) -> SimpleNamespace:
-        self.asked.append(f"PUT {path}")
+    def request(self, path: str, method: str, json: Any = None, **_more: object) -> SimpleNamespace:
+        self.asked.append(f"{method} {path}")
+        if method == "GET":
+            return SimpleNamespace(status_code=200, json=lambda: self.consumer)
         allocations = json["allocations"]
         if GPU in allocations and GPU not in self.consumer["allocations"]:  # a reserved device is given to nobody
-            return SimpleNamespace(status_code=409)
+            return SimpleNamespace(status_code=409, json=dict, reason="Conflict")
         generation = json["consumer_generation"] + 1
         self.consumer = {**self.consumer, "allocations": allocations, "consumer_generation": generation}
         return SimpleNamespace(status_code=204)

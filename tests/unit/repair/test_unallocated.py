@@ -124,7 +124,7 @@ class Many:
         self.changed = threading.Condition()
         self.placement = self
 
-    def get(self, path: str, **_more: object) -> SimpleNamespace:
+    def request(self, path: str, _method: str, **_more: object) -> SimpleNamespace:
         if path == "/resource_providers":
             listed = [
                 {"uuid": f"p{number}", "name": f"gpu1_0000:{number:02X}:00.0", "root_provider_uuid": NODE}
@@ -140,7 +140,8 @@ class Many:
         with self.changed:
             self.busy -= 1
         status = self.status.get(path.split("/")[2], 200)
-        return SimpleNamespace(status_code=status, json=lambda: {"allocations": {"vm": {"resources": {CLASS: 1}}}})
+        content = {"allocations": {"vm": {"resources": {CLASS: 1}}}}
+        return SimpleNamespace(status_code=status, json=lambda: content, reason="refused")
 
 
 def test_many_providers_are_asked_at_a_time_and_not_too_many() -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
+from gpustack.cloud.flavors import Sizes
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.desired import Entry, entries, sizes_of
-from gpustack.offer.flavor.flavors import Sizes
 from gpustack.offer.flavor.shares import HostShare, host_shares
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.apply import apply, plan
 from gpustack.offer.flavor.compare import FlavorChoices
-from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor, Sizes, WantedFlavor, access_mark
+from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor, WantedFlavor, access_mark
 from gpustack.offer.flavor.operations import ChangeFlavor
 from gpustack.spec.extra_specs import ALIAS
 from support.flavor_model import NovaModel

@@ -7,17 +7,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.findings import definitions
+from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, compare
-from gpustack.offer.flavor.flavors import (
-    ACCESS,
-    ORIGIN,
-    SETS,
-    PresentFlavor,
-    Sizes,
-    WantedFlavor,
-    access_mark,
-    sets_mark,
-)
+from gpustack.offer.flavor.flavors import ACCESS, ORIGIN, SETS, PresentFlavor, WantedFlavor, access_mark, sets_mark
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 SIZES = Sizes(vcpus=8, ram=32768, disk=40)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from gpustack.cloud.flavors import Sizes, needs_judging
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_options.releases import release
 from gpustack.offer.flavor.desired import Wanted, wanted
-from gpustack.offer.flavor.flavors import Sizes, needs_judging
 from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
 from support.host_samples import Raw

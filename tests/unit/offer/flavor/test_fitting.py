@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpustack.cloud.flavors import Sizes
 from gpustack.hosts.facts.store import parse_host
 from gpustack.offer.flavor.fitting import memory_pages
-from gpustack.offer.flavor.flavors import Sizes
 from gpustack.offer.flavor.shares import HostShare, host_shares
 from gpustack.spec.load import parse_spec
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.errors import FlavorError
-from gpustack.offer.flavor.flavors import PresentFlavor, Sizes
+from gpustack.cloud.flavors import Sizes
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.flavor.manual import find_flavor
 
 SIZES = Sizes(vcpus=8, ram=32768, disk=40)

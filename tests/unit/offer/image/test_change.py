@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpustack.cloud.image import Image
 from gpustack.offer.image.change import changes
-from gpustack.offer.image.model import FlavorNeeds, Image, Pair
+from gpustack.offer.image.model import FlavorNeeds, Pair
 
 
 def flavor(*, windows: bool = False, hidden_from: tuple[str, ...] = (), **specs: str) -> FlavorNeeds:

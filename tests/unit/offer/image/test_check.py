@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.findings import Severity
+from gpustack.cloud.image import Image, parsed
 from gpustack.nova_options.releases import release
 from gpustack.offer.image.check import Checked, check, unmatched
-from gpustack.offer.image.cloud import parsed
-from gpustack.offer.image.model import Image
 from gpustack.offer.image.needs import needs_of, pairs
 from gpustack.spec.load import parse_spec
 

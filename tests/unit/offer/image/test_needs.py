@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpustack.cloud.image import Image
 from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_options.releases import release
-from gpustack.offer.image.model import FlavorNeeds, Image
+from gpustack.offer.image.model import FlavorNeeds
 from gpustack.offer.image.needs import needs_of, pairs
 from gpustack.spec.load import parse_spec
 

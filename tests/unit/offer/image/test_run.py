@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import JournalError
+from gpustack.cloud.image import Image
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.offer.image.change import SetProperties
 from gpustack.offer.image.journal import ImageJournal, read
-from gpustack.offer.image.model import Image
 from gpustack.offer.image.run import Result, carry_out
 
 CHANGE = SetProperties(

@@ -7,10 +7,11 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from gpustack.base.errors import QuotaError
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit, Present
 from gpustack.cloud.session import Refused
 from gpustack.offer.quota.apply import apply, plan
 from gpustack.offer.quota.desired import WantedLimits
-from gpustack.offer.quota.model import Limit, Present, Project
 
 A, B = "CUSTOM_GPU_QUOTA_A100", "CUSTOM_GPU_QUOTA_K4200"
 WANTED = WantedLimits(models={A: "a100", B: "k4200"}, defaults={A: 0, B: 1}, projects={"research": {A: 4, B: 2}})

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit, Present
 from gpustack.offer.quota.compare import compare
 from gpustack.offer.quota.desired import WantedLimits
-from gpustack.offer.quota.model import Limit, Present, Project
 
 A, B = "CUSTOM_GPU_QUOTA_A100", "CUSTOM_GPU_QUOTA_K4200"
 RESEARCH = Project(id="p1", name="research", domain="default")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options.releases import release
 from gpustack.offer.flavor.desired import wanted as wanted_flavors
-from gpustack.offer.flavor.flavors import PresentFlavor, Sizes
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.quota.desired import wanted
 from gpustack.offer.quota.markers import differing, gpus_of, sums, uncounted
 from gpustack.spec.load import parse_spec

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.errors import CloudError
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit, Present
 from gpustack.offer.quota.desired import WantedLimits
-from gpustack.offer.quota.model import Limit, Present, Project
 from gpustack.offer.quota.survey import survey
 from support.limits import MARKER, StandInLimits, limited
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 import pytest
 from openstack.connection import Connection
 
+from gpustack.cloud.placement import bearers
 from gpustack.cloud.session import Refused
-from gpustack.offer.tenancy.cloud import TenancyCloud, bearers
+from gpustack.offer.tenancy.cloud import TenancyCloud
 from support.fleet_cloud import Response, StandIn
 
 
@@ -21,11 +22,9 @@ class _Placement:
     traits: list[str] = field(default_factory=lambda: ["HW_CPU_X86_AVX"])
     generation: int = 1
 
-    def get(self, path: str, microversion: str) -> Response:
-        content = {"traits": list(self.traits), "resource_provider_generation": self.generation}
-        return Response(200, content)
-
-    def request(self, path: str, method: str, json: Any, microversion: str) -> Response:
+    def request(self, path: str, method: str, json: Any = None, **_more: Any) -> Response:
+        if method == "GET":
+            return Response(200, {"traits": list(self.traits), "resource_provider_generation": self.generation})
         if path.startswith("/traits/"):
             return Response(201, {})
         if self.conflicts:

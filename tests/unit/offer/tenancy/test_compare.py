@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpustack.fleet.model import Server
+from gpustack.cloud.compute import Hypervisor
+from gpustack.cloud.flavors import Sizes
+from gpustack.cloud.servers import Server
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.offer.flavor.flavors import PresentFlavor, Sizes
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.tenancy.compare import TenancyPlan, compare
-from gpustack.offer.tenancy.model import MARK, Node, Present, Wanted, WantedAggregate
+from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate
 
 TRAIT = "CUSTOM_GPU_HOST"
 REQUIRED = {f"trait:{TRAIT}": "required"}
-NODES = tuple(Node(host=name, node=name, provider=f"p-{name}") for name in ("cpu1", "gpu1", "gpu2"))
+NODES = tuple(Hypervisor(host=name, node=name, uuid=f"p-{name}") for name in ("cpu1", "gpu1", "gpu2"))
 BOTH = frozenset({"gpu1", "gpu2"})
 WANTED = Wanted(
     trait=TRAIT,

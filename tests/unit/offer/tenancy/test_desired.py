@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpustack.cloud.compute import Hypervisor
 from gpustack.offer.tenancy.desired import wanted
-from gpustack.offer.tenancy.model import Node, WantedAggregate
+from gpustack.offer.tenancy.model import WantedAggregate
 from gpustack.spec.load import parse_spec
 
 HEAD = """\
@@ -12,7 +13,8 @@ models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
 hosts: {"gpu-[01:03]": [k4200], "big-*": [k4200]}
 """
 NODES = [
-    Node(host=name, node=f"{name}.example.org", provider=name) for name in ("gpu-01", "GPU-02", "gpu-03", "big-1", "x")
+    Hypervisor(host=name, node=f"{name}.example.org", uuid=name)
+    for name in ("gpu-01", "GPU-02", "gpu-03", "big-1", "x")
 ]
 
 

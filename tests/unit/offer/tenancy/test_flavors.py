@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.offer.flavor.flavors import Sizes
+from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
 from gpustack.offer.tenancy.flavors import guarded
 from gpustack.offer.tenancy.model import MARK
@@ -27,7 +27,9 @@ def cloud(*, providers: int = 0, metadata: dict[str, str] | None = None) -> Stan
     return StandIn(
         {
             f"placement /resource_providers?required={TRAIT}": (
-                (200, {"resource_providers": [{"uuid": "p"}] * providers}) if providers else (400, {})
+                (200, {"resource_providers": [{"uuid": "p", "name": "gpu1", "root_provider_uuid": "p"}] * providers})
+                if providers
+                else (400, {})
             ),
             "compute /os-aggregates": (200, {"aggregates": aggregates}),
         }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gpustack.cloud.compute import Hypervisor
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.offer.tenancy.model import MARK, Node, Present, ReservedHost, reserved
+from gpustack.offer.tenancy.model import MARK, Present, ReservedHost, reserved
 
 
 def test_each_host_of_gpustacks_aggregates_has_a_row() -> None:
@@ -14,7 +15,7 @@ def test_each_host_of_gpustacks_aggregates_has_a_row() -> None:
             Aggregate(name="gpu", hosts=frozenset(hosts), metadata=metadata),
             Aggregate(name="az", hosts=frozenset(hosts)),
         ),
-        nodes=tuple(Node(host=name, node=name, provider=f"p-{name}") for name in hosts[:2]),
+        nodes=tuple(Hypervisor(host=name, node=name, uuid=f"p-{name}") for name in hosts[:2]),
         bearers={"CUSTOM_T": frozenset({"p-gpu2"})},
         members={"gpu": frozenset({"p-gpu1"})},
     )

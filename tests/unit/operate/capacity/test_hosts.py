@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpustack.cloud.compute import Hypervisor
 from gpustack.fleet.model import Fleet, Gap, Gpu, Source, State
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.novadb.model import NodeResources, NumaNode, Pool
 from gpustack.operate.capacity.hosts import Sources, hosts
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
-from gpustack.operate.capacity.read import Hypervisor, Rooms
+from gpustack.operate.capacity.read import Rooms
 from gpustack.spec.load import parse_spec
 from support.fleet_answers import facts, server
 
@@ -28,7 +29,7 @@ AMOUNTS = {"VCPU": 30, "PCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 100}
 
 
 def hypervisor(name: str, **more: Any) -> Hypervisor:
-    known = {"node": name, "host": name, "enabled": True, "up": True, "free": Free(ram=1, cpus=2, disk=3), **more}
+    known = {"node": name, "host": name, "enabled": True, "up": True, "ram": 1, "cpus": 2, "disk": 3, **more}
     return Hypervisor(uuid=f"uuid-{name}", **known)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError
-from gpustack.operate.capacity.model import Demand, Free
-from gpustack.operate.capacity.read import Hypervisor, accepted, hypervisors, rooms
+from gpustack.cloud.compute import Hypervisor, hypervisors
+from gpustack.operate.capacity.model import Demand
+from gpustack.operate.capacity.read import accepted, rooms
 from support.fleet_cloud import Answer, StandIn
 
 DEMAND = Demand(
@@ -52,10 +53,9 @@ def test_hypervisors_have_their_services_and_free_resources() -> None:
     entries.append(entry("new", free_ram_mb=None, free_disk_gb=None, vcpus=None, vcpus_used=None))
     cloud = StandIn({"compute /os-hypervisors/detail": (200, {"hypervisors": entries})})
     first, second, new = hypervisors(cloud.connection)
-    free = Free(ram=1000, cpus=5, disk=40 * 1024)
-    assert first == Hypervisor(uuid="uuid-gpu1", node="gpu1", host="gpu1", enabled=True, up=True, free=free)
-    assert (second.enabled, second.up, second.free.disk) == (False, False, 50 * 1024)
-    assert new.free == Free()
+    assert first == Hypervisor(uuid="uuid-gpu1", node="gpu1", host="gpu1", ram=1000, cpus=5, disk=40 * 1024)
+    assert (second.enabled, second.up, second.disk) == (False, False, 50 * 1024)
+    assert (new.ram, new.cpus, new.disk) == (0, 0, 0)
     assert len(cloud.requests) == 1
 
 

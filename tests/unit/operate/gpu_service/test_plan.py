@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gpustack.cloud.compute import Service
+from gpustack.cloud.placement import Inventory
 from gpustack.fleet.model import Gpu, Holder, State
-from gpustack.operate.gpu_service.inventory import Inventory
 from gpustack.operate.gpu_service.plan import OutagePlan, Reservation, Seen, Switch, disable, enable
-from gpustack.operate.gpu_service.services import Service
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import OutOfService
 from support.fleet_answers import server

@@ -11,8 +11,7 @@ import pytest
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import finding
-from gpustack.fleet.history import Event
-from gpustack.fleet.model import Disks, Server
+from gpustack.cloud.servers import Disks, Event, Server
 from gpustack.operate.reclaim.decide import decide, judge
 from gpustack.operate.reclaim.model import Candidate, Choices, Rules, Step
 from support.fleet_answers import server

@@ -13,16 +13,14 @@ from typing import Any, cast
 import pytest
 
 from gpustack.base.errors import JournalError
+from gpustack.cloud.servers import Disks, Event, Server
 from gpustack.cloud.session import Refused, Unanswered
-from gpustack.fleet.history import Event
-from gpustack.fleet.model import Disks
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.journal import ReclaimJournal, Shelved, read
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.operate.reclaim.run import Result, Runner
 from gpustack.operate.reclaim.undo import Undo
 from gpustack.prepare.drain.api import ServiceApi
-from gpustack.prepare.drain.model import Action, Server
 from support.fleet_answers import server
 
 NOW = datetime(2026, 11, 22, 12)  # noqa: DTZ001 - naive UTC, as in the fleet
@@ -45,7 +43,7 @@ def candidate(**more: Any) -> Candidate:
 class Nova:
     """An instance that passes through states, one for each read: status, task, host."""
 
-    states: list[tuple[str, str | None, str]] = field(default_factory=list)
+    states: list[tuple[str, str, str]] = field(default_factory=list)
     now: Candidate | None = None
     refuses: dict[str, Exception] = field(default_factory=dict)
     actions_of: tuple[str, ...] = ("shelve", "stop")
@@ -61,8 +59,8 @@ class Nova:
         status, task, host = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         return Server(id=server_id, name="VM", host=host, status=status, task=task)
 
-    def actions(self, server_id: str) -> tuple[Action, ...]:
-        return tuple(Action(name=name, request=f"req-{name}") for name in self.actions_of)
+    def actions(self, server_id: str) -> tuple[Event, ...]:
+        return tuple(Event(what=name, request=f"req-{name}") for name in self.actions_of)
 
     def why_failed(self, server_id: str, request: str) -> str:
         return f"because of {request}"
@@ -106,7 +104,7 @@ def journal(tmp_path: Path) -> Iterator[ReclaimJournal]:
         yield journal
 
 
-OFFLOADED = ("SHELVED_OFFLOADED", None, "")
+OFFLOADED = ("SHELVED_OFFLOADED", "", "")
 SHELVING = ("SHUTOFF", "shelving", "gpu1")
 
 
@@ -114,20 +112,20 @@ SHELVING = ("SHUTOFF", "shelving", "gpu1")
     ("states", "result", "requests"),
     [
         # shelved_offload_time = 0, or a volume; the host is removed last.
-        ([SHELVING, ("SHELVED", "shelving_offloading", "gpu1"), ("SHELVED_OFFLOADED", None, "gpu1"), OFFLOADED],
+        ([SHELVING, ("SHELVED", "shelving_offloading", "gpu1"), ("SHELVED_OFFLOADED", "", "gpu1"), OFFLOADED],
          Result.SHELVED, ["shelve"]),
         # shelved_offload_time = -1
-        ([SHELVING, ("SHELVED", None, "gpu1"), ("SHELVED", "shelving_offloading", "gpu1"), OFFLOADED],
+        ([SHELVING, ("SHELVED", "", "gpu1"), ("SHELVED", "shelving_offloading", "gpu1"), OFFLOADED],
          Result.SHELVED, ["shelve", "shelve_offload"]),
-        ([SHELVING, ("SHELVED", None, "gpu1"), ("SHELVED", None, "gpu1")], Result.FAILED, ["shelve", "shelve_offload"]),
-        ([SHELVING, ("SHUTOFF", None, "gpu1")], Result.FAILED, ["shelve"]),
-        ([SHELVING, ("ERROR", None, "gpu1")], Result.FAILED, ["shelve"]),
+        ([SHELVING, ("SHELVED", "", "gpu1"), ("SHELVED", "", "gpu1")], Result.FAILED, ["shelve", "shelve_offload"]),
+        ([SHELVING, ("SHUTOFF", "", "gpu1")], Result.FAILED, ["shelve"]),
+        ([SHELVING, ("ERROR", "", "gpu1")], Result.FAILED, ["shelve"]),
         ([SHELVING], Result.UNFINISHED, ["shelve"]),
         ([], Result.FAILED, ["shelve"]),
     ],
 )  # fmt: skip
 def test_shelving_ends_when_the_host_has_freed_the_gpus(
-    journal: ReclaimJournal, states: list[tuple[str, str | None, str]], result: Result, requests: list[str]
+    journal: ReclaimJournal, states: list[tuple[str, str, str]], result: Result, requests: list[str]
 ) -> None:
     nova = Nova(states=list(states), now=candidate())
     outcome = runner(nova).shelve(planned(candidate()), journal)
@@ -138,7 +136,7 @@ def test_shelving_ends_when_the_host_has_freed_the_gpus(
 
 
 def test_a_failure_names_novas_reason(journal: ReclaimJournal) -> None:
-    nova = Nova(states=[SHELVING, ("SHUTOFF", None, "gpu1")], now=candidate())
+    nova = Nova(states=[SHELVING, ("SHUTOFF", "", "gpu1")], now=candidate())
     assert "because of req-shelve" in runner(nova).shelve(planned(candidate()), journal).detail
 
 
@@ -148,7 +146,7 @@ def test_a_failure_names_novas_reason(journal: ReclaimJournal) -> None:
 )
 def test_a_refused_offloading(journal: ReclaimJournal, status: int, result: Result, requests: int) -> None:
     """With 409, Nova's periodic task was faster."""
-    states: list[tuple[str, str | None, str]] = [("SHELVED", None, "gpu1"), OFFLOADED]
+    states: list[tuple[str, str, str]] = [("SHELVED", "", "gpu1"), OFFLOADED]
     nova = Nova(states=states, now=candidate(), refuses={"shelve_offload": Refused("no", status=status)})
     assert runner(nova).shelve(planned(candidate()), journal).result is result
     assert nova.done.count("shelve_offload") == requests
@@ -209,19 +207,19 @@ SPAWNING = ("SHELVED_OFFLOADED", "spawning", "")
 @pytest.mark.parametrize(
     ("states", "actions", "result"),
     [
-        ([OFFLOADED, SPAWNING, ("ACTIVE", None, "gpu2")], ("shelve", "stop"), Result.RESTORED),
+        ([OFFLOADED, SPAWNING, ("ACTIVE", "", "gpu2")], ("shelve", "stop"), Result.RESTORED),
         ([OFFLOADED, SPAWNING, OFFLOADED], ("shelveOffload", "shelve"), Result.FAILED),  # no free GPU
-        ([OFFLOADED, SPAWNING, ("ACTIVE", None, "gpu2")], ("unshelve", "shelve"), Result.RESTORED),  # free by now
+        ([OFFLOADED, SPAWNING, ("ACTIVE", "", "gpu2")], ("unshelve", "shelve"), Result.RESTORED),  # free by now
         ([OFFLOADED, SPAWNING], ("shelve",), Result.UNFINISHED),
-        ([OFFLOADED, SPAWNING, ("ERROR", None, "gpu2")], ("shelve",), Result.FAILED),
+        ([OFFLOADED, SPAWNING, ("ERROR", "", "gpu2")], ("shelve",), Result.FAILED),
         ([OFFLOADED], ("stop", "unshelve"), Result.SKIPPED),  # purged, so unknown
-        ([("ACTIVE", None, "gpu1")], ("unshelve", "shelve"), Result.SKIPPED),
+        ([("ACTIVE", "", "gpu1")], ("unshelve", "shelve"), Result.SKIPPED),
         ([SPAWNING], ("shelve",), Result.SKIPPED),
         ([], ("shelve",), Result.SKIPPED),
     ],
 )
 def test_undo_unshelves_what_nobody_used_since(
-    states: list[tuple[str, str | None, str]], actions: tuple[str, ...], result: Result
+    states: list[tuple[str, str, str]], actions: tuple[str, ...], result: Result
 ) -> None:
     nova = Nova(states=list(states), actions_of=actions)
     ticks = iter(range(1000))

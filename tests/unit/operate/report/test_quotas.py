@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gpustack.offer.quota.model import Project
+from gpustack.cloud.identity import Project
 from gpustack.offer.quota.shares import Share
 from gpustack.offer.quota.survey import Survey
 from gpustack.operate.report.page import Report, parts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.prepare.drain.capacity import Room, lacking
+from gpustack.cloud.placement import Room
+from gpustack.prepare.drain.capacity import lacking
 from gpustack.prepare.drain.steps import LiveMigrate
 
 SMALL, BIG = {"MEMORY_MB": 100, "VCPU": 1}, {"MEMORY_MB": 900, "VCPU": 1}

@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from gpustack.cloud.compute import Service
+from gpustack.cloud.network import Ports
+from gpustack.cloud.servers import Event, Migration, Server
 from gpustack.prepare.drain.drain import plan_empty
 from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED
-from gpustack.prepare.drain.model import (
-    Action,
-    ComputeService,
-    InstanceChoices,
-    Policy,
-    Ports,
-    Server,
-    ServerMigration,
-    World,
-)
+from gpustack.prepare.drain.model import InstanceChoices, Policy, World
 from gpustack.prepare.drain.plan import ServicePlan, show
 from gpustack.prepare.drain.restore import plan_resume
 
@@ -31,9 +25,9 @@ NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 def server(name: str, *, stopped: Any = None, moved: Any = None, actions=None, by="", forgot=False, **more: Any):
     marks = {STOPPED: stopped, MOVED: moved}
     metadata = {key: "gpu1" if value is True else value for key, value in marks.items() if value}
-    latest = [Action(name=action, request=f"r{number + 1}", user=by) for number, action in enumerate(actions or ())]
-    before = [] if forgot else [Action(name="create", request="r0")]
-    more["devices"] = tuple(more.get("devices", ()))
+    latest = [Event(what=action, request=f"r{number + 1}", user=by) for number, action in enumerate(actions or ())]
+    before = [] if forgot else [Event(what="create", request="r0")]
+    more["demands"] = tuple(more.pop("devices", ()))
     return Server(
         id=name,
         name=name,
@@ -47,11 +41,11 @@ def world(situation: dict[str, Any]) -> World:
     service = {"id": "s1", "host": "gpu1", "enabled": True, "up": True, **(situation.get("service") or {})}
     registered = "service" not in situation or situation["service"] is not None
     return World(
-        service=ComputeService(**service) if registered else None,
+        service=Service(**service) if registered else None,
         servers=tuple(server(**entry) for entry in situation.get("servers", ())),
         away=tuple(server(**entry) for entry in situation.get("away", ())),
         migrations=tuple(
-            ServerMigration(kind="migration", source="gpu2", target="gpu1", **entry)
+            Migration(kind="migration", source="gpu2", target="gpu1", **entry)
             for entry in situation.get("migrations", ())
         ),
         user=situation.get("user", ""),

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpustack.prepare.drain.capacity import Room
+from gpustack.cloud.compute import Service
+from gpustack.cloud.network import Ports
+from gpustack.cloud.placement import Room
+from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED
-from gpustack.prepare.drain.model import ComputeService, InstanceChoices, Policy, Ports, Server
+from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.run import Runner, Target
 from support.compute_model import Killed, Nova
@@ -17,7 +20,7 @@ POLICIES = [Policy.STOP, Policy.COLD_MIGRATE, Policy.LIVE_MIGRATE]
 
 
 def nova(*guests: Server, **more) -> Nova:
-    service = ComputeService(id="s1", host="gpu1", enabled=True, up=True, **more)
+    service = Service(id="s1", host="gpu1", enabled=True, up=True, **more)
     return Nova(service=service, guests={guest.id: guest for guest in guests})
 
 
@@ -27,7 +30,7 @@ def guest(name: str, **more) -> Server:
 
 def two() -> Nova:
     """A guest that runs, one with a device, and one that its owner stopped."""
-    return nova(guest("a"), guest("b", devices=("k4200",)), guest("c", status="SHUTOFF", power=4))
+    return nova(guest("a"), guest("b", demands=("k4200",)), guest("c", status="SHUTOFF", power=4))
 
 
 def choices(policy: Policy) -> InstanceChoices:
@@ -53,7 +56,7 @@ def emptied(api: Nova, policy: Policy, seconds: float = 100) -> ServicePlan:
 def whole(api: Nova, policy: Policy) -> None:
     assert not emptied(api, policy).refused
     remaining = [guest for guest in api.guests.values() if guest.host == "gpu1"]
-    assert all(guest.status == "SHUTOFF" and guest.task is None for guest in remaining), "rebooted under a guest"
+    assert all(guest.status == "SHUTOFF" and not guest.task for guest in remaining), "rebooted under a guest"
     assert not any(guest.status == "VERIFY_RESIZE" for guest in api.guests.values()), "rebooted before the confirmation"
     assert not api.service.enabled
     assert not runner(api).resume().refused
@@ -63,7 +66,7 @@ def as_it_should_be(api: Nova, policy: Policy) -> None:
     moved = policy is not Policy.STOP
     for name in "ab":
         guest = api.guests[name]
-        assert (guest.status, guest.host, guest.task) == ("ACTIVE", "gpu2" if moved else "gpu1", None)
+        assert (guest.status, guest.host, guest.task) == ("ACTIVE", "gpu2" if moved else "gpu1", "")
     assert api.guests["c"].status == "SHUTOFF"
     assert [instance.metadata for instance in api.guests.values()] == [{}, {}, {}]
     assert (api.service.enabled, api.service.reason) == (True, "")
@@ -104,7 +107,7 @@ def test_after_a_killed_run_the_rest_is_enough_once_the_host_is_verified(policy:
         with pytest.raises(Killed):
             emptied(api, policy)
         api.forget_requests()
-        before = [guest for guest in api.guests.values() if guest.task is None and guest.status == "ACTIVE"]
+        before = [guest for guest in api.guests.values() if not guest.task and guest.status == "ACTIVE"]
         assert not runner(api).resume().refused
         assert api.service.enabled
         assert api.guests["a"].status == api.guests["b"].status == "ACTIVE"
@@ -152,7 +155,7 @@ def test_no_room_elsewhere() -> None:
 @pytest.mark.parametrize("policy", [Policy.COLD_MIGRATE, Policy.LIVE_MIGRATE])
 def test_guests_with_devices_are_moved_one_after_another(policy: Policy) -> None:
     def three() -> Nova:
-        return nova(guest("plain"), *(guest(name, devices=("k4200",)) for name in "abc"))
+        return nova(guest("plain"), *(guest(name, demands=("k4200",)) for name in "abc"))
 
     api = three()
     emptied(api, policy)

@@ -6,16 +6,16 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gpustack.cloud.compute import Service
 from gpustack.prepare.drain.metadata import disabled_here, reason
-from gpustack.prepare.drain.model import ComputeService
 from gpustack.prepare.drain.service_lookup import find_service
 from gpustack.prepare.plugin_api import service_target
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
 
-def services(*hosts: str) -> list[ComputeService]:
-    return [ComputeService(id=str(number), host=host, enabled=True, up=True) for number, host in enumerate(hosts)]
+def services(*hosts: str) -> list[Service]:
+    return [Service(id=str(number), host=host, enabled=True, up=True) for number, host in enumerate(hosts)]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,6 @@ def test_the_reason_fits_and_is_known_again() -> None:
     assert text.startswith("gpustack: gpu1 is rebooted: the running kernel")
     assert text.endswith("(since 2026-11-21T09:00:00Z)")
     assert len(text) <= 255
-    assert disabled_here(ComputeService(id="1", host="gpu1", enabled=False, up=True, reason=text))
-    assert not disabled_here(ComputeService(id="1", host="gpu1", enabled=True, up=True, reason=text))
-    assert not disabled_here(ComputeService(id="1", host="gpu1", enabled=False, up=True, reason="broken gpustack: no"))
+    assert disabled_here(Service(id="1", host="gpu1", enabled=False, up=True, reason=text))
+    assert not disabled_here(Service(id="1", host="gpu1", enabled=True, up=True, reason=text))
+    assert not disabled_here(Service(id="1", host="gpu1", enabled=False, up=True, reason="broken gpustack: no"))

@@ -12,9 +12,8 @@ from keystoneauth1.exceptions import Unauthorized
 from openstack.connection import Connection
 
 from gpustack.base.errors import CloudError
+from gpustack.cloud.limits import Limit, LimitsCloud
 from gpustack.cloud.session import Refused
-from gpustack.offer.quota.cloud import LimitsCloud
-from gpustack.offer.quota.model import Limit
 from support.fleet_cloud import Response
 
 ENDPOINT = {"region_id": "one"}
@@ -41,15 +40,15 @@ class StandIn:
             "GET /limits": (200, {"limits": [LIMIT]}),
             **self.answers,
         }
-        self.identity = SimpleNamespace(
-            request=self.request, get=lambda path: self.request(path, "GET"), get_endpoint_data=lambda: None
-        )
+        self.identity = SimpleNamespace(request=self.request, get_endpoint_data=lambda: None)
         self.config = SimpleNamespace(get_region_name=lambda service=None: self.region)
         self.current_project_id = "own"
         self.current_project = SimpleNamespace(id="p1", name="research")
-        self.placement = SimpleNamespace(get=lambda path, microversion: Response(200, {"usages": {"CUSTOM_A": 2}}))
+        self.placement = SimpleNamespace(
+            request=lambda path, method, **_more: Response(200, {"usages": {"CUSTOM_A": 2}})
+        )
 
-    def request(self, path: str, method: str, raise_exc: bool = False, json: Any = None) -> Any:
+    def request(self, path: str, method: str, json: Any = None, **_more: Any) -> Any:
         self.sent.append((f"{method} {path}", json))
         known = max((start for start in self.answers if f"{method} {path}".startswith(start)), key=len)
         status, content = self.answers[known]

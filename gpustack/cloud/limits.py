@@ -1,4 +1,4 @@
-"""Keystone's and Placement's API through openstacksdk, the only module of this package that sends requests.
+"""Nova's limits in Keystone: the defaults of all projects, the limits of projects, and their use in Placement.
 
 Nova's limits belong to the service and the region of the endpoint that ``[oslo_limit] endpoint_id`` names, which is the
 public endpoint of Nova in the region of clouds.yaml. Before 2026.2, Keystone lists the limits of all projects only with
@@ -7,25 +7,64 @@ a token for the system, and of the own project otherwise. Nova and Placement wan
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gpustack.base import hostnames
 from gpustack.base.errors import CloudError
-from gpustack.cloud.session import raise_refusal, translated_errors
-from gpustack.offer.quota.model import CLASS, Limit, Present, Project
+from gpustack.cloud import identity, placement
+from gpustack.cloud.identity import Project
+from gpustack.cloud.session import MISSING, Refused, each, get, request, translated_errors, well_formed
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-_USAGES = "1.9"
-"""Placement's microversion for the use of a project (Pike)."""
-_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NOT_FOUND = 404
 _FORBIDDEN = "limits are changed by administrators: use a cloud of clouds.yaml with the role admin"
 _PROJECT_SCOPE = ("project_name", "project_id", "project_domain_name", "project_domain_id", "domain_name", "domain_id")
+CLASS = "class:"
+"""The prefix of the limits of resource classes (``nova/limit/placement.py``)."""
+MARK = "[gpustack]"
+"""The end of the description of limits that gpustack created."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A limit of Nova in Keystone.
+
+    :ivar resource_class: the class, without Keystone's prefix.
+    :ivar project: the project's id; None for the default of all projects (a registered limit).
+    """
+
+    id: str
+    resource_class: str
+    limit: int
+    project: str | None = None
+    description: str = ""
+
+    @property
+    def ours(self) -> bool:
+        """Whether gpustack created it."""
+        return self.description.endswith(MARK)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    """The limits and the use of a cloud.
+
+    :ivar defaults: the default of each resource class.
+    :ivar limits: the limits of projects.
+    :ivar complete: whether ``limits`` has those of all projects.
+    :ivar model: Keystone's enforcement model.
+    :ivar used: the units in use, by project id and resource class.
+    """
+
+    defaults: tuple[Limit, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    complete: bool = True
+    model: str = "flat"
+    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 class LimitsCloud:
@@ -38,15 +77,16 @@ class LimitsCloud:
 
     def present(self) -> Present:
         query = "&".join(f"{key}={quote(value)}" for key, value in self._of_nova().items())
-        model = self._identity("GET", "/limits/model", "read the enforcement model")["model"]["name"]
-        defaults = self._identity("GET", f"/registered_limits?{query}", "list registered limits")["registered_limits"]
-        limits, complete = self._limits(f"/limits?{query}")
-        return Present(
-            defaults=tuple(_limit(entry, "default_limit") for entry in defaults if _is_class(entry)),
-            limits=tuple(_limit(entry, "resource_limit") for entry in limits if _is_class(entry)),
-            complete=complete,
-            model=str(model),
-        )
+        with well_formed("read limits"):
+            model = str(self._get("/limits/model", "read the enforcement model")["model"]["name"])
+            defaults = self._get(f"/registered_limits?{query}", "list registered limits")["registered_limits"]
+            limits, complete = self._limits(f"/limits?{query}")
+            return Present(
+                defaults=tuple(_limit(entry, "default_limit") for entry in defaults if _is_class(entry)),
+                limits=tuple(_limit(entry, "resource_limit") for entry in limits if _is_class(entry)),
+                complete=complete,
+                model=model,
+            )
 
     def _limits(self, path: str) -> tuple[list[dict[str, Any]], bool]:
         """The limits of all projects, and whether Keystone certainly listed all."""
@@ -55,14 +95,12 @@ class LimitsCloud:
             with translated_errors("sign in to the system"):
                 self._system = self._connection.connect_as(system_scope="all", **dict.fromkeys(_PROJECT_SCOPE, ""))
                 self._system.identity.get_endpoint_data()
-                answer = self._system.identity.get(path)
-                raise_refusal(answer, "list limits", None, forbidden=_FORBIDDEN)
-                return list(answer.json()["limits"]), True
+            return list(self._get(path, "list limits")["limits"]), True
         except CloudError:
             self._system = None
         with translated_errors("sign in"):
             own = self._connection.current_project_id
-        limits = list(self._identity("GET", path, "list limits")["limits"])
+        limits = list(self._get(path, "list limits")["limits"])
         return limits, any(entry.get("project_id") not in (own, None) for entry in limits)
 
     def own(self) -> tuple[Present, Project]:
@@ -73,43 +111,36 @@ class LimitsCloud:
         if not project.id:
             remedy = "name a project in clouds.yaml or OS_PROJECT_NAME, or use --all-projects"
             raise CloudError("the token is for no project", remedy=remedy)
-        defaults = self._identity("GET", "/registered_limits", "list registered limits")["registered_limits"]
-        limits = self._identity("GET", f"/limits?project_id={project.id}", "list limits")["limits"]
-        region = self._connection.config.get_region_name("identity") or self._connection.config.get_region_name()
-        present = Present(
-            defaults=tuple(_limit(e, "default_limit") for e in defaults if _is_class(e) and _is_in(e, region)),
-            limits=tuple(_limit(e, "resource_limit") for e in limits if _is_class(e) and _is_in(e, region)),
-            used={project.id: self.used(project.id)},
-        )
+        region = self._own_region()
+        with well_formed("read limits"):
+            defaults = self._get("/registered_limits", "list registered limits")["registered_limits"]
+            limits = self._get(f"/limits?project_id={project.id}", "list limits")["limits"]
+            present = Present(
+                defaults=tuple(_limit(e, "default_limit") for e in defaults if _is_class(e) and _is_in(e, region)),
+                limits=tuple(_limit(e, "resource_limit") for e in limits if _is_class(e) and _is_in(e, region)),
+                used={project.id: self.used(project.id)},
+            )
         return present, project
 
     def all_projects(self) -> tuple[Project, ...]:
         """Return all projects."""
-        return tuple(map(_project, self._identity("GET", "/projects", "list projects")["projects"]))
+        return identity.projects(self._reading)
 
     def projects(self, name: str) -> tuple[Project, ...]:
-        doing = f"look up the project {name!r}"
-        found = self._identity("GET", f"/projects?name={quote(name, safe='')}", doing)["projects"]
-        if not found and _ID.fullmatch(name):
-            answer = self._identity("GET", f"/projects/{name}", doing, missing_ok=True)
-            found = [answer["project"]] if answer else []
-        return tuple(map(_project, found))
+        return identity.projects(self._reading, name)
 
     def used(self, project: str) -> Mapping[str, int]:
-        usages = self._placement(f"/usages?project_id={project}", "read the use of a project")["usages"]
-        return {str(name): int(number) for name, number in usages.items()}
+        return placement.project_usage(self._connection, project)
 
     def inventories(self, hosts: Collection[str]) -> Mapping[str, Mapping[str, int]]:
-        doing = "read the inventories of hosts"
-        totals: dict[str, dict[str, int]] = {}
         wanted = {hostnames.key(host): host for host in hosts}
-        providers = self._placement("/resource_providers", doing)["resource_providers"]
-        for provider in providers:
-            host = wanted.get(hostnames.key(str(provider["name"])))
-            if host is not None:
-                answer = self._placement(f"/resource_providers/{provider['uuid']}/inventories", doing)
-                totals[host] = {str(name): int(of["total"]) for name, of in answer["inventories"].items()}
-        return totals
+        known = {
+            provider.uuid: wanted[hostnames.key(provider.name)]
+            for provider in placement.listed(self._connection)
+            if hostnames.key(provider.name) in wanted
+        }
+        answers = each(lambda uuid: placement.inventory(self._connection, uuid), known)
+        return {host: answer.totals for host, answer in zip(known.values(), answers, strict=True) if answer}
 
     def create(self, resource_class: str, project: str | None, limit: int, description: str) -> None:
         entry: dict[str, Any] = {
@@ -119,45 +150,45 @@ class LimitsCloud:
         }
         if project is None:
             body = {"registered_limits": [{**entry, "default_limit": limit}]}
-            self._identity("POST", "/registered_limits", "create a registered limit", json=body)
+            self._send("POST", "/registered_limits", "create a registered limit", body)
         else:
             body = {"limits": [{**entry, "project_id": project, "resource_limit": limit}]}
-            self._identity("POST", "/limits", "create a limit", json=body)
+            self._send("POST", "/limits", "create a limit", body)
 
     def change(self, limit: Limit, value: int) -> None:
         if limit.project is None:
             body = {"registered_limit": {"default_limit": value}}
-            self._identity("PATCH", f"/registered_limits/{limit.id}", "change a registered limit", json=body)
+            self._send("PATCH", f"/registered_limits/{limit.id}", "change a registered limit", body)
         else:
             body = {"limit": {"resource_limit": value}}
-            self._identity("PATCH", f"/limits/{limit.id}", "change a limit", json=body)
+            self._send("PATCH", f"/limits/{limit.id}", "change a limit", body)
 
     def delete(self, limit: Limit) -> None:
         kind = "registered_limits" if limit.project is None else "limits"
-        self._identity("DELETE", f"/{kind}/{limit.id}", "delete a limit", missing_ok=True)
-
-    def _placement(self, path: str, doing: str) -> Any:  # noqa: ANN401 - JSON
-        with translated_errors(doing):
-            answer = self._connection.placement.get(path, microversion=_USAGES)
-            raise_refusal(answer, doing, None)
-            return answer.json()
+        try:
+            self._send("DELETE", f"/{kind}/{limit.id}", "delete a limit")
+        except Refused as error:
+            if error.status != MISSING:
+                raise
 
     def _of_nova(self) -> dict[str, str]:
         """The service and the region of Nova's limits."""
         if self._place is None:
             doing = "find Nova in the catalog"
-            services = self._identity("GET", "/services?type=compute", doing)["services"]
+            with well_formed(doing):
+                services = [str(entry["id"]) for entry in self._get("/services?type=compute", doing)["services"]]
             if len(services) != 1:
                 count = f"{len(services)} services of type compute" if services else "no service of type compute"
                 remedy = "run `openstack service list`; Nova's limits belong to exactly one service"
                 raise CloudError(f"Keystone has {count}; expected one", remedy=remedy)
-            service = str(services[0]["id"])
-            found = self._identity("GET", f"/endpoints?service_id={service}&interface=public", doing)["endpoints"]
-            self._place = {"service_id": service, "region_id": self._region({str(e["region_id"]) for e in found})}
+            found = self._get(f"/endpoints?service_id={services[0]}&interface=public", doing)
+            with well_formed(doing):
+                regions = {str(entry["region_id"]) for entry in found["endpoints"]}
+            self._place = {"service_id": services[0], "region_id": self._region(regions)}
         return self._place
 
     def _region(self, regions: set[str]) -> str:
-        named = self._connection.config.get_region_name("identity") or self._connection.config.get_region_name()
+        named = self._own_region()
         if named in regions or (not named and len(regions) == 1):
             return str(named or next(iter(regions)))
         listed = ", ".join(sorted(regions)) or "none"
@@ -166,14 +197,20 @@ class LimitsCloud:
             remedy="set region_name in clouds.yaml or OS_REGION_NAME to a region of Nova",
         )
 
-    def _identity(self, method: str, path: str, doing: str, *, missing_ok: bool = False, **body: Any) -> Any:  # noqa: ANN401
-        connection = self._connection if self._system is None else self._system
-        with translated_errors(doing):
-            answer = connection.identity.request(path, method, raise_exc=False, **body)
-            if missing_ok and answer.status_code == _NOT_FOUND:
-                return None
-            raise_refusal(answer, doing, None, forbidden=_FORBIDDEN)
-            return answer.json() if answer.content else None
+    def _own_region(self) -> str | None:
+        config = self._connection.config
+        return config.get_region_name("identity") or config.get_region_name()
+
+    @property
+    def _reading(self) -> Connection:
+        """The connection for Keystone: with a token for the system if the user may have one."""
+        return self._system or self._connection
+
+    def _get(self, path: str, doing: str) -> Any:  # noqa: ANN401 - JSON
+        return get(self._reading, "identity", path, doing)
+
+    def _send(self, method: str, path: str, doing: str, body: object = None) -> None:
+        request(self._reading, "identity", method, path, doing, body=body, forbidden=_FORBIDDEN)
 
 
 def _is_class(entry: Mapping[str, Any]) -> bool:
@@ -182,10 +219,6 @@ def _is_class(entry: Mapping[str, Any]) -> bool:
 
 def _is_in(entry: Mapping[str, Any], region: str | None) -> bool:
     return not region or entry.get("region_id") in (region, None)
-
-
-def _project(entry: Mapping[str, Any]) -> Project:
-    return Project(id=str(entry["id"]), name=str(entry["name"]), domain=str(entry.get("domain_id") or ""))
 
 
 def _limit(entry: Mapping[str, Any], key: str) -> Limit:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import ApplyError, CloudError
-from gpustack.operate.gpu_service.inventory import read, write
+from gpustack.cloud.placement import inventory as read
+from gpustack.cloud.placement import write_inventory as write
 from support.fleet_cloud import StandIn
 
 PATH = "placement /resource_providers/p1/inventories"

@@ -16,8 +16,7 @@ import openstack.config
 import openstack.connection
 import pytest
 
-from gpustack.prepare.drain.model import Ports
-from gpustack.prepare.drain.ports import ports_of
+from gpustack.cloud.network import Ports, ports_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code
 

@@ -1,4 +1,4 @@
-"""Find instances with ports on devices, such as SR-IOV functions: Neutron has them, Nova's API does not.
+"""Neutron: find instances with ports on devices, such as SR-IOV functions, which Nova's API does not show.
 
 ``binding:vnic_type`` is the type of a port. Before a live migration, Nova detaches most device ports from the instance
 and attaches new ones on the destination (``_detach_direct_passthrough_vifs`` in nova/virt/libvirt/driver.py), which the
@@ -8,11 +8,12 @@ releases, in nova/compute/api.py). So these ports count as devices, unless the o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud.session import raise_refusal, translated_errors
-from gpustack.prepare.drain.model import Ports
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -25,6 +26,20 @@ _RETRIES = 3
 _DOING = "list the ports of a host"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """The ports on devices of a host's instances.
+
+    :ivar kinds: the types of ports on devices, by instance id.
+    :ivar none: why there is nothing to ask; empty otherwise.
+    :ivar unknown: why Neutron could not be asked; empty otherwise.
+    """
+
+    kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    none: str = ""
+    unknown: str = ""
+
+
 def ports_of(connection: Connection, host: str) -> Ports:
     """Return the ports on devices of a host's instances, in one request. Errors become ``unknown``."""
     try:
@@ -34,7 +49,7 @@ def ports_of(connection: Connection, host: str) -> Ports:
                 return Ports(none="the cloud has no network service, so none is a device's")
             query = {"binding:host_id": host, "fields": ["device_id", "binding:vnic_type", "binding:host_id"]}
             answer = connection.session.get(f"{base}/ports", params=query, raise_exc=False, connect_retries=_RETRIES)
-            raise_refusal(answer, _DOING, base)
+            raise_refusal(answer, "/ports", _DOING)
             return Ports(kinds=_kinds(answer.json()["ports"], host))
     except CloudError as error:
         return Ports(unknown=" ".join(error.what.split()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.errors import CloudError
-from gpustack.fleet import compute
+from gpustack.cloud import servers as nova
 from support.fleet_cloud import Answer, StandIn, instance, servers
 
 ALL = "compute /servers/detail?all_tenants=1"
@@ -13,7 +13,7 @@ ALL = "compute /servers/detail?all_tenants=1"
 
 def test_an_instance_with_its_devices_and_times() -> None:
     cloud = StandIn({ALL: servers(instance("vm1"), instance("vm2", None, status="SHELVED_OFFLOADED"))})
-    listing = compute.listing(cloud.connection)
+    listing = nova.listing(cloud.connection)
     first, second = listing.servers
     assert (first.host, first.devices, first.flavor, f"{first.since}") == (
         "gpu1",
@@ -33,20 +33,20 @@ def test_pages() -> None:
             f"{ALL}&soft_deleted=1&limit=1000&marker=vm1": servers(instance("vm2")),
         }
     )
-    assert [server.id for server in compute.listing(cloud.connection).servers] == ["vm1", "vm2"]
+    assert [server.id for server in nova.listing(cloud.connection).servers] == ["vm1", "vm2"]
     assert len(cloud.requests) == 2
 
 
 def test_pages_that_begin_again_end_the_listing() -> None:
     cloud = StandIn({ALL: (200, {"servers": [instance("vm1")], "servers_links": [{"rel": "next", "href": "…"}]})})
     with pytest.raises(CloudError, match="not as the API documents it"):
-        compute.listing(cloud.connection)
+        nova.listing(cloud.connection)
 
 
 def test_a_user_of_one_project_sees_its_instances() -> None:
     hidden = {name: value for name, value in instance("vm1").items() if not name.startswith("OS-EXT-SRV-ATTR")}
     cloud = StandIn({ALL: (403, {"forbidden": {"message": "no"}}), "compute /servers/detail?&": servers(hidden)})
-    listing = compute.listing(cloud.connection)
+    listing = nova.listing(cloud.connection)
     assert [(server.id, server.host, server.placed) for server in listing.servers] == [("vm1", "", True)]
     assert not listing.everything
     assert len(listing.gaps) == 2
@@ -56,20 +56,20 @@ def test_a_silent_cell_and_hidden_extra_specs_are_gaps() -> None:
     silent = {"id": "vm3", "status": "UNKNOWN", "tenant_id": "p1", "created": "2026-01-02T03:04:05Z", "links": []}
     plain = instance("vm4", flavor={"original_name": "g1"})
     cloud = StandIn({ALL: servers(instance("vm1"), silent, plain)})
-    reasons = [gap.reason for gap in compute.listing(cloud.connection).gaps]
+    reasons = nova.listing(cloud.connection).gaps
     assert ["cell" in reasons[0], "extra specs" in reasons[1], len(reasons)] == [True, True, 2]
 
 
 @pytest.mark.parametrize("answer", [(500, {}), (200, {}), (200, {"servers": 1}), (200, {"servers": [{"flavor": {}}]})])
 def test_answers_that_are_not_of_nova(answer: Answer) -> None:
     with pytest.raises(CloudError):
-        compute.listing(StandIn({ALL: answer}).connection)
+        nova.listing(StandIn({ALL: answer}).connection)
 
 
 def test_migrations_are_searched_until_all_are_found() -> None:
-    entry = {"uuid": "move1", "instance_uuid": "vm1"}
+    entry = {"uuid": "move1", "instance_uuid": "vm1", "status": "done"}
     more = {"migrations_links": [{"rel": "next", "href": "…"}]}
-    other = {"uuid": "move2", "instance_uuid": "vm2"}
+    other = {"uuid": "move2", "instance_uuid": "vm2", "status": "done"}
     cloud = StandIn(
         {
             "compute /os-migrations?": (200, {"migrations": [entry], **more}),
@@ -77,15 +77,15 @@ def test_migrations_are_searched_until_all_are_found() -> None:
             "compute /os-migrations?&limit=1000&marker=move2": (200, {"migrations": []}),
         }
     )
-    assert compute.migrations(cloud.connection, ["move1"]) == {"move1": "vm1"}
+    assert nova.instances_of(cloud.connection, ["move1"]) == {"move1": "vm1"}
     assert len(cloud.requests) == 1
-    assert compute.migrations(cloud.connection, ["move2", "stranger"]) == {"move2": "vm2"}
-    assert compute.migrations(cloud.connection, []) == {}
+    assert nova.instances_of(cloud.connection, ["move2", "stranger"]) == {"move2": "vm2"}
+    assert nova.instances_of(cloud.connection, []) == {}
     assert len(cloud.requests) == 4
 
 
 def test_soft_deleted_instances_are_listed_too() -> None:
     cloud = StandIn({ALL: servers(instance("vm1", status="SOFT_DELETED"))})
-    (vm,) = compute.listing(cloud.connection).servers
+    (vm,) = nova.listing(cloud.connection).servers
     assert (vm.status, vm.placed, vm.count) == ("SOFT_DELETED", True, 1)
     assert "&soft_deleted=1&" in cloud.requests[0]  # Nova hides them otherwise

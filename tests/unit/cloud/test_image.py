@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.errors import CloudError
-from gpustack.offer.image.cloud import ImageCloud
+from gpustack.cloud.image import ImageCloud
 from support.fleet_cloud import StandIn
 
-LISTING = "image /images?limit=1000&visibility=all"
+LISTING = "image /images?visibility=all&limit=1000"
 ENTRY = {
     "id": "1",
     "name": None,
@@ -34,7 +34,7 @@ def test_all_pages_are_read() -> None:
 
 @pytest.mark.parametrize("answer", [{}, {"images": [{}]}, {"images": 5}, []])
 def test_an_answer_that_is_not_from_glance_is_an_error(answer: object) -> None:
-    with pytest.raises(CloudError, match="not from Glance"):
+    with pytest.raises(CloudError, match="not as the API documents it"):
         ImageCloud(StandIn({LISTING: (200, answer)}).connection).images()
 
 

@@ -1,49 +1,55 @@
-"""Which migrations and devices gpustack reads. A stand-in answers for Nova: tests/nova/maintenance asks a real one."""
+"""Which migrations and devices the drain of a host reads. tests/nova/maintenance asks a real Nova."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
-from gpustack.cloud.session import Unanswered
-from gpustack.prepare.drain import cloud
-from gpustack.prepare.drain.cloud import ServiceCloud
+from gpustack.base.errors import CloudError
+from gpustack.cloud import server_actions
+from gpustack.cloud.server_actions import ServiceCloud
+from support.fleet_cloud import Answer, StandIn
 
 
-class Entry(SimpleNamespace):
-    """A resource of novaclient."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-
+@dataclass
 class Nova:
-    """Answers in the place of novaclient: migrations by the time of their last change, in days ago (None: never)."""
+    """Migrations by the time of their last change, in days ago (None: never)."""
 
-    def __init__(self) -> None:
-        self.moves: dict[str, tuple[str, int | None]] = {}
-        self.extra_specs: dict[str, str] = {}
-        self.broken = False
-        self.migrations = self.servers = self
+    moves: dict[str, tuple[str, int | None]] = field(default_factory=dict)
+    extra_specs: dict[str, str] = field(default_factory=dict)
+    broken: bool = False
 
-    def list(self, *, host: str, changes_since: str | None, marker: str | None) -> list[Entry]:
+    def migrations(self, path: str) -> Answer:
         if self.broken:
-            raise TypeError
+            return 200, {}
+        since = parse_qs(path.partition("?")[2]).get("changes-since", [None])[0]
+        first = datetime.fromisoformat(since) if since else None
         moves = {
             uuid: status
             for uuid, (status, age) in self.moves.items()
-            if changes_since is None or (age is not None and age < 7)
+            if first is None or (age is not None and datetime.now(UTC) - timedelta(days=age) > first)
         }
-        return [] if marker else [_move(uuid, host, status) for uuid, status in moves.items()]
+        return 200, {"migrations": [_move(uuid, status) for uuid, status in moves.items()]}
 
-    def get(self, server_id: str) -> Entry:
-        return Entry(id=server_id, status="ACTIVE", flavor={"extra_specs": self.extra_specs})
+    def server(self, path: str) -> Answer:
+        flavor = {"extra_specs": self.extra_specs}
+        return 200, {"server": {"id": path.rpartition("/")[2], "status": "ACTIVE", "flavor": flavor}}
 
 
-def _move(uuid: str, host: str, status: str) -> Entry:
-    return Entry(uuid=uuid, instance_uuid=f"vm-{uuid}", status=status, source_compute=host, dest_compute="other")
+def _move(uuid: str, status: str) -> dict[str, Any]:
+    instance = f"vm-{uuid}"
+    return {
+        "uuid": uuid,
+        "instance_uuid": instance,
+        "status": status,
+        "source_compute": "gpu1",
+        "dest_compute": "other",
+    }
 
 
 @pytest.fixture
@@ -53,10 +59,9 @@ def nova() -> Nova:
 
 @pytest.fixture
 def api(nova: Nova, monkeypatch: pytest.MonkeyPatch) -> ServiceCloud:
-    compute = SimpleNamespace(get_endpoint=lambda: "")
-    monkeypatch.setattr(cloud, "compute_of", lambda connection: (compute, None, (2, 84)))
-    monkeypatch.setattr(cloud, "_client", lambda *arguments, **options: nova)
-    return ServiceCloud(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(server_actions, "_client", lambda *arguments: SimpleNamespace())
+    cloud = StandIn({"compute /os-migrations?host=gpu1": nova.migrations, "compute /servers/": nova.server})
+    return ServiceCloud(cloud.connection)
 
 
 def statuses(api: ServiceCloud) -> dict[str, str]:
@@ -80,7 +85,7 @@ def test_an_old_migration_that_ends_is_over(api: ServiceCloud, nova: Nova) -> No
 def test_all_migrations_are_read_again_after_a_failed_first_read(api: ServiceCloud, nova: Nova) -> None:
     nova.moves = {"old": ("migrating", 30)}
     nova.broken = True
-    with pytest.raises(Unanswered):
+    with pytest.raises(CloudError):
         api.migrations("gpu1")
     nova.broken = False
     assert statuses(api) == {"vm-old": "migrating"}
@@ -106,4 +111,4 @@ def test_resource_classes_of_mediated_devices(api: ServiceCloud, nova: Nova, key
     nova.extra_specs = {key: "1"}
     server = api.server("vm")
     assert server is not None
-    assert server.devices == ((device,) if device else ())
+    assert server.demands == ((device,) if device else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.errors import CloudError
-from gpustack.fleet.aggregates import aggregates
+from gpustack.cloud.compute import aggregates
 from gpustack.nova_options.aggregates import Aggregate
 from support.fleet_cloud import StandIn
 

@@ -1,0 +1,186 @@
+"""Nova's hosts: nova-compute services, host aggregates, hypervisors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from gpustack.cloud.microversions import FORCED_DOWN, SILENT_CELLS, UUIDS
+from gpustack.cloud.session import content_of, get, listing, newest, request, well_formed
+from gpustack.nova_options.aggregates import Aggregate
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_UNKNOWN = "UNKNOWN"
+"""The status of services of a cell that does not answer."""
+_LONGEST = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A nova-compute service.
+
+    :ivar id: the service's id; empty if its cell does not answer, and only the name is known.
+    :ivar host: the host as Nova names it (``[DEFAULT] host``).
+    :ivar zone: the availability zone of its host.
+    :ivar up: whether it has reported lately and is not forced down.
+    :ivar reason: the reason that was given when it was disabled.
+    :ivar seen: the time of the last report as Nova returns it; it changes with each report.
+    :ivar answers: whether its cell answers; otherwise its state is unknown.
+    """
+
+    id: str = ""
+    host: str
+    zone: str = ""
+    enabled: bool = True
+    up: bool = True
+    reason: str = ""
+    forced_down: bool = False
+    seen: str = ""
+    answers: bool = True
+
+    @property
+    def state(self) -> str:
+        """``up``, ``down`` or ``disabled``: no new instance starts on the last two."""
+        if not self.enabled:
+            return "disabled"
+        return "up" if self.up else "down"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypervisor:
+    """A compute node as Nova lists it.
+
+    :ivar host: the host of its nova-compute, as aggregates list it.
+    :ivar ram: free MiB.
+    :ivar cpus: free vCPUs, without overcommitment.
+    :ivar disk: free MiB.
+    """
+
+    uuid: str
+    node: str
+    host: str
+    enabled: bool = True
+    up: bool = True
+    ram: int = 0
+    cpus: int = 0
+    disk: int = 0
+
+
+def services(cloud: Connection, host: str = "") -> tuple[Service, ...]:
+    """List the nova-compute services of all cells: one request.
+
+    :param host: only those of a host, by its exact name.
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = "list the nova-compute services"
+    version = newest(cloud, FORCED_DOWN, UUIDS, SILENT_CELLS, doing=doing)
+    query = f"&host={quote(host)}" if host else ""
+    content = get(cloud, "compute", f"/os-services?binary=nova-compute{query}", doing, version=version)
+    with well_formed(doing):
+        return tuple(_service(entry) for entry in content["services"] if not host or entry["host"] == host)
+
+
+def _service(entry: Mapping[str, Any]) -> Service:
+    if entry["status"] == _UNKNOWN:
+        return Service(host=str(entry["host"]), enabled=False, up=False, answers=False)
+    return Service(
+        id=str(entry.get("id") or ""),
+        host=str(entry["host"]),
+        zone=str(entry.get("zone") or ""),
+        enabled=entry["status"] == "enabled",
+        up=entry["state"] == "up" and not entry.get("forced_down"),
+        reason=str(entry.get("disabled_reason") or ""),
+        forced_down=bool(entry.get("forced_down")),
+        seen=str(entry.get("updated_at") or ""),
+    )
+
+
+def switch(cloud: Connection, service: Service, *, enabled: bool, reason: str = "") -> None:
+    """Enable or disable a service.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = f"{'enable' if enabled else 'disable'} nova-compute of {service.host}"
+    body = {"status": "enabled"} if enabled else {"status": "disabled", "disabled_reason": reason[:_LONGEST]}
+    request(cloud, "compute", "PUT", f"/os-services/{service.id}", doing, version=UUIDS, body=body)
+
+
+def aggregates(cloud: Connection) -> list[Aggregate]:
+    """List the host aggregates: one request.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = "list aggregates"
+    content = get(cloud, "compute", "/os-aggregates", doing, version=UUIDS)
+    with well_formed(doing):
+        return [
+            Aggregate(
+                name=str(entry["name"]),
+                hosts=frozenset(map(str, entry["hosts"])),
+                metadata={str(name): str(value) for name, value in (entry["metadata"] or {}).items()},
+                id=int(entry.get("id") or 0),
+                uuid=str(entry.get("uuid") or ""),
+            )
+            for entry in content["aggregates"]
+        ]
+
+
+def create_aggregate(cloud: Connection, name: str) -> int:
+    """Create an aggregate without hosts, and return its id.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = f"create the aggregate {name}"
+    body = {"aggregate": {"name": name}}
+    content = content_of(request(cloud, "compute", "POST", "/os-aggregates", doing, version=UUIDS, body=body), doing)
+    with well_formed(doing):
+        return int(content["aggregate"]["id"])
+
+
+def change_aggregate(cloud: Connection, aggregate: int, action: str, body: Mapping[str, object]) -> None:
+    """Change an aggregate.
+
+    :param action: ``set_metadata`` (None removes a key), ``add_host`` or ``remove_host``.
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = action.replace("_", " ") + " of an aggregate"
+    path = f"/os-aggregates/{aggregate}/action"
+    request(cloud, "compute", "POST", path, doing, version=UUIDS, body={action: body})
+
+
+def delete_aggregate(cloud: Connection, aggregate: int) -> None:
+    """Delete an aggregate.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    request(cloud, "compute", "DELETE", f"/os-aggregates/{aggregate}", "delete an aggregate", version=UUIDS)
+
+
+def hypervisors(cloud: Connection) -> list[Hypervisor]:
+    """List the compute nodes: one request for each thousand.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = "list hypervisors"
+    entries = listing(cloud, "compute", "/os-hypervisors/detail?", "hypervisors", doing, version=UUIDS)
+    with well_formed(doing):
+        return [_hypervisor(entry) for entry in entries]
+
+
+def _hypervisor(entry: Mapping[str, Any]) -> Hypervisor:
+    # Empty until the host's nova-compute has reported them.
+    disk, least = int(entry.get("free_disk_gb") or 0), entry.get("disk_available_least")
+    return Hypervisor(
+        uuid=str(entry["id"]),
+        node=str(entry["hypervisor_hostname"]),
+        host=str(entry["service"]["host"]),
+        enabled=entry["status"] == "enabled",
+        up=entry["state"] == "up",
+        ram=int(entry.get("free_ram_mb") or 0),
+        cpus=int(entry.get("vcpus") or 0) - int(entry.get("vcpus_used") or 0),
+        disk=(disk if least is None else min(disk, int(least))) * 1024,
+    )

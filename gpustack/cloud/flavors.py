@@ -1,0 +1,216 @@
+"""Nova's flavors: list, create, change and delete them, with extra specs and access.
+
+Extra specs are written at a microversion at which Nova validates names and values, if the cloud has it. They are not
+validated if every release accepts all of them: for each name in an unknown namespace, such as the mark, Nova compiles
+and tries some hundred patterns, which is most of the cost of such a request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from gpustack.base.errors import CloudError
+from gpustack.cloud import identity
+from gpustack.cloud.microversions import FLAVOR_SPECS, VALIDATED_SPECS, Microversion
+from gpustack.cloud.session import CONFLICT, MISSING, Refused, find, get, listing, newest, request, well_formed
+from gpustack.spec.extra_specs import AFFINITY, ALIAS, CPU_POLICY, HIDE, NAMESPACE, NUMA_NODES, OLD_HIDE, PAGE_SIZE
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_EPHEMERAL = "OS-FLV-EXT-DATA:ephemeral"
+_PUBLIC = "os-flavor-access:is_public"
+_KNOWN = {
+    ALIAS: r"[^\s:,]+:[1-9][0-9]*(,[^\s:,]+:[1-9][0-9]*)*",
+    AFFINITY: "required|preferred|legacy",
+    NUMA_NODES: "[1-9][0-9]*",
+    CPU_POLICY: "shared|dedicated",
+    PAGE_SIZE: "small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?",
+    HIDE: "true",
+    OLD_HIDE: "true",
+}
+"""Extra specs that gpustack writes, with patterns of the values that every release accepts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The sizes of a flavor, which cannot be changed. In Nova's units: memory and swap in MiB, disks in GiB."""
+
+    vcpus: int
+    ram: int
+    disk: int
+    ephemeral: int = 0
+    swap: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        parts = [f"{self.vcpus} vCPU{'s'[: self.vcpus != 1]}", f"{readable(self.ram)} RAM", f"{self.disk} GiB disk"]
+        parts += [f"{self.ephemeral} GiB ephemeral"] if self.ephemeral else []
+        parts += [f"{readable(self.swap)} swap"] if self.swap else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flavor:
+    """A flavor in Nova.
+
+    :ivar access: ids of the projects that may use it; None if not read.
+    """
+
+    id: str
+    name: str
+    sizes: Sizes
+    public: bool = True
+    description: str = ""
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+    access: frozenset[str] | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            **self.sizes.to_dict(),
+            "public": self.public,
+            "description": self.description,
+            "extra_specs": dict(self.extra_specs),
+            "access": None if self.access is None else sorted(self.access),
+        }
+
+
+F = TypeVar("F", bound=Flavor)
+
+
+class FlavorCloud(Generic[F]):
+    """:class:`gpustack.offer.flavor.api.FlavorApi` of a real cloud; safe to call from several threads.
+
+    :param kind: the class of the flavors that it returns.
+    :raises CloudError: if the compute API is older than microversion 2.61, or cannot be found.
+    """
+
+    def __init__(self, connection: Connection, kind: type[F]) -> None:
+        self._connection = connection
+        self._kind = kind
+        self._projects: dict[str, str] = {}
+        self._writing = newest(connection, FLAVOR_SPECS, VALIDATED_SPECS, doing="read flavors with their extra specs")
+
+    def flavors(self) -> tuple[F, ...]:
+        """Return all flavors: one request for each thousand."""
+        doing = "list flavors"
+        path = "/flavors/detail?is_public=None"
+        entries = listing(self._connection, "compute", path, "flavors", doing, version=FLAVOR_SPECS)
+        with well_formed(doing):
+            return tuple(map(self._flavor, entries))
+
+    def get(self, flavor_id: str) -> F | None:
+        doing = "read a flavor"
+        content = find(self._connection, "compute", f"/flavors/{flavor_id}", doing, version=FLAVOR_SPECS)
+        with well_formed(doing):
+            return None if content is None else self._flavor(content["flavor"])
+
+    def access(self, flavor_id: str) -> frozenset[str]:
+        doing = "list who may use a flavor"
+        path = f"/flavors/{flavor_id}/os-flavor-access"
+        content = get(self._connection, "compute", path, doing, version=FLAVOR_SPECS)
+        with well_formed(doing):
+            return frozenset(str(entry["tenant_id"]) for entry in content["flavor_access"])
+
+    def users(self, flavor_id: str) -> int:
+        path, doing = f"/servers?all_tenants=1&flavor={flavor_id}", "list the instances of a flavor"
+        return len(listing(self._connection, "compute", path, "servers", doing, version=FLAVOR_SPECS))
+
+    def project(self, name: str) -> str:
+        if name not in self._projects:
+            self._projects[name] = identity.project_id(self._connection, name)
+        return self._projects[name]
+
+    def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
+        flavor = {
+            "id": flavor_id,
+            "name": name,
+            "vcpus": sizes.vcpus,
+            "ram": sizes.ram,
+            "disk": sizes.disk,
+            _EPHEMERAL: sizes.ephemeral,
+            "swap": sizes.swap,
+            _PUBLIC: public,
+            "description": description,
+        }
+        self._send("POST", "/flavors", f"create {name}", {"flavor": flavor})
+
+    def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
+        path = f"/flavors/{flavor_id}/os-extra_specs"
+        version = self._writing if any(needs_judging(*extra_spec) for extra_spec in specs.items()) else FLAVOR_SPECS
+        self._send("POST", path, "set extra specs", {"extra_specs": specs}, version=version)
+
+    def unset_extra_spec(self, flavor_id: str, key: str) -> None:
+        self._send("DELETE", f"/flavors/{flavor_id}/os-extra_specs/{key}", f"remove {key}", accept=MISSING)
+
+    def grant(self, flavor_id: str, project: str) -> None:
+        body, doing = {"addTenantAccess": {"tenant": project}}, f"let the project {project} in"
+        self._send("POST", f"/flavors/{flavor_id}/action", doing, body, accept=CONFLICT)
+
+    def revoke(self, flavor_id: str, project: str) -> None:
+        body, doing = {"removeTenantAccess": {"tenant": project}}, f"shut the project {project} out"
+        self._send("POST", f"/flavors/{flavor_id}/action", doing, body, accept=MISSING)
+
+    def describe(self, flavor_id: str, description: str) -> None:
+        body = {"flavor": {"description": description}}
+        self._send("PUT", f"/flavors/{flavor_id}", "change the description", body)
+
+    def delete(self, flavor_id: str) -> None:
+        self._send("DELETE", f"/flavors/{flavor_id}", "delete a flavor", accept=MISSING)
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        body: object = None,
+        *,
+        version: Microversion = FLAVOR_SPECS,
+        accept: int = 0,
+    ) -> None:
+        """Send a write; ``accept`` is the status of a refusal that means that there is nothing to do."""
+        try:
+            request(self._connection, "compute", method, path, doing, version=version, body=body)
+        except Refused as error:
+            if error.status != accept:
+                raise
+
+    def _flavor(self, entry: Mapping[str, Any]) -> F:
+        if "extra_specs" not in entry:
+            raise CloudError(
+                "the API does not show the extra specs of flavors",
+                remedy="the policy os_compute_api:os-flavor-extra-specs:index does not let this user read them",
+            )
+        return self._kind(
+            id=str(entry["id"]),
+            name=str(entry["name"]),
+            sizes=Sizes(
+                vcpus=int(entry["vcpus"]),
+                ram=int(entry["ram"]),
+                disk=int(entry["disk"]),
+                ephemeral=int(entry.get(_EPHEMERAL) or 0),
+                swap=int(entry.get("swap") or 0),
+            ),
+            public=bool(entry.get(_PUBLIC, True)),
+            description=str(entry.get("description") or ""),
+            extra_specs={str(key): str(value) for key, value in entry["extra_specs"].items()},
+        )
+
+
+def needs_judging(key: str, value: str) -> bool:
+    """Whether Nova should validate an extra spec, because not every release accepts it."""
+    if key.startswith(NAMESPACE):
+        return False
+    return key not in _KNOWN or re.fullmatch(_KNOWN[key], value) is None
+
+
+def readable(mib: int) -> str:
+    """Format an amount in MiB: ``32 GiB``, ``1.5 GiB``, ``512 MiB``."""
+    return f"{mib / 1024:g} GiB" if mib >= 1024 and mib % 256 == 0 else f"{mib} MiB"

@@ -1,0 +1,161 @@
+"""Glance's images: list, read and change them.
+
+Glance has properties and fields of an image at the same level. A change is a JSON patch, which Glance carries out
+completely or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+from gpustack.cloud.session import find, listing, request, well_formed
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+OS_TYPE, WINDOWS = "os_type", "windows"
+TRUE = ("1", "t", "true", "on", "y", "yes")
+_RESEMBLES_WINDOWS = re.compile(r"windows|(?<![a-z])win[-_ ]?(?:\d|server)", re.IGNORECASE)
+_ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+_PATCH = "application/openstack-images-v2.1-json-patch"
+_FORBIDDEN = "images are changed by their project or by administrators: use a cloud of clouds.yaml with that role"
+_FIELDS = frozenset(("id", "name", "status", "visibility", "min_disk", "min_ram", "size", "virtual_size"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image.
+
+    :ivar min_disk: the least root disk in GiB; 0 for any.
+    :ivar min_ram: the least memory in MiB; 0 for any.
+    :ivar size: bytes in Glance's store; 0 if unknown.
+    :ivar virtual_size: bytes of the disk that the image describes; 0 if unknown.
+    :ivar properties: all other properties, such as ``hw_machine_type``.
+    """
+
+    id: str
+    name: str
+    status: str = "active"
+    visibility: str = "public"
+    min_disk: int = 0
+    min_ram: int = 0
+    size: int = 0
+    virtual_size: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def os_type(self) -> str | None:
+        """The type of the operating system. Nova compares it with ``windows`` exactly, in lower case."""
+        return self.properties.get(OS_TYPE)
+
+    @property
+    def resembles_windows(self) -> bool:
+        """Whether a property or the name suggests Windows."""
+        distribution = self.properties.get("os_distro", "")
+        return (self.os_type or "").lower() == WINDOWS or any(
+            _RESEMBLES_WINDOWS.search(text) for text in (distribution, self.name)
+        )
+
+    @property
+    def architecture(self) -> str | None:
+        """The processor architecture, by the name that the kernel uses; None if the image does not have it."""
+        name = self.properties.get("hw_architecture") or self.properties.get("architecture")
+        return _ARCHITECTURES.get(name.lower(), name.lower()) if name else None
+
+    @property
+    def is_bootable(self) -> bool:
+        """Whether it is the disk of an instance, and not only a kernel or an initramfs."""
+        return self.properties.get("disk_format") not in ("aki", "ari")
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether Nova made it from an instance."""
+        return self.properties.get("image_type") == "snapshot"
+
+    def is_true(self, name: str) -> bool | None:
+        """The value of a boolean property, by oslo.utils' rules; None if the image does not have it."""
+        value = self.properties.get(name)
+        return None if value is None else value.strip().lower() in TRUE
+
+
+class PropertyChange(Protocol):
+    """A change of an image, by its id and name."""
+
+    @property
+    def image(self) -> str:
+        """The id of the image."""
+
+    @property
+    def name(self) -> str:
+        """The name of the image, for messages."""
+
+    @property
+    def before(self) -> Mapping[str, str | None]:
+        """The present values of the properties in :attr:`after`; None for missing ones."""
+
+    @property
+    def after(self) -> Mapping[str, str | None]:
+        """The new values; None removes a property."""
+
+
+class ImageCloud:
+    """The images of a cloud."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def images(self) -> tuple[Image, ...]:
+        """List all images that the user may see: one request for each thousand.
+
+        :raises CloudError: if they cannot be listed.
+        """
+        doing = "list images"
+        entries = listing(self._connection, "image", "/images?visibility=all", "images", doing)
+        with well_formed(doing):
+            return tuple(map(parsed, entries))
+
+    def image(self, image_id: str) -> Image | None:
+        """Return one image; None if it does not exist.
+
+        :raises CloudError: if it cannot be read.
+        """
+        doing = "read an image"
+        content = find(self._connection, "image", f"/images/{quote(image_id, safe='')}", doing)
+        with well_formed(doing):
+            return None if content is None else parsed(content)
+
+    def change(self, change: PropertyChange) -> None:
+        """Set and remove properties.
+
+        :raises CloudError: if Glance cannot be reached or refuses.
+        """
+        body = [_step(key, value, change.before[key]) for key, value in change.after.items()]
+        path, doing = f"/images/{quote(change.image, safe='')}", f"change {change.name}"
+        headers = {"Content-Type": _PATCH}
+        request(self._connection, "image", "PATCH", path, doing, body=body, headers=headers, forbidden=_FORBIDDEN)
+
+
+def _step(key: str, after: str | None, before: str | None) -> dict[str, str]:
+    path = "/" + key.replace("~", "~0").replace("/", "~1")
+    if after is None:
+        return {"op": "remove", "path": path}
+    return {"op": "add" if before is None else "replace", "path": path, "value": after}
+
+
+def parsed(entry: Mapping[str, Any]) -> Image:
+    """An image of Glance's answer, which has properties and fields at the same level."""
+    return Image(
+        id=str(entry["id"]),
+        name=str(entry.get("name") or ""),
+        status=str(entry["status"]),
+        visibility=str(entry.get("visibility") or ""),
+        min_disk=int(entry.get("min_disk") or 0),
+        min_ram=int(entry.get("min_ram") or 0),
+        size=int(entry.get("size") or 0),
+        virtual_size=int(entry.get("virtual_size") or 0),
+        properties={key: value for key, value in entry.items() if key not in _FIELDS and isinstance(value, str)},
+    )

@@ -1,0 +1,176 @@
+"""Act on instances and their nova-compute with python-novaclient, as the drain of a host and reclaiming need it.
+
+openstacksdk authenticates (clouds.yaml, ``OS_*``) and finds the compute endpoint; python-novaclient's managers send the
+writes in the same session, at the microversion that shows a cell that does not answer: an older Nova omits its
+instances. The reads are those of :mod:`gpustack.cloud.servers`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from gpustack.base.errors import CloudError
+from gpustack.cloud import compute, placement, servers
+from gpustack.cloud.microversions import SILENT_CELLS
+from gpustack.cloud.network import Ports, ports_of
+from gpustack.cloud.placement import Amounts, Room
+from gpustack.cloud.servers import Event, Migration, Server
+from gpustack.cloud.session import MISSING, Refused, newest, translated_errors
+
+if TYPE_CHECKING:
+    from novaclient.v2.client import Client
+    from openstack.connection import Connection
+
+_LATELY = timedelta(days=7)
+
+
+class ServiceCloud:
+    """:class:`gpustack.prepare.drain.api.ServiceApi` of a real cloud.
+
+    :raises CloudError: if the compute API is older than microversion 2.69, or cannot be found.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        newest(connection, SILENT_CELLS, doing="take a host out of service")
+        with translated_errors("find the compute service"):
+            endpoint = connection.compute.get_endpoint()
+        self._nova = _client(connection, endpoint)
+        self._unfinished: dict[str, dict[str, Migration]] = {}
+
+    def user(self) -> str:
+        with translated_errors("sign in"):
+            return str(self._connection.session.get_user_id() or "")
+
+    def services(self) -> tuple[compute.Service, ...]:
+        return compute.services(self._connection)
+
+    def servers(self, host: str) -> tuple[Server, ...]:
+        # Instances of a cell that does not answer have no host here; their host's own cell has listed its service.
+        return tuple(server for server in self._servers(f"host={host}") if server.host == host)
+
+    def unconfirmed(self) -> tuple[Server, ...]:
+        return self._servers("status=VERIFY_RESIZE")
+
+    def left(self, host: str) -> tuple[str, ...]:
+        moves = [move for move in self._migrations(host, since=_lately()) if move.source == host]
+        return tuple(dict.fromkeys(move.server for move in moves))
+
+    def server(self, server_id: str) -> Server | None:
+        return servers.server(self._connection, server_id)
+
+    def migrations(self, host: str) -> tuple[Migration, ...]:
+        # The first read has all migrations: an unfinished one can be old, and changes-since omits those never updated.
+        known = self._unfinished.get(host)
+        changed = self._migrations(host, since="" if known is None else _lately())
+        entries = {**(known or {}), **{move.uuid: move for move in changed}}
+        moves = {uuid: move for uuid, move in entries.items() if move.unfinished}
+        self._unfinished[host] = moves
+        pairs = [(move, self.server(move.server)) for move in moves.values()]
+        # A confirmation under way sets no task of the instance.
+        return tuple(
+            replace(move, idle=not (server.task or move.status == "confirming"))
+            for move, server in pairs
+            if server is not None
+        )
+
+    def ports(self, host: str) -> Ports:
+        return ports_of(self._connection, host)
+
+    def needs(self, server_id: str) -> Amounts:
+        try:
+            return placement.needs_of(self._connection, server_id)
+        except CloudError:
+            return {}  # the scheduler still decides
+
+    def room(self, needs: Amounts) -> Room | None:
+        try:
+            return placement.room_of(self._connection, needs)
+        except CloudError:
+            return None
+
+    def actions(self, server_id: str) -> tuple[Event, ...]:
+        return tuple(servers.actions(self._connection, server_id))
+
+    def why_failed(self, server_id: str, request: str) -> str:
+        return servers.why_failed(self._connection, server_id, request)
+
+    def disable(self, service_id: str, reason: str) -> None:
+        with translated_errors("disable nova-compute"):
+            self._nova.services.disable_log_reason(service_id, reason)
+
+    def enable(self, service_id: str) -> None:
+        with translated_errors("enable nova-compute"):
+            self._nova.services.enable(service_id)
+
+    def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:
+        # Not servers.set_meta(): it sets every metadata key of the tenant as an attribute, and fails on "_info".
+        with translated_errors("write metadata of an instance"):
+            self._nova.client.post(f"/servers/{server_id}/metadata", body={"metadata": dict(metadata)})
+
+    def unmark(self, server_id: str, key: str) -> None:
+        try:
+            with translated_errors("remove metadata of an instance"):
+                self._nova.servers.delete_meta(server_id, [key])
+        except Refused as error:
+            if error.status != MISSING:
+                raise
+
+    def act(self, server_id: str, action: str) -> None:
+        nova = self._nova.servers
+        with translated_errors(f"{action.replace('_', '-')} an instance"):
+            match action:
+                case "stop":
+                    nova.stop(server_id)
+                case "start":
+                    nova.start(server_id)
+                case "live_migrate":
+                    nova.live_migrate(server_id, host=None, block_migration="auto")
+                case "cold_migrate":
+                    nova.migrate(server_id)
+                case "confirm":
+                    nova.confirm_resize(server_id)
+                case "shelve":
+                    nova.shelve(server_id)
+                case "shelve_offload":
+                    nova.shelve_offload(server_id)
+                case "unshelve":
+                    nova.unshelve(server_id)
+                case _:
+                    raise AssertionError(action)
+
+    def _migrations(self, host: str, since: str) -> Iterator[Migration]:
+        """Yield the migrations from and to a host.
+
+        :param since: only those that changed since then; empty for all, which Nova keeps indefinitely.
+        """
+        changed = f"&changes-since={since}" if since else ""
+        return chain.from_iterable(servers.migrations(self._connection, f"host={host}{changed}"))
+
+    def _servers(self, query: str) -> tuple[Server, ...]:
+        """Return instances of all projects, without those of a cell that does not answer."""
+        listed = servers.matching(self._connection, query)
+        if listed.hidden:
+            raise CloudError(
+                "the API does not show the extra specs of flavors, so instances with a device are unknown",
+                remedy=servers.POLICY,
+            )
+        return listed.servers
+
+
+def _client(connection: Connection, endpoint: str | None) -> Client:
+    """Return a novaclient that uses the SDK's session."""
+    from novaclient import client
+
+    # novaclient caches the name of each listed server in ~/.novaclient; a directory below a device can't be created.
+    os.environ["NOVACLIENT_UUID_CACHE_DIR"] = os.devnull
+    return client.Client(SILENT_CELLS.number, session=connection.session, endpoint_override=endpoint)
+
+
+def _lately() -> str:
+    return (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,33 @@
+"""Requests that never leave, because their path would be that of another resource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import CloudError
+from gpustack.cloud.flavors import Flavor, FlavorCloud
+from support.fleet_cloud import StandIn
+
+
+@pytest.mark.parametrize(("flavor_id", "key"), [("1", ".."), ("1", "."), ("..", "a")])
+def test_dots_do_not_reach_another_resource(flavor_id: str, key: str) -> None:
+    """Without this, the removal of the extra spec ``..`` would be a request to delete the flavor."""
+    cloud = StandIn()
+    with pytest.raises(CloudError, match="no part of an address"):
+        FlavorCloud(cloud.connection, Flavor).unset_extra_spec(flavor_id, key)
+    assert not cloud.requests
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"flavors": [5]}, {"flavors": [{"extra_specs": {}}]}, {"flavors": 5}])
+def test_an_answer_that_is_not_from_nova(answer: Any) -> None:
+    cloud = StandIn({"compute /flavors/detail": (200, answer)})
+    with pytest.raises(CloudError, match="not as the API documents it"):
+        FlavorCloud(cloud.connection, Flavor).flavors()
+
+
+def test_hidden_extra_specs_are_an_error() -> None:
+    cloud = StandIn({"compute /flavors/detail": (200, {"flavors": [{"id": "1"}]})})
+    with pytest.raises(CloudError, match="does not show the extra specs"):
+        FlavorCloud(cloud.connection, Flavor).flavors()
