@@ -145,12 +145,13 @@ def listed(cloud: Connection, query: str = "") -> list[Provider]:
     path = f"/resource_providers?{query}" if query else "/resource_providers"
     content = get(cloud, "placement", path, doing, version=PROVIDERS)
     with well_formed(doing):
-        return [_provider(str(entry["uuid"]), str(entry["name"]), entry) for entry in content["resource_providers"]]
+        return [_provider(entry) for entry in content["resource_providers"]]
 
 
-def _provider(uuid: str, name: str, entry: Mapping[str, Any]) -> Provider:
-    match, root = _DEVICE.match(name), str(entry["root_provider_uuid"])
-    return Provider(uuid=uuid, name=name, root=root, address=match[1].lower() if match and root != uuid else "")
+def _provider(entry: Mapping[str, Any]) -> Provider:
+    uuid, root, match = entry["uuid"], entry["root_provider_uuid"], _DEVICE.match(entry["name"])
+    address = match[1].lower() if match and root != uuid else ""
+    return Provider(uuid=str(uuid), name=entry["name"], root=str(root), address=address)
 
 
 def bearers(cloud: Connection, trait: str) -> frozenset[str]:

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,6 +97,33 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
             remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables; clouds.yaml of"
             " the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
         ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Who is signed in: the names or ids of the user and the project (empty if there is none), and the roles."""
+
+    user: str
+    project: str
+    roles: frozenset[str]
+
+
+def sign_in(connection: Connection) -> Access | None:
+    """Sign in, and return as whom; None if a configured token is used, whose user is unknown.
+
+    :raises CloudError: if Keystone cannot be reached or refuses.
+    """
+    authentication: Any = connection.session.auth
+    with translated_errors("sign in"):
+        if not hasattr(authentication, "get_access"):
+            connection.session.get_token()
+            return None
+        access = authentication.get_access(connection.session)
+    return Access(
+        user=str(access.username or access.user_id),
+        project=str(access.project_name or access.project_id or ""),
+        roles=frozenset(access.role_names),
+    )
 
 
 def cloud_names() -> list[str]:

@@ -16,7 +16,8 @@ OWNERS: dict[str, Any] = {"stranger": {"absent": True}}
 CASE: dict[str, Any] = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": OWNERS}
 
 
-_ANSWER = {"inventories": {"CUSTOM_PCI_10DE_11B4": {"total": 1}}, "allocations": {}}
+_INVENTORIES = {"CUSTOM_PCI_10DE_11B4": {"total": 1, "reserved": 0}}
+_ANSWER = {"inventories": _INVENTORIES, "resource_provider_generation": 1, "allocations": {}}
 
 
 def judged(document: dict[str, Any], owners: dict[str, Any] = OWNERS, **headers: str) -> Verdict:
@@ -41,7 +42,7 @@ def verdicts(
         for name, address, amounts in zip(names, addresses, held, strict=False)
     ]
     response = SimpleNamespace(status_code=200, headers=headers, json=lambda: document)
-    cloud = SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: response))
+    cloud = SimpleNamespace(placement=SimpleNamespace(request=lambda path, method, **_more: response))
     with sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as connection:
         connection.exec_driver_sql("CREATE TABLE migrations (id INTEGER, uuid TEXT, status TEXT)")
         connection.exec_driver_sql("ALTER TABLE migrations ADD COLUMN instance_uuid TEXT")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from pathlib import Path
@@ -234,3 +235,58 @@ def test_only_nova_options_knows_the_options_of_a_release() -> None:
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     assert [path for path, text in texts.items() if imports.search(text) and defines.search(text)] == []
     assert [path for path, text in texts.items() if '"nova.toml"' in text or 'data_dir("nova")' in text] == []
+
+
+# openstacksdk's proxies of services, and what else sends a request.
+PROXIES = frozenset({"compute", "placement", "identity", "image", "network"})
+CLIENTS = ("novaclient", "keystoneauth1", "openstack")
+SENDING = frozenset({"request", "get", "find", "pages", "listing", "translated_errors", "raise_refusal"})
+CONNECTIONS = re.compile(r"(?:^|\.)(?:cloud|connection|_cloud|_connection)$")
+
+
+def requests_of(source: str) -> list[str]:
+    """Lines of a module that send requests to OpenStack: imports of clients, and services of a connection."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names if name.name.split(".")[0] in CLIENTS]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            # The type of a connection is no request.
+            types = (node.module, [name.name for name in node.names]) == ("openstack.connection", ["Connection"])
+            names = [str(node.module)] if str(node.module).split(".")[0] in CLIENTS and not types else []
+            if node.module == "gpustack.cloud.session":
+                names = [name.name for name in node.names if name.name in SENDING]
+        elif isinstance(node, ast.Attribute) and CONNECTIONS.search(ast.unparse(node.value)):
+            names = [node.attr] if node.attr in {*PROXIES, "session", "request", "connect_as", "endpoint_for"} else []
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) > 1:
+            names = [ast.unparse(node)] if CONNECTIONS.search(ast.unparse(node.args[0])) else []
+        found += [f"line {getattr(node, 'lineno', 0)}: {name}" for name in names]
+    return found
+
+
+def test_only_cloud_sends_requests_to_openstack() -> None:
+    senders = {
+        str(path.relative_to(TOP)): lines
+        for path in (TOP / "gpustack").rglob("*.py")
+        if TOP / "gpustack" / "cloud" not in path.parents and (lines := requests_of(path.read_text(encoding="utf-8")))
+    }
+    assert not senders
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import novaclient.exceptions",
+        "from keystoneauth1.exceptions import ClientException",
+        "from openstack.config import loader",
+        "from gpustack.cloud.session import get",
+        "connection.compute.get('/flavors')",
+        "self._connection.session.get('/ports')",
+        "getattr(cloud, service).get('/flavors')",
+        "cloud.endpoint_for('network')",
+    ],
+)
+def test_a_request_elsewhere_breaks_the_rule(line: str) -> None:
+    assert requests_of(line)
+    assert not requests_of("from openstack.connection import Connection\ncloud = connect()\ncompute.services(cloud)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpustack.cloud import session as cloudapi
 from gpustack.operate.doctor.check import Check, made, not_configured, ok, warning
@@ -40,15 +40,12 @@ def _checks(cloud: str | None) -> Iterator[Check]:
 
 
 def _signed_in(connection: Connection) -> Check:
-    authentication: Any = connection.session.auth
-    with cloudapi.translated_errors("sign in"):
-        if not hasattr(authentication, "get_access"):
-            connection.session.get_token()
-            return ok("Cloud", "a token that is configured; its roles are unknown")
-        access = authentication.get_access(connection.session)
-    names = f"{access.username or access.user_id} of project {access.project_name or access.project_id or 'none'}"
-    roles = ", ".join(sorted(access.role_names)) or "none"
-    if _ADMIN in access.role_names:
+    access = cloudapi.sign_in(connection)
+    if access is None:
+        return ok("Cloud", "a token that is configured; its roles are unknown")
+    names = f"{access.user} of project {access.project or 'none'}"
+    roles = ", ".join(sorted(access.roles)) or "none"
+    if _ADMIN in access.roles:
         return ok("Cloud", f"signed in as {names}; roles: {roles}")
     remedy = "use a cloud of clouds.yaml whose user has the role admin, unless the policy of Nova is your own"
     return warning("Cloud", f"signed in as {names} without the role admin; roles: {roles}", remedy)

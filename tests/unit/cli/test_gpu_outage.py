@@ -29,7 +29,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
     devices = [device("gpu1", 0x81, used=1), device("gpu1", 0x82)]
     stand_in = with_devices(devices, {"vm1": {"gpu1-81": 1}})
     stand_in.answers["compute /servers/detail?all_tenants=1"] = servers(instance("vm1"))
-    service = {"id": "s1", "host": "gpu1", "status": "enabled", "disabled_reason": None}
+    service = {"id": "s1", "host": "gpu1", "status": "enabled", "state": "up", "disabled_reason": None}
     stand_in.answers["compute /os-services?binary=nova-compute&host=gpu1"] = (200, {"services": [service]})
     stand_in.answers["compute /os-services?binary=nova-compute&host=gpu9"] = (200, {"services": []})
     for bus in ("81", "82"):

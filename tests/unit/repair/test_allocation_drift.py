@@ -22,7 +22,11 @@ def written(seconds: int) -> str:
     return format_datetime(moment)
 
 
-SAID = {"allocations": {"gpu": {}, "other": {}}, "project_id": "their-project", "user_id": "their-user"}
+SAID = {
+    "allocations": {"gpu": {"resources": {}}, "other": {"resources": {}}},
+    "project_id": "their-project",
+    "user_id": "their-user",
+}
 
 
 @pytest.mark.parametrize(

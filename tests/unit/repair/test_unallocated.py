@@ -28,13 +28,18 @@ def statuses(
     view = neighbourhood.view(case)
     provider = Provider(uuid=GPU, name="", root=NODE, address=view.rows[0].address, held=allocations)
 
-    def ask(path: str) -> Any:
+    def ask(path: str, _method: str, **_more: object) -> Any:
         if path.endswith("/inventories"):
-            return {"inventories": {CLASS: {"total": total, "reserved": reserved}}}
+            inventories = {CLASS: {"total": total, "reserved": reserved}}
+            return answer({"inventories": inventories, "resource_provider_generation": 1})
         of_guest = {GPU: {"resources": {CLASS: amount}}} if (amount := allocations.get(path.split("/")[2])) else {}
-        return {"allocations": {**({NODE: {"resources": {"VCPU": 1}}} if of_node else {}), **of_guest}}
+        return answer({"allocations": {**({NODE: {"resources": {"VCPU": 1}}} if of_node else {}), **of_guest}})
 
-    verdicts = list(unallocated.judge(view, neighbourhood.clock(case), provider, moved, ask))
+    def answer(content: object) -> SimpleNamespace:
+        return SimpleNamespace(status_code=200, json=lambda: content)
+
+    cloud: Any = SimpleNamespace(placement=SimpleNamespace(request=ask))
+    verdicts = list(unallocated.judge(view, neighbourhood.clock(case), provider, moved, cloud))
     several = len(case["owners"]) > 1 if "owners" in case else False
     return [f"{verdict.owner} {verdict.status.value}" if several else verdict.status.value for verdict in verdicts]
 
