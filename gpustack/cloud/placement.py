@@ -112,7 +112,7 @@ class Inventory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidates:
+class AllocationCandidates:
     """Where resources are free.
 
     :ivar summaries: by provider, Placement's summary of all providers in the trees of the hosts that fit.
@@ -262,7 +262,7 @@ def stranger(cloud: Connection, consumer: str, provider: Provider) -> tuple[tupl
     return text, written
 
 
-def candidates(cloud: Connection, query: str, doing: str = "read the free resources") -> Candidates:
+def candidates(cloud: Connection, query: str, doing: str = "read the free resources") -> AllocationCandidates:
     """Return the hosts on which resources are free: one request.
 
     :param query: parameters of the request: ``resources=MEMORY_MB:1``.
@@ -270,7 +270,7 @@ def candidates(cloud: Connection, query: str, doing: str = "read the free resour
     """
     content = get(cloud, "placement", f"/allocation_candidates?{query}", doing, version=CANDIDATES)
     with well_formed(doing):
-        return Candidates(
+        return AllocationCandidates(
             summaries=dict(content["provider_summaries"]), requests=len(content.get("allocation_requests") or ())
         )
 
