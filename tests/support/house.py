@@ -6,12 +6,13 @@ A breach is a line ``path:line: problem``. ``tests/unit/test_house.py`` breaks e
 from __future__ import annotations
 
 import ast
+import fnmatch
 import re
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 PACKAGES = ("gpustack", "gpustack_demo")
@@ -333,11 +334,61 @@ def shared_class_names(code: Iterable[Source]) -> dict[str, list[str]]:
     return {name: places for name, places in sorted(defined.items()) if len(places) > 1}
 
 
+# Mirrors
+
+
 def has_decision(source: Source) -> bool:
     """Whether a function of the module has a branch."""
-    branches = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.Match, ast.BoolOp, ast.comprehension)
+    branches = (ast.If, ast.IfExp, ast.While, ast.Try, ast.Match)
     bodies = (node for node in source.nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return any(isinstance(node, branches) for body in bodies for node in ast.walk(body))
+
+
+def own_tests(path: str) -> list[str]:
+    """Where the tests of a module can be, below ``tests/``: a test or cases with its name, or the test of its package.
+
+    A class of clean-up, ``x_name.py``, has the name without its letter; other private modules lose the underscore.
+    """
+    place = PurePosixPath(path.removeprefix("gpustack/"))
+    place = place.parent if place.name == "__init__.py" else place.with_suffix("")
+    room, name = PurePosixPath("unit") / place.parent, place.name
+    if room.name == "rules":
+        room, name = room.parent, re.sub(r"^[a-z]?_", "", name) if f"{name}"[1:2] == "_" else name
+        cases = [f"{room}/cases/{place.name.replace('_', '-')}.yaml"]
+    else:
+        cases = [f"{room}/{name}.yaml", f"{room}/cases/{name.replace('_', '-')}.yaml"]
+    return [f"{room}/test_{name.strip('_')}.py", *cases, f"{room.parent}/test_{room.name}.py"]
+
+
+def tests_of(path: str, present: Container[str], listed: Mapping[str, Sequence[str]]) -> tuple[list[str], str]:
+    """The tests of a module, and the entry of the list that names them; empty if the module has tests of its own.
+
+    :param present: the paths below ``tests/``.
+    """
+    if own := [name for name in own_tests(path) if name in present]:
+        return own[:1], ""
+    entry = next((key for key in listed if fnmatch.fnmatch(path.removeprefix("gpustack/"), key)), "")
+    return list(listed.get(entry, ())), entry
+
+
+def relying(code: Iterable[Source], present: Container[str], listed: Mapping[str, Sequence[str]]) -> list[str]:
+    """The modules with a decision whose tests are those of an entry."""
+    return [source.path for source in code if has_decision(source) and tests_of(source.path, present, listed)[1]]
+
+
+def untested(code: Iterable[Source], present: Container[str], listed: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Modules with a decision and without tests, entries that no module needs, and tests of entries that are gone."""
+    used = set()
+    for source in code:
+        tests, entry = tests_of(source.path, present, listed)
+        if has_decision(source):
+            used.add(entry)
+            if not tests:
+                yield source.breach(1, f"has a decision and no test: expected tests/{own_tests(source.path)[0]}")
+    for entry, tests in listed.items():
+        if entry not in used:
+            yield f"tests/mirrors.toml: {entry}: no module needs this entry"
+        yield from (f"tests/mirrors.toml: {entry}: {name} does not exist" for name in tests if name not in present)
 
 
 def sorted_by_length(code: Iterable[Source]) -> list[tuple[int, str]]:

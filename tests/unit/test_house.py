@@ -158,3 +158,35 @@ def test_the_map_is_written_between_its_marks() -> None:
     assert "stale" not in mapped
     assert (mapped.startswith("before\n"), mapped.endswith("after\n")) == (True, True)
     assert house.with_map(mapped, PAGE) == mapped
+
+
+DECIDES, COUNTS = "def f(x):\n    return 1 if x else 2\n", "def f(x):\n    return [y for y in x]\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "test"),
+    [
+        ("offer/flavor/plan.py", "unit/offer/flavor/test_plan.py"),
+        ("offer/flavor/plan.py", "unit/offer/flavor/cases/plan.yaml"),
+        ("offer/flavor/plan.py", "unit/offer/test_flavor.py"),
+        ("offer/flavor/__init__.py", "unit/offer/test_flavor.py"),
+        ("repair/rules/c_lost_node.py", "unit/repair/test_lost_node.py"),
+        ("repair/rules/c_lost_node.py", "unit/repair/cases/c-lost-node.yaml"),
+        ("repair/rules/_times.py", "unit/repair/test_times.py"),
+    ],
+)
+def test_modules_have_tests_of_their_own(path: str, test: str) -> None:
+    code = [source(path, DECIDES), source("base/x.py", COUNTS)]
+    assert list(house.untested(code, {test}, {})) == []
+    (breach,) = house.untested(code, {"unit/offer/test_plan.py"}, {})
+    assert breach.startswith(f"gpustack/{path}:1: has a decision and no test: expected tests/unit/")
+
+
+def test_entries_name_tests_of_modules_without_their_own() -> None:
+    entry = "offer/flavor/*.py"
+    code, listed = [source("offer/flavor/plan.py", DECIDES)], {entry: ["unit/offer"]}
+    assert list(house.untested(code, {"unit/offer"}, listed)) == []
+    assert house.relying(code, {"unit/offer"}, listed) == ["gpustack/offer/flavor/plan.py"]
+    assert list(house.untested(code, {}, listed)) == [f"tests/mirrors.toml: {entry}: unit/offer does not exist"]
+    own = {"unit/offer", "unit/offer/flavor/test_plan.py"}
+    assert list(house.untested(code, own, listed)) == [f"tests/mirrors.toml: {entry}: no module needs this entry"]

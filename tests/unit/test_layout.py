@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -60,9 +61,10 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS = 63_000, 503, 66, 35, 24, 95
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 63_000, 503, 66, 35, 24, 95, 60, 161
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
-arrows between them. A change that needs a higher one changes the number here."""
+arrows between them; entries of mirrors.toml, and the modules that rely on them. A change that needs a higher one
+changes the number here."""
 
 
 def none(breaches: object) -> None:
@@ -217,6 +219,15 @@ def test_tests_are_named_after_modules() -> None:
     tests = {str(path.relative_to(UNIT).with_suffix("")): path for path in UNIT.rglob("test_*.py")}
     strange = {name for name, path in tests.items() if not mirrors_a_module(path)}
     assert {name for name in strange if not name.startswith(SCENARIO_ROOMS)} <= SCENARIOS
+
+
+def test_modules_with_a_decision_have_tests() -> None:
+    listed = tomllib.loads((TOP / "tests/mirrors.toml").read_text(encoding="utf-8"))
+    present = {path.relative_to(TOP / "tests").as_posix() for path in (TOP / "tests").rglob("*") if path.name[0] != "."}
+    none(house.untested(PRODUCT, present, listed))
+    assert len(listed) <= MIRRORS
+    relying = house.relying(PRODUCT, present, listed)
+    assert len(relying) <= RELYING, "give the new module a test of its own: tests/unit/<path>/test_<module>.py"
 
 
 def test_tests_import_nothing_of_other_tests() -> None:
