@@ -385,10 +385,10 @@ def untested(code: Iterable[Source], present: Container[str], listed: Mapping[st
             used.add(entry)
             if not tests:
                 yield source.breach(1, f"has a decision and no test: expected tests/{own_tests(source.path)[0]}")
-    for entry, tests in listed.items():
+    for entry, names in listed.items():
         if entry not in used:
             yield f"tests/mirrors.toml: {entry}: no module needs this entry"
-        yield from (f"tests/mirrors.toml: {entry}: {name} does not exist" for name in tests if name not in present)
+        yield from (f"tests/mirrors.toml: {entry}: {name} does not exist" for name in names if name not in present)
 
 
 def sorted_by_length(code: Iterable[Source]) -> list[tuple[int, str]]:
