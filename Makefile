@@ -113,6 +113,10 @@ lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all o
 	@tests/lab/setup $(if $(filter cloud% all,$(TEST)),cloud)
 	PYTEST_ADDOPTS="-o faulthandler_timeout=3600" $(LAB_$(TEST))
 
+mutants: ## changes of single lines that no test notices: PACKAGE=offer/quota or SINCE=COMMIT; SAMPLE=N makes only N changes, by SEED
+	@tools/setup test
+	@.venv/bin/python tools/mutants $(if $(PACKAGE),--package $(PACKAGE),--since $(or $(SINCE),$(error set PACKAGE or SINCE))) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
+
 lint: ## ruff, mypy, ansible-lint, codespell, and the words that documentation, help and findings avoid
 	@tools/setup lint docs test
 	.venv/bin/ruff check .
@@ -148,4 +152,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks lab lint docs lock nova-tables audit dist bench
+.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks lab mutants lint docs lock nova-tables audit dist bench

@@ -1,0 +1,55 @@
+"""The faults that make mutants puts into a module, and the tests that it runs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from support import checkout
+from support.mutations import mutations
+
+
+@pytest.mark.parametrize(
+    ("line", "changed"),
+    [
+        ("x = a < b", ["x = (a <= b)"]),
+        ("x = a not in b", ["x = (a in b)"]),
+        ("x = a and b or c", ["x = ((a and b) and c)", "x = (a or b) or c"]),
+        ("x = not a", ["x = (a)"]),
+        ("LIMIT = 255", ["LIMIT = (256)"]),
+        ("x = f(True)", ["x = f((False))"]),
+        ("x = a if b else c", ["x = (a if not b else c)"]),
+        ("f(x)", ["pass"]),
+        ("x: Literal[3] = f(y)", []),
+        ('x = f"{a < b}"', []),
+        ('"""Docstring of 255."""', []),
+        ("x = 'é' if a == b else c", ["x = 'é' if (a != b) else c"]),
+    ],
+)
+def test_each_fault_changes_one_expression(line: str, changed: list[str]) -> None:
+    texts = [change.text for change in mutations(f"{line}\n")]
+    assert sorted(texts) == sorted(f"{text}\n" for text in changed)
+    for text in texts:
+        ast.parse(text)
+
+
+def test_results_of_functions_are_dropped() -> None:
+    (change,) = mutations("def f():\n    return g()\n")
+    assert (change.line, change.describe()) == (2, "return g() → return None")
+
+
+def test_only_lines_that_tests_run_change() -> None:
+    assert [change.line for change in mutations("x = 1\ny = 2\n", {2})] == [2]
+
+
+def test_a_fault_in_a_copy_is_noticed_by_its_tests(tmp_path: Path) -> None:
+    """The copy is imported, not the checkout; the plug-in records the lines that ran."""
+    place = checkout.copied(tmp_path)
+    module, tests = place / "gpustack/pci/requirement.py", ["tests/unit/pci/test_requirement.py"]
+    traced = {"GPUSTACK_LINES": f"{place}/lines.json:{module}"}
+    assert checkout.pytest(place, ["-p", "support.lines", *tests], timeout=120, **traced).returncode == 0
+    assert len((place / "lines.json").read_text()) > len(f'{{"{module}": []}}')
+    module.write_text("raise RuntimeError('a fault')\n")
+    assert checkout.pytest(place, tests, timeout=120).returncode != 0
