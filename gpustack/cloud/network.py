@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud.session import raise_refusal, translated_errors
+from gpustack.cloud.session import PAUSES, raise_refusal, repeated, translated_errors
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -22,7 +23,6 @@ _PLAIN = frozenset({"", "normal", "baremetal"})
 """All other types, including future ones, count as devices."""
 _VERSION = "/v2.0"
 """The only version of Neutron's API."""
-_RETRIES = 3
 _DOING = "list the ports of a host"
 
 
@@ -48,7 +48,8 @@ def ports_of(connection: Connection, host: str) -> Ports:
             if base is None:
                 return Ports(none="the cloud has no network service, so none is a device's")
             query = {"binding:host_id": host, "fields": ["device_id", "binding:vnic_type", "binding:host_id"]}
-            answer = connection.session.get(f"{base}/ports", params=query, raise_exc=False, connect_retries=_RETRIES)
+            get = partial(connection.session.get, f"{base}/ports", params=query, raise_exc=False)
+            answer = repeated(get, PAUSES)
             raise_refusal(answer, "/ports", _DOING)
             return Ports(kinds=_kinds(answer.json()["ports"], host))
     except CloudError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ AT_ONCE = 8
 open."""
 PAGE = 1000
 """The entries of a page: what Nova (``[api] max_limit``) and Glance give at most by default."""
+PAUSES = (0.5, 1.0)
+"""Seconds before a read is repeated after a lost connection: a drain reads for up to an hour. Writes never are."""
 _CREATION = threading.Lock()
 """Held while the SDK creates a proxy on first use, which is not safe in several threads."""
 
@@ -223,7 +226,7 @@ def request(
     headers: Mapping[str, str] | None = None,
     forbidden: str = "",
 ) -> Any:  # noqa: ANN401 - a response of requests
-    """Send one request, and return its response.
+    """Send one request, and return its response. A read is repeated after a lost connection, a write never.
 
     :param service: the name of the SDK's proxy: ``compute``, ``placement``, ``identity`` or ``image``.
     :param path: below the service's endpoint, with its query.
@@ -242,11 +245,26 @@ def request(
     with translated_errors(doing):
         with _CREATION:
             proxy = getattr(cloud, service)
-        answer = proxy.request(path, method, microversion=version and version.number, raise_exc=False, **options)
+        options |= {"microversion": version and version.number, "raise_exc": False}
+        answer = repeated(lambda: proxy.request(path, method, **options), PAUSES if method == "GET" else ())
     if answer.status_code == _NOT_ACCEPTABLE and version is not None:
         raise _too_old(service, version, doing, _endpoint(answer, path))
     raise_refusal(answer, path, doing, forbidden or (_READING if method == "GET" else _WRITING))
     return answer
+
+
+def repeated(send: Callable[[], Any], pauses: Iterable[float]) -> Any:  # noqa: ANN401 - a response
+    """Send, and again after each pause if the connection is lost; a service that stays silent is not asked again."""
+    from keystoneauth1.exceptions import ConnectFailure, ConnectTimeout
+
+    for pause in pauses:
+        try:
+            return send()
+        except ConnectTimeout:
+            raise
+        except ConnectFailure:
+            time.sleep(pause)
+    return send()
 
 
 def raise_refusal(answer: Any, path: str, doing: str, forbidden: str = _READING) -> None:  # noqa: ANN401 - a response

@@ -252,7 +252,7 @@ def test_only_nova_options_knows_the_options_of_a_release() -> None:
 # openstacksdk's proxies of services, and what else sends a request.
 PROXIES = frozenset({"compute", "placement", "identity", "image", "network"})
 CLIENTS = ("novaclient", "keystoneauth1", "openstack")
-SENDING = frozenset({"request", "get", "find", "pages", "listing", "translated_errors", "raise_refusal"})
+SENDING = frozenset({"request", "get", "find", "pages", "listing", "translated_errors", "raise_refusal", "repeated"})
 CONNECTIONS = re.compile(r"(?:^|\.)(?:cloud|connection|_cloud|_connection)$")
 
 

@@ -1,4 +1,4 @@
-"""A cloud that can't be signed in to, or that answers nonsense: what is said, and that it is no fault of gpustack."""
+"""Sign in with clouds.yaml and OS_* variables; send requests: errors, pages, older clouds. A stand-in answers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from keystoneauth1 import exceptions as failures
+from novaclient import exceptions as of_novaclient
 
+from gpustack.base.errors import CloudError
 from gpustack.cli.app import main
+from gpustack.cloud import session
+from gpustack.cloud.microversions import FLAVOR_SPECS, SILENT_CELLS, UUIDS, VALIDATED_SPECS
+from gpustack.cloud.session import Refused, Unanswered, each, find, get, listing, newest, request, translated_errors
+from support.fleet_cloud import Answer, StandIn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
 NOBODY = "http://127.0.0.1:9/v3"
@@ -83,3 +91,118 @@ def test_a_clouds_yaml_of_the_current_directory_counts_only_if_named(tmp_path: P
     )
     assert "geheim" in process.stdout
     assert ("other.invalid" in process.stdout) is explicit
+
+
+PATH = "compute /things"
+
+
+def test_a_refusal_has_reason_status_and_remedy() -> None:
+    cloud = StandIn({PATH: (403, {"forbidden": {"message": "not you"}})})
+    with pytest.raises(Refused, match="can't list things: HTTP 403, not you") as caught:
+        get(cloud.connection, "compute", "/things", "list things")
+    assert (caught.value.status, "role admin" in str(caught.value.remedy)) == (403, True)
+    cloud = StandIn({"placement /things": (409, {"errors": [{"detail": "no room"}]})})
+    with pytest.raises(Refused, match="HTTP 409, no room"):
+        get(cloud.connection, "placement", "/things", "list things")
+
+
+@pytest.mark.parametrize("answer", [(200, []), (200, "<html>"), (200, "5")])
+def test_an_answer_that_is_no_object_is_an_error(answer: Answer) -> None:
+    with pytest.raises(CloudError, match="can't list things"):
+        get(StandIn({PATH: answer}).connection, "compute", "/things", "list things")
+
+
+def test_a_missing_resource_is_none() -> None:
+    assert find(StandIn().connection, "compute", "/things/1", "read a thing") is None
+    with pytest.raises(Refused):
+        find(StandIn({PATH: (500, {})}).connection, "compute", "/things/1", "read a thing")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (failures.ConnectFailure("nobody there"), Unanswered, "can't list things: nobody there"),
+        (failures.Unauthorized("who"), CloudError, "can't sign in to list things"),
+        (failures.EndpointNotFound("no endpoint"), CloudError, "can't list things: no endpoint"),
+        (OSError("no route"), CloudError, "can't list things: no route"),
+        (of_novaclient.Conflict(409, "it is locked"), Refused, "can't list things: HTTP 409, it is locked"),
+    ],
+)
+def test_errors_of_every_client_are_translated(error: Exception, kind: type[CloudError], message: str) -> None:
+    with pytest.raises(kind, match=message), translated_errors("list things"):
+        raise error
+
+
+def test_a_path_of_another_resource_is_never_sent() -> None:
+    cloud = StandIn()
+    for path in ("/things/../others", "/things/.", "/..?a=b"):
+        with pytest.raises(CloudError, match="no part of an address"):
+            request(cloud.connection, "compute", "DELETE", path, "delete a thing")
+    assert not cloud.requests
+
+
+@pytest.mark.parametrize("more", [{"things_links": [{"rel": "next"}]}, {"next": "/v2/things?marker=1"}])
+def test_pages_of_nova_and_glance_are_read_to_the_end(more: dict[str, Any]) -> None:
+    cloud = StandIn({f"{PATH}?": (200, {"things": [{"id": "1"}], **more})})
+    cloud.answers[f"{PATH}?&limit={session.PAGE}&marker=1"] = (200, {"things": [{"id": "2"}]})
+    assert [thing["id"] for thing in listing(cloud.connection, "compute", "/things?", "things", "list things")] == [
+        "1",
+        "2",
+    ]
+    assert len(cloud.requests) == 2
+
+
+def test_an_older_cloud_is_named_with_the_release_it_lacks() -> None:
+    cloud = StandIn({PATH: (406, {})}).connection
+    with pytest.raises(Refused, match=r"2\.53 \(Pike\) is needed"):
+        get(cloud, "compute", "/things", "list things", version=UUIDS)
+    with pytest.raises(Refused, match=r"ends at microversion 2\.96; 9\.1 \(Zz\) is needed"):
+        newest(cloud, UUIDS._replace(number="9.1", release="Zz"), doing="list things")
+
+
+def test_the_newest_microversion_that_the_cloud_has_is_used() -> None:
+    cloud = StandIn().connection
+    assert newest(cloud, FLAVOR_SPECS, SILENT_CELLS, VALIDATED_SPECS, doing="x") == VALIDATED_SPECS
+    too_new = UUIDS._replace(number="2.960")
+    assert newest(cloud, FLAVOR_SPECS, SILENT_CELLS, too_new, doing="x") == SILENT_CELLS
+    assert newest(cloud, FLAVOR_SPECS, too_new, doing="x") == FLAVOR_SPECS
+
+
+def test_answers_come_in_the_order_of_the_questions_and_an_error_ends_them() -> None:
+    done: list[tuple[int, int]] = []
+    assert list(each(lambda number: number * 2, range(20), lambda *step: done.append(step))) == list(range(0, 40, 2))
+    assert done[-1] == (20, 20)
+
+    def fails(number: int) -> int:
+        if number == 3:
+            raise Unanswered("no answer")
+        return number
+
+    with pytest.raises(Unanswered):
+        list(each(fails, range(1000)))
+
+
+class Lost(StandIn):
+    """The first requests lose their connection."""
+
+    def answer(self, service: str, path: str) -> Answer:
+        answer = super().answer(service, path)
+        return failures.ConnectFailure("lost") if len(self.requests) < 3 else answer
+
+
+def test_reads_are_repeated_after_a_lost_connection_and_writes_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "PAUSES", (0, 0))
+    cloud = Lost({PATH: (200, {})})
+    assert get(cloud.connection, "compute", "/things", "list things") == {}
+    assert len(cloud.requests) == 3
+    cloud = Lost({"compute POST /things": (200, {})})
+    with pytest.raises(Unanswered, match="lost"):
+        request(cloud.connection, "compute", "POST", "/things", "create a thing", body={})
+    assert len(cloud.requests) == 1
+
+
+def test_a_silent_service_is_not_asked_again() -> None:
+    cloud = StandIn({PATH: failures.ConnectTimeout("no answer in 60 seconds")})
+    with pytest.raises(Unanswered, match="no answer in 60 seconds"):
+        get(cloud.connection, "compute", "/things", "list things")
+    assert len(cloud.requests) == 1

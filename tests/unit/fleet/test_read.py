@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from keystoneauth1.exceptions import ConnectFailure
+from keystoneauth1.exceptions import ConnectTimeout
 
 from gpustack.base.errors import CloudError
 from gpustack.fleet.join import join
@@ -16,7 +16,7 @@ from support.fleet_cloud import StandIn, instance, servers, service, with_device
 LISTING = "compute /servers/detail?all_tenants=1"
 DEVICES = [device("gpu1", 0x81, used=1), device("gpu1", 0x82), device("gpu2", 0x81, used=1)]
 SERVICES = "compute /os-services?binary=nova-compute"
-DEAD = ConnectFailure("nobody answers")
+DEAD = ConnectTimeout("nobody answers")
 
 
 def cloud() -> StandIn:
