@@ -57,9 +57,8 @@ class ReclaimCommand(OpenStackCommand):
         from gpustack.cloud.server_actions import ServiceCloud
         from gpustack.offer.flavor.flavors import present_flavors
         from gpustack.operate.reclaim.decide import decide
-        from gpustack.operate.reclaim.model import ReclaimPlan
+        from gpustack.operate.reclaim.model import ReclaimPlan, rules_of
         from gpustack.operate.reclaim.read import Reader
-        from gpustack.operate.reclaim.rules import rules_of
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
@@ -257,7 +256,7 @@ class ReclaimUndoCommand(OpenStackCommand):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.cloud.server_actions import ServiceCloud
         from gpustack.operate.reclaim import journal
-        from gpustack.operate.reclaim.undo import Undo
+        from gpustack.operate.reclaim.run import Undo
 
         entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != "failed"]
         if not entries:

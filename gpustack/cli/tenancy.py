@@ -38,7 +38,7 @@ gpustack tenancy plan gpustack.yaml --exit-code -f json"""
     def planned(self, parsed_args: argparse.Namespace) -> TenancyPlan:
         from gpustack.offer.tenancy.cloud import present, projects
         from gpustack.offer.tenancy.compare import compare
-        from gpustack.offer.tenancy.desired import wanted
+        from gpustack.offer.tenancy.model import wanted
         from gpustack.spec.load import load_spec
         from gpustack.spec.tenancy import DEFAULT_TRAIT
 

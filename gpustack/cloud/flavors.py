@@ -86,7 +86,10 @@ F = TypeVar("F", bound=Flavor)
 
 
 class FlavorCloud(Generic[F]):
-    """:class:`gpustack.offer.flavor.api.FlavorApi` of a real cloud; safe to call from several threads.
+    """The requests on flavors, one for each method; listings may take several. Safe to call from several threads.
+
+    :meth:`create` and the methods after it change something. Every method raises
+    :class:`gpustack.cloud.session.Refused` or :class:`gpustack.cloud.session.Unanswered`.
 
     :param kind: the class of the flavors that it returns.
     :raises CloudError: if the compute API is older than microversion 2.61, or cannot be found.
@@ -107,12 +110,14 @@ class FlavorCloud(Generic[F]):
             return tuple(map(self._flavor, entries))
 
     def get(self, flavor_id: str) -> F | None:
+        """Return one flavor; None if it does not exist."""
         doing = "read a flavor"
         content = find(self._connection, "compute", f"/flavors/{flavor_id}", doing, version=FLAVOR_SPECS)
         with well_formed(doing):
             return None if content is None else self._flavor(content["flavor"])
 
     def access(self, flavor_id: str) -> frozenset[str]:
+        """Return the ids of the projects that may use a private flavor."""
         doing = "list who may use a flavor"
         path = f"/flavors/{flavor_id}/os-flavor-access"
         content = get(self._connection, "compute", path, doing, version=FLAVOR_SPECS)
@@ -120,15 +125,21 @@ class FlavorCloud(Generic[F]):
             return frozenset(str(entry["tenant_id"]) for entry in content["flavor_access"])
 
     def users(self, flavor_id: str) -> int:
+        """Return the number of instances of a flavor, in all projects."""
         path, doing = f"/servers?all_tenants=1&flavor={flavor_id}", "list the instances of a flavor"
         return len(listing(self._connection, "compute", path, "servers", doing, version=FLAVOR_SPECS))
 
     def project(self, name: str) -> str:
+        """Return the id of a project.
+
+        :param name: its id or name.
+        """
         if name not in self._projects:
             self._projects[name] = identity.project_id(self._connection, name)
         return self._projects[name]
 
     def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
+        """Create a flavor without extra specs and projects."""
         flavor = {
             "id": flavor_id,
             "name": name,
@@ -143,26 +154,32 @@ class FlavorCloud(Generic[F]):
         self._send("POST", "/flavors", f"create {name}", {"flavor": flavor})
 
     def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
+        """Set extra specs atomically."""
         path = f"/flavors/{flavor_id}/os-extra_specs"
         version = self._writing if any(needs_judging(*extra_spec) for extra_spec in specs.items()) else FLAVOR_SPECS
         self._send("POST", path, "set extra specs", {"extra_specs": specs}, version=version)
 
     def unset_extra_spec(self, flavor_id: str, key: str) -> None:
+        """Remove an extra spec; a missing one is not an error."""
         self._send("DELETE", f"/flavors/{flavor_id}/os-extra_specs/{key}", f"remove {key}", accept=MISSING)
 
     def grant(self, flavor_id: str, project: str) -> None:
+        """Give a project access to a flavor; existing access is not an error."""
         body, doing = {"addTenantAccess": {"tenant": project}}, f"let the project {project} in"
         self._send("POST", f"/flavors/{flavor_id}/action", doing, body, accept=CONFLICT)
 
     def revoke(self, flavor_id: str, project: str) -> None:
+        """Remove a project's access to a flavor; missing access is not an error."""
         body, doing = {"removeTenantAccess": {"tenant": project}}, f"shut the project {project} out"
         self._send("POST", f"/flavors/{flavor_id}/action", doing, body, accept=MISSING)
 
     def describe(self, flavor_id: str, description: str) -> None:
+        """Change the description."""
         body = {"flavor": {"description": description}}
         self._send("PUT", f"/flavors/{flavor_id}", "change the description", body)
 
     def delete(self, flavor_id: str) -> None:
+        """Delete a flavor; a missing one is not an error."""
         self._send("DELETE", f"/flavors/{flavor_id}", "delete a flavor", accept=MISSING)
 
     def _send(

@@ -68,7 +68,10 @@ class Present:
 
 
 class LimitsCloud:
-    """:class:`gpustack.offer.quota.api.LimitsApi` of a real cloud."""
+    """The limits of projects in Keystone, and their use in Placement.
+
+    Every method raises :class:`gpustack.cloud.session.Refused` or :class:`gpustack.cloud.session.Unanswered`.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -76,6 +79,7 @@ class LimitsCloud:
         self._place: dict[str, str] | None = None
 
     def present(self) -> Present:
+        """Return the limits of Nova's resource classes, without the use."""
         query = "&".join(f"{key}={quote(value)}" for key, value in self._of_nova().items())
         with well_formed("read limits"):
             model = str(self._get("/limits/model", "read the enforcement model")["model"]["name"])
@@ -127,12 +131,15 @@ class LimitsCloud:
         return identity.projects(self._reading)
 
     def projects(self, name: str) -> tuple[Project, ...]:
+        """Return the projects with this id or name."""
         return identity.projects(self._reading, name)
 
     def used(self, project: str) -> Mapping[str, int]:
+        """Return the units that a project uses, by resource class."""
         return placement.project_usage(self._connection, project)
 
     def inventories(self, hosts: Collection[str]) -> Mapping[str, Mapping[str, int]]:
+        """Return the totals of each resource class of these hosts; without hosts that Placement does not have."""
         wanted = {hostnames.key(host): host for host in hosts}
         known = {
             provider.uuid: wanted[hostnames.key(provider.name)]
@@ -143,6 +150,7 @@ class LimitsCloud:
         return {host: answer.totals for host, answer in zip(known.values(), answers, strict=True) if answer}
 
     def create(self, resource_class: str, project: str | None, limit: int, description: str) -> None:
+        """Create a limit; the default of all projects if ``project`` is None."""
         entry: dict[str, Any] = {
             **self._of_nova(),
             "resource_name": f"{CLASS}{resource_class}",
@@ -156,6 +164,7 @@ class LimitsCloud:
             self._send("POST", "/limits", "create a limit", body)
 
     def change(self, limit: Limit, value: int) -> None:
+        """Change a limit."""
         if limit.project is None:
             body = {"registered_limit": {"default_limit": value}}
             self._send("PATCH", f"/registered_limits/{limit.id}", "change a registered limit", body)
@@ -164,6 +173,7 @@ class LimitsCloud:
             self._send("PATCH", f"/limits/{limit.id}", "change a limit", body)
 
     def delete(self, limit: Limit) -> None:
+        """Delete a limit; a missing one is not an error."""
         kind = "registered_limits" if limit.project is None else "limits"
         try:
             self._send("DELETE", f"/{kind}/{limit.id}", "delete a limit")

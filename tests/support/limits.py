@@ -1,4 +1,4 @@
-"""A stand-in for Keystone's limits and Placement's use, as :class:`gpustack.offer.quota.api.LimitsApi`."""
+"""A stand-in for Keystone's limits and Placement's use, as :class:`gpustack.cloud.limits.LimitsCloud`."""
 
 from __future__ import annotations
 

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.base.errors import CloudError, FlavorError
+from gpustack.cloud.flavors import FlavorCloud
 from gpustack.cloud.session import Refused, Unanswered
-from gpustack.offer.flavor.api import FlavorApi
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, counted, questions
 from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor, WantedFlavor
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
 
+Flavors = FlavorCloud[PresentFlavor]
 _SERVER_ERRORS = 500
 NOTHING = FlavorChoices()
 JOBS = 8
@@ -41,7 +42,7 @@ class Failure:
 
 
 def plan(
-    api: FlavorApi, wanted: Sequence[WantedFlavor], choices: FlavorChoices = NOTHING, *, jobs: int = JOBS
+    api: Flavors, wanted: Sequence[WantedFlavor], choices: FlavorChoices = NOTHING, *, jobs: int = JOBS
 ) -> FlavorPlan:
     """Read the cloud's flavors and plan. If there is nothing to do, this takes one listing.
 
@@ -52,7 +53,7 @@ def plan(
     return compare(wanted, present, choices, answers(api, questions(wanted, present, choices), jobs=jobs))
 
 
-def deletion(api: FlavorApi, flavor: PresentFlavor, *, force: bool) -> DeleteFlavor:
+def deletion(api: Flavors, flavor: PresentFlavor, *, force: bool) -> DeleteFlavor:
     """The operation that deletes a flavor by name.
 
     :param force: whether flavors that are in use, or that gpustack did not create, are deleted too.
@@ -68,7 +69,7 @@ def deletion(api: FlavorApi, flavor: PresentFlavor, *, force: bool) -> DeleteFla
     return DeleteFlavor(why="as asked", flavor=flavor)
 
 
-def answers(api: FlavorApi, questions: Questions, *, jobs: int = JOBS) -> Answers:
+def answers(api: Flavors, questions: Questions, *, jobs: int = JOBS) -> Answers:
     """Answer questions, with one request for each (a listing for ``users``).
 
     :raises CloudError: if a question cannot be answered.
@@ -81,7 +82,7 @@ def answers(api: FlavorApi, questions: Questions, *, jobs: int = JOBS) -> Answer
 
 
 def apply(
-    api: FlavorApi,
+    api: Flavors,
     operations: Sequence[FlavorOperation],
     *,
     jobs: int = JOBS,
@@ -127,7 +128,7 @@ def _by_flavor(operations: Sequence[FlavorOperation]) -> list[list[FlavorOperati
 
 
 def _all(
-    api: FlavorApi,
+    api: Flavors,
     operations: Sequence[FlavorOperation],
     stop: threading.Event,
     done: Callable[[FlavorOperation], None],
@@ -145,7 +146,7 @@ def _all(
     return None
 
 
-def carry_out(api: FlavorApi, operation: FlavorOperation) -> None:
+def carry_out(api: Flavors, operation: FlavorOperation) -> None:
     """Carry one operation out.
 
     :raises FlavorError: if a flavor could not be completed; the message has the resulting state.
@@ -159,7 +160,7 @@ def carry_out(api: FlavorApi, operation: FlavorOperation) -> None:
         api.delete(operation.flavor.id)
 
 
-def _create(api: FlavorApi, operation: CreateFlavor) -> None:
+def _create(api: Flavors, operation: CreateFlavor) -> None:
     flavor_id = operation.id or str(uuid.uuid4())
     public = operation.access is None
     try:
@@ -184,7 +185,7 @@ def _create(api: FlavorApi, operation: CreateFlavor) -> None:
         _take_back(api, operation, flavor_id, error, own=True)
 
 
-def _take_back(api: FlavorApi, operation: CreateFlavor, flavor_id: str, reason: CloudError, *, own: bool) -> None:
+def _take_back(api: Flavors, operation: CreateFlavor, flavor_id: str, reason: CloudError, *, own: bool) -> None:
     """Delete a flavor that could not be completed, unless its name or description shows another origin.
 
     :param own: whether a flavor with this id, name and description is certainly one that this run created; it is kept
@@ -214,7 +215,7 @@ def _take_back(api: FlavorApi, operation: CreateFlavor, flavor_id: str, reason: 
     ) from reason
 
 
-def _change(api: FlavorApi, operation: ChangeFlavor) -> None:
+def _change(api: Flavors, operation: ChangeFlavor) -> None:
     moves = operation.grant or operation.revoke
     try:
         for key in operation.unset_specs:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from gpustack.base.errors import CloudError, QuotaError
-from gpustack.offer.quota.api import LimitsApi
+from gpustack.cloud.limits import LimitsCloud
 from gpustack.offer.quota.compare import QuotaPlan, compare
 from gpustack.offer.quota.desired import WantedLimits
 from gpustack.offer.quota.operations import ChangeLimit, CreateLimit, LimitOperation
@@ -14,7 +14,7 @@ from gpustack.offer.quota.shares import description_of
 
 
 def plan(
-    api: LimitsApi, wanted: WantedLimits, *, prune: bool = False, totals: Mapping[str, int] | None = None
+    api: LimitsCloud, wanted: WantedLimits, *, prune: bool = False, totals: Mapping[str, int] | None = None
 ) -> QuotaPlan:
     """Read the cloud's limits, projects and use, and plan.
 
@@ -27,7 +27,7 @@ def plan(
 
 
 def apply(
-    api: LimitsApi,
+    api: LimitsCloud,
     operations: Sequence[LimitOperation],
     done: Callable[[LimitOperation], None] = lambda operation: None,
 ) -> None:
@@ -48,7 +48,7 @@ def apply(
         done(operation)
 
 
-def _carry_out(api: LimitsApi, operation: LimitOperation) -> None:
+def _carry_out(api: LimitsCloud, operation: LimitOperation) -> None:
     if isinstance(operation, CreateLimit):
         project = operation.project.id if operation.project else None
         api.create(operation.resource_class, project, operation.limit, description_of(operation.model))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import each, well_formed
-from gpustack.offer.quota.api import LimitsApi
 from gpustack.offer.quota.desired import WantedLimits
 from gpustack.offer.quota.shares import Share, shares
 
@@ -28,7 +28,7 @@ class Survey:
     gaps: tuple[str, ...] = ()
 
 
-def survey(api: LimitsApi, wanted: WantedLimits, projects: Collection[str], *, with_use: bool = True) -> Survey:
+def survey(api: LimitsCloud, wanted: WantedLimits, projects: Collection[str], *, with_use: bool = True) -> Survey:
     """Read the limits of a spec's models.
 
     :param projects: the ids of projects with GPUs.
@@ -54,7 +54,7 @@ def survey(api: LimitsApi, wanted: WantedLimits, projects: Collection[str], *, w
     )
 
 
-def _named(api: LimitsApi, ids: Collection[str]) -> Iterator[Project]:
+def _named(api: LimitsCloud, ids: Collection[str]) -> Iterator[Project]:
     """The projects with their names; the id replaces a name that is not known."""
     try:
         with well_formed(_DOING):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from gpustack.base.errors import ApplyError, CloudError
 from gpustack.offer.tenancy.operations import (
@@ -17,34 +17,12 @@ from gpustack.offer.tenancy.operations import (
     TenancyOperation,
 )
 
-
-class TenancyApi(Protocol):
-    """The changes of a cloud; every method raises :class:`gpustack.base.errors.CloudError`."""
-
-    def create(self, name: str) -> int:
-        """Create an aggregate and return its id."""
-
-    def delete(self, aggregate: int) -> None:
-        """Delete an aggregate."""
-
-    def set_metadata(self, aggregate: int, values: Mapping[str, str | None]) -> None:
-        """Set metadata; None removes a key."""
-
-    def add_host(self, aggregate: int, host: str) -> None:
-        """Add a host to an aggregate."""
-
-    def remove_host(self, aggregate: int, host: str) -> None:
-        """Remove a host from an aggregate."""
-
-    def add_trait(self, provider: str, trait: str) -> None:
-        """Add a trait to a provider."""
-
-    def remove_trait(self, provider: str, trait: str) -> None:
-        """Remove a trait from a provider."""
+if TYPE_CHECKING:
+    from gpustack.offer.tenancy.cloud import TenancyCloud
 
 
 def apply(
-    api: TenancyApi,
+    api: TenancyCloud,
     operations: Sequence[TenancyOperation],
     ids: Mapping[str, int],
     done: Callable[[TenancyOperation], None] = lambda operation: None,
@@ -68,7 +46,7 @@ def apply(
         done(operation)
 
 
-def _carry_out(api: TenancyApi, operation: TenancyOperation, ids: dict[str, int]) -> None:
+def _carry_out(api: TenancyCloud, operation: TenancyOperation, ids: dict[str, int]) -> None:
     match operation:
         case CreateAggregate():
             ids[operation.aggregate] = api.create(operation.aggregate)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
 from gpustack.cloud.servers import Event, Server
+from gpustack.spec.model import Spec
 from gpustack.spec.patterns import HostPattern
+from gpustack.spec.reclaim import duration, moment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,3 +132,38 @@ class ReclaimPlan:
     def of(self, *steps: Step) -> tuple[Decision, ...]:
         """The decisions with one of these steps."""
         return tuple(decision for decision in self.decisions if decision.step in steps)
+
+
+def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
+    """Return the rules of a spec.
+
+    :param project_id: looks up the id of a project by its id or name.
+    :raises SpecError: if the spec has no section ``reclaim``.
+    :raises gpustack.base.errors.CloudError: if a project can't be looked up.
+    """
+    section = spec.reclaim
+    if section is None:
+        raise SpecError(
+            "the spec has no section `reclaim`",
+            remedy="add reclaim: {projects: [NAME], idle_after: {shutoff: 7d}}",
+        )
+    states = section.idle_after.model_dump(exclude_none=True)
+    return Rules(
+        aliases=frozenset(alias for model in spec.models for alias in spec.aliases_of(model)),
+        projects=frozenset(map(project_id, section.projects)),
+        idle_after={state.upper(): duration(text) for state, text in states.items()},
+        grace=duration(section.grace),
+        metadata=section.expired,
+        expires={server: moment(text) for server, text in section.expires.items()},
+        running=section.running,
+        hosts=_hosts(spec),
+    )
+
+
+def _hosts(spec: Spec) -> dict[str, tuple[HostPattern, ...]]:
+    """The hosts with GPUs of each alias."""
+    hosts: dict[str, tuple[HostPattern, ...]] = {}
+    for text, entry in spec.hosts.items():
+        for alias in {alias for model in entry.models for alias in spec.aliases_of(model)}:
+            hosts[alias] = (*hosts.get(alias, ()), HostPattern.parse(text))
+    return hosts

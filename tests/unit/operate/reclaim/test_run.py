@@ -18,8 +18,7 @@ from gpustack.cloud.session import Refused, Unanswered
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.journal import ReclaimJournal, Shelved, read
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
-from gpustack.operate.reclaim.run import Result, Runner
-from gpustack.operate.reclaim.undo import Undo
+from gpustack.operate.reclaim.run import Result, Runner, Undo
 from gpustack.prepare.drain.api import ServiceApi
 from support.fleet_answers import server
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from gpustack.base.errors import SpecError
-from gpustack.operate.reclaim.rules import rules_of
+from gpustack.operate.reclaim.model import rules_of
 from gpustack.spec.load import examine
 from gpustack.spec.model import Spec
 
