@@ -7,6 +7,7 @@ import errno
 import os
 import shlex
 import stat
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -54,10 +55,15 @@ def file_remedy(error: OSError) -> str:
     return _REMEDIES.get(error.errno or 0, "check the path")
 
 
-def read_text(path: Path, most: int) -> str:
+MOST = 16 << 20
+"""The permitted size of a file that an operator or a deployment tool wrote, in bytes."""
+
+
+def read_text(path: Path, most: int = MOST, *, errors: str = "strict") -> str:
     """The text of an untrusted file, which may be a link to an endless one.
 
     :param most: the permitted size in bytes.
+    :param errors: how to treat bytes that are not UTF-8 (:func:`bytes.decode`).
     :raises OSError: when it can't be read, or is larger than ``most`` bytes.
     :raises UnicodeDecodeError: when it is not UTF-8.
     """
@@ -65,7 +71,26 @@ def read_text(path: Path, most: int) -> str:
         content = stream.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-    return content.decode("utf-8")
+    return content.decode("utf-8", errors)
+
+
+def read_end(path: Path | None, most: int) -> bytes:
+    """The last bytes of a file that may be endless or growing.
+
+    :param path: the file; None for the standard input.
+    :param most: the number of bytes that count.
+    :raises OSError: when it can't be read.
+    """
+    with contextlib.ExitStack() as stack:
+        stream = sys.stdin.buffer if path is None else stack.enter_context(path.open("rb"))
+        if stream.seekable():
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - most))
+            return stream.read(most)
+        end = bytearray()
+        while part := stream.read(most):
+            end += part
+            del end[:-most]
+        return bytes(end)
 
 
 def make_private(path: Path) -> None:
@@ -81,7 +106,7 @@ def make_private(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, text: str | Iterable[str], *, mode: int = 0o644) -> None:
+def write_atomic(path: Path, text: str | Iterable[str], *, mode: int) -> None:
     """Replace ``path`` by ``text`` atomically.
 
     The new content is written to a temporary file in the same directory, synced, given ``mode`` and renamed. Readers
@@ -89,7 +114,7 @@ def write_atomic(path: Path, text: str | Iterable[str], *, mode: int = 0o644) ->
     file survives a power failure after the return.
 
     :param text: the content, or its parts, which are written one by one.
-    :param mode: permission bits.
+    :param mode: permission bits. A text from other files has the bits that all of them have.
     :raises OSError: when the directory is missing or not writable; ``path`` is then unchanged.
     """
     try:

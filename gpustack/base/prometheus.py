@@ -5,15 +5,23 @@ Samples have no timestamps: node_exporter rejects textfiles with them.
 
 from __future__ import annotations
 
+import logging
+import resource
+import socket
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from gpustack.base.files import write_atomic
 from gpustack.base.text import printable
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 
 def gauge(
@@ -29,6 +37,41 @@ def gauge(
     for values, number in known.items():
         family.add_metric(values, number)
     return family
+
+
+_LIMITS = {
+    "threads": 2,
+    "channel_timeout": 5,  # seconds, as all times here
+    "cleanup_interval": 1,
+    "channel_request_lookahead": 0,
+    "max_request_header_size": 8 << 10,
+    "max_request_body_size": 1 << 10,
+    "asyncore_use_poll": True,
+}
+"""Of waitress."""
+_CONNECTIONS = 512
+
+
+def _connections() -> int:
+    """The permitted number of connections: each takes a file descriptor."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS if descriptors == resource.RLIM_INFINITY else min(_CONNECTIONS, descriptors * 3 // 4)
+
+
+def _only_metrics(app: WSGIApplication) -> WSGIApplication:
+    """Answer ``GET`` and ``HEAD`` of ``/metrics`` only."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/metrics":
+            start_response("404 Not Found", [("Content-Length", "0")])
+        elif environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            start_response("405 Method Not Allowed", [("Allow", "GET, HEAD"), ("Content-Length", "0")])
+        else:
+            body = app({**environ, "REQUEST_METHOD": "GET"}, start_response)
+            return body if environ["REQUEST_METHOD"] == "GET" else ()
+        return ()
+
+    return answer
 
 
 class Page:
@@ -50,17 +93,34 @@ class Page:
 
         :raises OSError: if the directory is missing or not writable; the file is then unchanged.
         """
-        write_atomic(path, generate_latest(self._registry()).decode("utf-8"))
+        write_atomic(path, generate_latest(self._registry()).decode("utf-8"), mode=0o644)
 
     def serve(self, address: str, port: int) -> int:
         """Serve the metrics over HTTP in a thread of its own, until the program ends.
+
+        Silent or slow clients can't stop the scrapes: a connection ends after 5 s without activity, and connections
+        above the limit wait.
 
         :param port: 0 for any free port.
         :returns: the port.
         :raises OSError: if the address is unknown or the port is in use.
         """
-        server, _thread = start_http_server(port, addr=address, registry=self._registry())
-        return int(server.server_port)
+        import waitress
+
+        family, _, _, _, found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        logging.getLogger("waitress").addHandler(logging.NullHandler())  # not to the terminal
+        server = waitress.create_server(
+            _only_metrics(make_wsgi_app(self._registry())),
+            host=found[0],
+            port=found[1],
+            ipv4=family == socket.AF_INET,
+            ipv6=family == socket.AF_INET6,
+            ident=None,
+            connection_limit=_connections(),
+            **_LIMITS,
+        )
+        threading.Thread(target=server.run, name="metrics", daemon=True).start()
+        return int(server.effective_port)
 
     def _registry(self) -> CollectorRegistry:
         registry = CollectorRegistry()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, is_for_m
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
 
+_LOG = 4 << 20
+"""The part of a console log that counts, in bytes from its end."""
 _COLUMNS = ("Guest", "Address", "Card", "Driver", "Findings")
 
 
@@ -98,11 +99,10 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
 
 def _read(name: str) -> bytes:
     """A console log; of a long one, the end counts."""
-    if name == "-":
-        return sys.stdin.buffer.read()
+    from gpustack.base.files import read_end
+
     try:
-        with Path(name).open("rb") as file:
-            return file.read()
+        return read_end(None if name == "-" else Path(name), _LOG)
     except OSError as error:
         raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a console log") from error
 

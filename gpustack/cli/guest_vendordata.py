@@ -13,8 +13,8 @@ class GuestVendordataCommand(Command):
 
     The file is for StaticJSON, Nova's default provider: `vendordata_jsonfile_path` in the group `api`. cloud-init runs
     the script at the first boot of each instance. Without a GPU it does nothing, unless the flavor promises one. It
-    changes nothing in the guest. `gpustack guest check --console` reads its report. Other vendor data in FILE of
-    --merge, such as NTP servers, is kept.
+    changes nothing in the guest. Flavors with `access` are omitted, since every project can read the file. `gpustack
+    guest check --console` reads the report. Other vendor data in FILE of --merge, such as NTP servers, is kept.
     """
 
     epilog = """\
@@ -28,10 +28,14 @@ gpustack guest vendordata gpustack.yaml --merge /etc/nova/vendordata.json --out 
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.base.files import write_atomic
+        from gpustack.base.operations import counted
         from gpustack.offer.guest import check, vendordata
         from gpustack.spec.load import load_spec
 
-        promised = check.promises(load_spec(parsed_args.spec))
+        spec = load_spec(parsed_args.spec)
+        promised = check.promises(spec, public=True)
+        if omitted := len(check.promises(spec)) - len(promised):
+            self.report(f"{counted(omitted, 'flavor')} of single projects omitted: every instance can read vendor data")
         text = vendordata.render(promised, vendordata.read(parsed_args.merge) if parsed_args.merge else None)
         if parsed_args.out is None:
             print(text, end="", file=self.app.stdout)

@@ -276,6 +276,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         from gpustack.configure.networks import ports
         from gpustack.hosts.facts.store import load_snapshot
         from gpustack.spec.load import load_spec
+        from gpustack.spec.requests import restricted
 
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
@@ -295,6 +296,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             marked=_marked(spec, hosts) if spec else None,
             reserved=spec.tenancy if spec else None,
             ports={host.hostname: ports(spec, host) for host in hosts} if spec else None,
+            restricted=restricted(spec) if spec else (),
         )
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [

@@ -129,7 +129,7 @@ class SpecInitCommand(Command):
                 print(text, end="", file=self.app.stdout)
             else:
                 _refuse(out, force=parsed_args.force)
-                write_atomic(out, text)
+                write_atomic(out, text, mode=0o644)
                 self.report(f"{out}: written, from {counted(len(gathered.hosts), 'host')}")
         tell_failures(self, gathered.failures, total)
 

@@ -34,6 +34,7 @@ class Existing:
     :ivar joined: directories whose files are merged with rendered files of the same name (kayobe's environments).
     :ivar documents: named YAML resources or values, for deployment tools that merge their files with these.
     :ivar findings: configurations that could not be read.
+    :ivar mode: the permission bits of new files: those that all files of ``documents`` have.
     """
 
     named: tuple[Source, ...] = ()
@@ -41,6 +42,7 @@ class Existing:
     joined: tuple[Path, ...] = ()
     documents: tuple[Mapping[str, Any], ...] = ()
     findings: tuple[Finding, ...] = ()
+    mode: int = 0o644
 
     @property
     def sources(self) -> tuple[Source, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.base.codes import Code
 from gpustack.base.errors import NothingThereError, NovaConfigError
-from gpustack.base.files import file_remedy
+from gpustack.base.files import file_remedy, read_text
 from gpustack.base.findings import Finding, finding
 from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment import kolla, openstack_helm, rhoso
@@ -39,6 +39,7 @@ def existing_for(
         if of_yaml and path.suffix in (".yaml", ".yml") and path.exists():
             for document in _documents(path):
                 named.documents.append(document)
+                named.mode &= path.stat().st_mode
                 named.sources += of_yaml(path, document)
         else:
             named.read(argument)
@@ -54,6 +55,7 @@ def existing_for(
         inspected=inspected,
         joined=joined,
         documents=tuple(named.documents),
+        mode=named.mode,
         findings=(*named.findings, *unread),
     )
 
@@ -65,6 +67,7 @@ class _Named:
     sources: list[Source] = field(default_factory=list)
     documents: list[Mapping[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    mode: int = 0o644
 
     def read(self, argument: str) -> None:
         """Read the files of an argument; files that do not exist are reported as findings."""
@@ -94,7 +97,7 @@ def _documents(path: Path) -> list[dict[str, object]]:
     import yaml
 
     try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        documents = list(yaml.safe_load_all(read_text(path)))
     except OSError as error:
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # an invalid date; unlimited nesting

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError, UsageError
-from gpustack.base.files import file_remedy, write_atomic
+from gpustack.base.files import file_remedy, read_text, write_atomic
 from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.configure.rendered import RenderedFile
 from gpustack.nova_options.markers import without_ours
@@ -19,7 +19,7 @@ def changes(files: Iterable[RenderedFile], root: Path) -> list[WriteFile]:
     """
     present = [(file, path, _content(path)) for file, path in _placed(files, root)]
     writes = [
-        WriteFile(why="", path=str(path), content=file.onto(before, str(path)), before=before)
+        WriteFile(why="", path=str(path), content=file.onto(before, str(path)), before=before, mode=f"{file.mode:04o}")
         for file, path, before in present
     ]
     return [change for change in writes if change.content != change.before]
@@ -49,7 +49,8 @@ def carry_out(operation: WriteFile | RemoveFile) -> None:
         path.unlink()
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, operation.content, mode=0o644 if operation.before is None else path.stat().st_mode & 0o777)
+    mode = int(operation.mode, 8) if operation.before is None else path.stat().st_mode & 0o777
+    write_atomic(path, operation.content, mode=mode)
 
 
 def _placed(files: Iterable[RenderedFile], root: Path) -> list[tuple[RenderedFile, Path]]:
@@ -67,7 +68,7 @@ def _placed(files: Iterable[RenderedFile], root: Path) -> list[tuple[RenderedFil
 
 def _content(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_text(path)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from gpustack.base.codes import Code
+from gpustack.base.files import read_text
 from gpustack.base.findings import Finding, finding
 from gpustack.configure.sources import Source
 from gpustack.nova_options.config import NovaConfiguration
@@ -62,7 +63,7 @@ def _beside(configuration: NovaConfiguration) -> dict[str, int] | None:
     totals: dict[str, int] = {}
     try:
         for file in (file for directory in directories for file in sorted(directory.glob("*.yaml"))):
-            for provider in yaml.safe_load(file.read_text(encoding="utf-8"))["providers"]:
+            for provider in yaml.safe_load(read_text(file))["providers"]:
                 for inventory in provider["inventories"]["additional"]:
                     totals |= {str(name): int(of["total"]) for name, of in inventory.items()}
     except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):

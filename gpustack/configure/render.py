@@ -95,6 +95,7 @@ def render(
         findings.append(providers.not_written(deployment, deployment))
     if deployment == "openstack-ansible":
         findings += openstack_ansible.findings(job, names)
+    files = tuple(replace(file, mode=existing.mode) for file in files)
     return Rendering(files=files, findings=tuple(dict.fromkeys(findings)))
 
 

@@ -29,6 +29,7 @@ class RenderedFile:
         deployment tool distributes the file.
     :ivar path: its path on the target, or below the output directory if the deployment tool distributes it.
     :ivar services: the services that read it.
+    :ivar mode: the permission bits of a new file; a file that exists keeps its own.
     :ivar shared: whether the file may hold settings of others; gpustack owns only the part between the markers.
     """
 
@@ -37,6 +38,7 @@ class RenderedFile:
     text: str
     services: tuple[str, ...]
     shared: bool = False
+    mode: int = 0o644
 
     def onto(self, before: str | None, place: str | None = None) -> str:
         """The complete new content of the file.

@@ -8,6 +8,7 @@ the last file decides.
 
 from __future__ import annotations
 
+import errno
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from typing import TypeVar
 from oslo_config import iniparser
 
 from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
-from gpustack.base.files import file_remedy
+from gpustack.base.files import file_remedy, read_text
 from gpustack.nova_options.markers import own_lines
 from gpustack.nova_options.releases import Option
 from gpustack.nova_options.substitution import Substitution, TooLongError
@@ -214,12 +215,12 @@ def _text_of(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # a directory, or a pipe that would block
             raise NovaConfigError("is no regular file", where=str(path), remedy=_STOPS)
-        if path.stat().st_size > _MAX_BYTES:
-            raise _too_large(str(path))
-        return path.read_text(encoding="utf-8")
+        return read_text(path, _MAX_BYTES)
     except UnicodeDecodeError as error:
         raise NovaConfigError(f"the file is not UTF-8: {error.reason}", where=str(path), remedy=_STOPS) from error
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _too_large(str(path)) from error
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
 
 

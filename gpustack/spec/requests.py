@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gpustack.spec.attributes import alias_name
-from gpustack.spec.flavors import Flavor
+from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
 
 
@@ -21,6 +21,16 @@ def requests(spec: Spec) -> Iterator[dict[str, int]]:
     """The number of GPUs by alias, for each flavor of the spec."""
     for flavor in spec.flavors.values():
         yield from (by_alias(spec, models) for _, models in by_model(flavor))
+
+
+def restricted(spec: Spec) -> list[str]:
+    """The names in the cloud of the flavors that only single projects may use (``access``)."""
+    return [
+        named(entry, count)
+        for entry, flavor in spec.flavors.items()
+        for count, _ in by_model(flavor)
+        if flavor.access is not None
+    ]
 
 
 def models_of(spec: Spec, flavor: Flavor) -> tuple[str, ...]:

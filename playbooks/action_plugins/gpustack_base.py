@@ -7,6 +7,7 @@ once and forks for each task and host; an import inside a function would run aga
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import uuid
@@ -65,7 +66,7 @@ class ActionModule(ActionBase):
             return {**result, **refusal, "run": _RUN}
         _, args = self.validate_argument_spec(argument_spec=self.arguments)
         try:
-            outcome = self.outcome(args, task_vars or {})
+            outcome = self.outcome(self.plain(args), task_vars or {})
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         if outcome.get("text") and outcome["text"] not in (args.get("shown"), outcome.get("msg")):
@@ -75,6 +76,14 @@ class ActionModule(ActionBase):
         if outcome.get("failed"):
             outcome.pop("text", None)  # Ansible prints the complete result of a failed task
         return {**result, "changed": False, **outcome, "run": _RUN}
+
+    @staticmethod
+    def plain(value: Any) -> Any:  # noqa: ANN401 - plain data
+        """Data of Python's own types: ansible-core 2.16 has texts of its own, which no YAML writer takes."""
+        try:
+            return json.loads(json.dumps(value))
+        except (RecursionError, TypeError, ValueError) as error:
+            raise AnsibleActionFail(f"an answer of the host can't be read: {type(error).__name__}") from error
 
     @staticmethod
     def refused(task_vars: Mapping[str, Any], answer: Mapping[str, Any] | None = None) -> TaskResult | None:

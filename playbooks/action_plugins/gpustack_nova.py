@@ -48,7 +48,7 @@ class ActionModule(Base):
             settings = self.registered(task_vars, name, "gpustack_settings")
             collected = variables.get("gpustack_nova_read") or {}
             if settings and "compute" in settings["nova_services"] and collected.get("facts"):
-                facts[settings["nova_hostname"]] = collected["facts"]
+                facts[settings["nova_hostname"]] = self.plain(collected["facts"])
         return plugin_api.overall(args["spec"], facts, snapshot=args["snapshot"] or None)
 
     def _for_host(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
@@ -65,7 +65,7 @@ class ActionModule(Base):
             args["hostname"],
             services=args["services"],
             facts=args["facts"],
-            module_answer=module_answer,
+            module_answer=self.plain(module_answer),
             kolla=args["kolla"],
             restart=args["restart"],
         )
@@ -85,7 +85,7 @@ class ActionModule(Base):
         entries = args["decided"]["computes"].get(args["hostname"], ())
         due = restarts.Restart(
             host=args["compute_host"] or args["hostname"],
-            answer=answer,
+            answer=self.plain(answer),
             managed=frozenset(f"{device['vendor_id']}:{device['product_id']}" for device in entries),
         )
         check = restarts.checked(due, args["databases"], args["unchecked"])

@@ -55,7 +55,6 @@ DECIDING = {
     "cli/app.py: opens a file: open": "the null device, after the reader of the output ended",
     "cli/capacity_simulation.py: opens a file: open": "a recording, whose lines are parsed while they are read",
     "cli/explain.py: opens a file: read_text": "a page that is printed as it is",
-    "cli/guest_check.py: opens a file: open": "a console log, or standard input in its place",
     "cli/playbook_run.py: opens a file: mkdtemp": "the command's own temporary files",
     "cli/playbook_run.py: opens a file: mkdir": "the directory of the command's own logs",
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",

@@ -96,7 +96,7 @@ def _make(entry: EmbeddedRelease, python: Path, path: Path, report: Report) -> N
     _run([str(python), "-I", "-m", "venv", str(path)], log)
     # The pins are complete and have hashes: no other package or content is installed.
     _run([*pip, "install", *quiet, "--require-hashes", "--no-deps", "-r", str(entry.pins)], log)
-    write_atomic(path / _MARKER, f"{entry.name}\n")
+    write_atomic(path / _MARKER, f"{entry.name}\n", mode=0o644)
     report(f"OpenStack {entry.name}: installed in {time.monotonic() - began:.0f} s")
 
 

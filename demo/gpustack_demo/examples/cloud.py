@@ -115,7 +115,7 @@ def write_domains(nova: EmbeddedNova, name: str, root: Path) -> None:
         if path.name not in running:
             path.unlink()
     for file, xml in running.items():
-        write_atomic(status / file, f"<domstatus state='running'>{xml}</domstatus>")
+        write_atomic(status / file, f"<domstatus state='running'>{xml}</domstatus>", mode=0o644)
 
 
 def _facts(path: Path) -> list[Mapping[str, Any]]:

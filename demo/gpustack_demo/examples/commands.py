@@ -45,7 +45,7 @@ def create(directory: Path, report: Print) -> None:
         described = machine(name)
         write_host(place / name, described)
         report(f"{name}: {described.vendor} {described.product}, {described.os_release['PRETTY_NAME']}")
-    write_atomic(place / "inventory.yaml", inventory(place, HOSTS))
+    write_atomic(place / "inventory.yaml", inventory(place, HOSTS), mode=0o644)
     report(f"\nNext: cd {shlex.quote(str(directory))} && gpustack scan --root gpu01")
 
 

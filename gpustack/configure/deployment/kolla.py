@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError
+from gpustack.base.files import read_text
 from gpustack.base.findings import Finding, finding
 from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, template
@@ -109,7 +110,7 @@ def _dependencies(environment: Path) -> list[str]:
     import yaml
 
     try:
-        data = yaml.safe_load((environment / ".kayobe-environment").read_text(encoding="utf-8"))
+        data = yaml.safe_load(read_text(environment / ".kayobe-environment"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return []
     names = data.get("dependencies") if isinstance(data, dict) else None
@@ -172,7 +173,7 @@ def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], t
             try:
                 configurations[file] = read_files([file])
             except NovaConfigError as error:
-                text = file.read_text(encoding="utf-8", errors="replace")
+                text = read_text(file, errors="replace")
                 if any(option.name in text for option in releases.all_options()):
                     findings.append(
                         finding(Code.OVERRIDE_NOT_INSPECTED, place=error.where or str(file), error=error.what)

@@ -14,6 +14,7 @@ from shlex import quote
 from typing import Any
 
 from gpustack.base.codes import Code
+from gpustack.base.files import read_text
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
@@ -183,7 +184,7 @@ def _top_level(file: Path) -> dict[str, object]:
     import yaml
 
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
         if text.startswith(_VAULT):
             raise _UnreadableError("the file is encrypted", is_encrypted=True)
         data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes text only

@@ -107,6 +107,7 @@ def lint(
     marked: Mapping[str, Mapping[str, int]] | None = None,
     reserved: Tenancy | None = None,
     ports: Mapping[str, Ports] | None = None,
+    restricted: Collection[str] = (),
 ) -> Report:
     """Check configurations.
 
@@ -119,24 +120,10 @@ def lint(
     :param marked: the markers that each host needs for its quotas, by its name and marker class.
     :param reserved: which instances its GPU hosts accept.
     :param ports: the virtual functions for ports on each host, by its name.
+    :param restricted: the names of flavors that only single projects may use.
     :raises UsageError: when an argument is not a configuration.
     """
-    sources: list[Source] = []
-    unread: list[Finding] = []
-    for argument in arguments:
-        try:
-            sources += read_sources([argument])
-        except TemplateError as error:
-            unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or argument, what=error.what))
-        except NovaConfigError as error:
-            unread.append(
-                finding(
-                    Code.NOVA_FILE_UNREADABLE,
-                    place=error.where or argument,
-                    error=error.what,
-                    remedy=error.remedy or "check the path",
-                )
-            )
+    sources, unread = _read(arguments)
     files = LintResult(title="Files", findings=tuple(unread))
     # If no file could be read, no check has succeeded, so the report lists none.
     return Report(
@@ -155,12 +142,34 @@ def lint(
                     provided=providers.provided(sources) if marked else None,
                     reserved=reserved,
                     ports=ports,
+                    restricted=restricted,
                 )
                 if sources
                 else ()
             ),
         )
     )
+
+
+def _read(arguments: Sequence[str]) -> tuple[list[Source], list[Finding]]:
+    """The configurations, and findings about those that can't be read."""
+    sources: list[Source] = []
+    unread: list[Finding] = []
+    for argument in arguments:
+        try:
+            sources += read_sources([argument])
+        except TemplateError as error:
+            unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or argument, what=error.what))
+        except NovaConfigError as error:
+            unread.append(
+                finding(
+                    Code.NOVA_FILE_UNREADABLE,
+                    place=error.where or argument,
+                    error=error.what,
+                    remedy=error.remedy or "check the path",
+                )
+            )
+    return sources, unread
 
 
 def judged(
@@ -176,6 +185,7 @@ def judged(
     provided: Mapping[str, Mapping[str, int]] | None = None,
     reserved: Tenancy | None = None,
     ports: Mapping[str, Ports] | None = None,
+    restricted: Collection[str] = (),
 ) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
     subject = LintSubject(
@@ -190,6 +200,7 @@ def judged(
         provided=provided or {},
         tenancy=reserved,
         ports=ports or {},
+        restricted=frozenset(restricted),
     )
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]

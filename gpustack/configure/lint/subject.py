@@ -88,6 +88,8 @@ class LintSubject:
     """Which instances the spec's GPU hosts accept."""
     ports: Mapping[str, Ports] = field(default_factory=dict)
     """The virtual functions that ports get on each host with facts, by its name."""
+    restricted: frozenset[str] = frozenset()
+    """The names of the spec's flavors that only single projects may use."""
 
     @cached_property
     def markers(self) -> frozenset[str]:

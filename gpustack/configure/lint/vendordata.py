@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import email
 import json
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 import yaml
 
 from gpustack.base.codes import Code
+from gpustack.base.files import read_text
 from gpustack.base.findings import Finding, finding
+from gpustack.base.text import listed
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.vendordata import PATH, PROVIDERS, STATIC
@@ -18,6 +23,8 @@ from gpustack.nova_options.config import Setting
 
 _TITLE = "Vendor data"
 _HEAD = "#cloud-config"
+_CASE = re.compile(r"^ *case \$flavor in\n *(.+)\) ;;$", re.MULTILINE)
+_SHOWN = 8
 
 
 @check(_TITLE)
@@ -31,7 +38,7 @@ def vendor_data(subject: LintSubject) -> Iterator[Finding]:
         providers = source.configuration.effective(PROVIDERS)
         if providers and not providers[-1].unknown and STATIC not in _list(providers[-1].value):
             yield _invalid(providers[-1], f"without {STATIC}, instances get no vendor data of {setting.value}")
-        yield from _file(setting)
+        yield from _file(setting, subject.restricted)
 
 
 def _list(value: str) -> list[str]:
@@ -42,7 +49,7 @@ def _invalid(setting: Setting, reason: str) -> Finding:
     return finding(Code.VENDOR_DATA_INVALID, place=setting.place, reason=reason)
 
 
-def _file(setting: Setting) -> Iterator[Finding]:
+def _file(setting: Setting, restricted: Collection[str]) -> Iterator[Finding]:
     """The findings about the file. It is read if it is beside the configuration: also in a copy of /etc/nova."""
     name = PurePosixPath(setting.value.strip())
     directory = Path(setting.file).parent
@@ -50,7 +57,7 @@ def _file(setting: Setting) -> Iterator[Finding]:
         directory = directory.parent
     path = directory / name.name
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_text(path))
     except FileNotFoundError:
         if directory == Path(name.parent) and name.is_absolute():
             yield _invalid(setting, f"{name} does not exist")
@@ -60,16 +67,27 @@ def _file(setting: Setting) -> Iterator[Finding]:
     except (ValueError, RecursionError) as error:
         yield _invalid(setting, f"{name} is not valid JSON: {error}")
         return
-    lists = sorted(_lists(document))
+    texts = list(_texts(document.get("cloud-init") if isinstance(document, dict) else None))
+    if named := sorted(name for text in texts for name in _flavors(text) if name in restricted):
+        yield finding(Code.VENDOR_DATA_NAMES_FLAVORS, place=str(path), names=listed(named, _SHOWN))
+    lists = sorted(_lists(texts))
     if lists:
         yield finding(Code.VENDOR_DATA_LISTS_VANISH, place=str(path), keys=", ".join(lists))
 
 
-def _lists(document: object) -> set[str]:
+def _flavors(text: str) -> Iterator[str]:
+    """The flavors in the script of ``gpustack guest vendordata``: a pattern of ``case``, quoted and escaped as JSON."""
+    for pattern in _CASE.findall(text):
+        words = shlex.shlex(pattern, posix=True, punctuation_chars="|")
+        words.whitespace_split = True
+        with contextlib.suppress(ValueError):
+            yield from (json.loads(f'"{word}"') for word in words if word != "|")
+
+
+def _lists(texts: Iterable[str]) -> set[str]:
     """The keys of vendor cloud-config whose values are lists."""
-    data = document.get("cloud-init") if isinstance(document, dict) else None
     keys: set[str] = set()
-    for text in _texts(data):
+    for text in texts:
         try:
             config = yaml.safe_load(text) if text.startswith(_HEAD) else None
         except (yaml.YAMLError, RecursionError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import HostError
-from gpustack.base.files import file_remedy
+from gpustack.base.files import file_remedy, read_text
 
 if TYPE_CHECKING:
     import paramiko
@@ -197,7 +197,7 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
     The blocks of an included file end with the file. Then the block that contains the Include continues.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_text(path, errors="replace")
     except OSError as error:
         raise HostError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
     block = "Host *"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import HostError
-from gpustack.base.files import file_remedy
+from gpustack.base.files import file_remedy, read_text
 
 if TYPE_CHECKING:
     import paramiko
@@ -136,7 +136,7 @@ class KnownHosts:
 
 def _entries(path: Path) -> Iterator[_Entry]:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_text(path, errors="replace")
     except FileNotFoundError:
         return
     except OSError as error:

@@ -60,12 +60,16 @@ class Promise:
         return {"count": self.count, "ids": list(self.ids)}
 
 
-def promises(spec: Spec) -> dict[str, Promise]:
-    """The GPUs of the instances of each flavor of a spec, by the flavor's name in the cloud."""
+def promises(spec: Spec, *, public: bool = False) -> dict[str, Promise]:
+    """The GPUs of the instances of each flavor of a spec, by the flavor's name in the cloud.
+
+    :param public: only those of flavors that all projects may use.
+    """
     return {
         named(entry, count): Promise(count=count, ids=_ids(spec, flavor))
         for entry, flavor in spec.flavors.items()
         for count, _ in by_model(flavor)
+        if flavor.access is None or not public
     }
 
 

@@ -21,7 +21,7 @@ from email.mime.text import MIMEText
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
-from gpustack.base.files import data_dir, file_remedy
+from gpustack.base.files import data_dir, file_remedy, read_text
 from gpustack.offer.guest import bundle
 from gpustack.offer.guest.check import Promise, consoles
 from gpustack.offer.guest.inside.report import START
@@ -37,7 +37,7 @@ def read(path: Path) -> dict[str, object]:
     :raises NovaConfigError: if the file can't be read, or is no JSON object.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_text(path))
     except OSError as error:
         remedy = file_remedy(error)
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=remedy) from error

@@ -69,7 +69,7 @@ def write(report: Report, directory: Path) -> Path:
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / PAGE
-    write_atomic(path, parts(report))
+    write_atomic(path, parts(report), mode=0o644)
     return path
 
 

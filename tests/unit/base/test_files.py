@@ -14,11 +14,11 @@ from gpustack.base.files import file_remedy, write_atomic
 def test_a_missing_directory_is_created_by_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "new dir" / "file"
     with pytest.raises(FileNotFoundError) as caught:
-        write_atomic(path, "x")
+        write_atomic(path, "x", mode=0o644)
     assert caught.value.filename == str(path)
     command = file_remedy(caught.value).partition("run: ")[2]
     assert os.system(command) == 0  # noqa: S605
-    write_atomic(path, "x")
+    write_atomic(path, "x", mode=0o644)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -65,3 +69,34 @@ def test_scrapes_get_the_metrics_published_last() -> None:
         page.publish([gauge("gpustack_x", "X.", samples={(): value})])
         assert scrape() == scrape()
         assert f"gpustack_x {value}.0\n" in scrape()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("HEAD", "/metrics", 200), ("POST", "/metrics", 405), ("OPTIONS", "/metrics", 405), ("GET", "/", 404)],
+)
+def test_only_the_metrics_are_served(method: str, path: str, status: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", Page().serve("127.0.0.1", 0), timeout=120)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    assert (answer.status, answer.read()) == (status, b"")
+    connection.close()
+
+
+def test_silent_connections_do_not_stop_scrapes() -> None:
+    """More than the process may have file descriptors: those above the limit wait in the kernel."""
+    program = """if True:
+        import resource, sys
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        from gpustack.base.prometheus import Page
+        print(Page().serve("127.0.0.1", 0), flush=True)
+        sys.stdin.read()
+    """
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(300)]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
+            assert answer.status == 200
+        for connection in silent:
+            connection.close()

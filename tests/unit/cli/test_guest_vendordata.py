@@ -31,3 +31,12 @@ def test_the_file_is_the_standard_output(tmp_path: Path, capsys: pytest.CaptureF
     assert out.read_text() == text
     assert main(["guest", "vendordata", str(spec), "--merge", str(out), "--out", str(merged)]) == 0
     assert merged.read_text() == text
+
+
+def test_flavors_of_single_projects_are_omitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(f'{SPEC}  "customer-a": {{model: a100, count: 1, vcpus: 2, ram: 4GiB, disk: 40GiB, access: [a]}}\n')
+    assert main(["guest", "vendordata", str(spec)]) == 0
+    output = capsys.readouterr()
+    assert "customer-a" not in json.loads(output.out)["cloud-init"]
+    assert "1 flavor of single projects omitted" in output.err

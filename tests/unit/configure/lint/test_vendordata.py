@@ -10,6 +10,7 @@ import pytest
 from gpustack.configure.lint import lint
 from gpustack.nova_options.releases import release
 from gpustack.offer.guest import vendordata
+from gpustack.offer.guest.check import Promise
 
 CODES = ("GPU863", "GPU864")
 LISTS = "#cloud-config\nruncmd: [[date]]\nntp: {servers: [a]}\nwrite_files: []\n"
@@ -65,3 +66,18 @@ def test_a_provider_must_read_the_file(tmp_path: Path) -> None:
     [message] = found(tmp_path, data="{}", more="vendordata_providers = DynamicJSON\n")
     assert message.startswith("GPU863 without StaticJSON")
     assert found(tmp_path, data="{}", more="vendordata_providers = DynamicJSON, StaticJSON\n") == []
+
+
+def test_flavors_of_single_projects_are_named(tmp_path: Path) -> None:
+    promise = Promise(count=1, ids=("10de:11b4",))
+    names = ("g1.public", "customer a's|flavor", "g1.secret")
+    (tmp_path / "vendordata.json").write_text(vendordata.render(dict.fromkeys(names, promise)))
+    (tmp_path / "nova.conf").write_text(f"[api]\nvendordata_jsonfile_path = {tmp_path}/vendordata.json\n")
+
+    def messages(*restricted: str) -> list[str]:
+        report = lint([f"api={tmp_path}/nova.conf"], release=release("2025.2"), restricted=restricted)
+        return [entry.message for entry in report.findings if entry.code == "GPU481"]
+
+    assert messages("g1", "flavor") == []
+    [message] = messages("g1.secret", "customer a's|flavor")
+    assert message.endswith(": customer a's|flavor, g1.secret")

@@ -1,0 +1,76 @@
+"""Files may be endless or private: each read has a limit, and a text stays as private as its sources."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpustack.base.files import MOST, read_end, read_text
+from gpustack.configure.inspection import existing_for
+
+PACKAGE = Path(__file__).parents[3] / "gpustack"
+INSIDE = ("hosts/facts/collector", "offer/guest/inside", "linux/initramfs")
+"""Programs that run on hosts and in guests, with limits of their own."""
+OWN = ("data_dir", "share_dir", "SCHEMA_FILE", "page", "path.read_text(encoding='utf-8').items", "_path(name)")
+"""Reads of gpustack's own data."""
+DOORS = {
+    "base/files.py": "the door",
+    "base/findings.py": "gpustack's own data",
+    "cli/explain.py": "gpustack's own pages",
+    "connect/playbooks/run.py": "the log that this run writes",
+    "repair/domains.py": "runs on hosts",
+    "repair/hypervisor.py": "gpustack's own program",
+    "spec/load.py": "reads one byte more than the limit",
+    "hosts/facts/store.py": "reads one byte more than the limit",
+    "hosts/facts/bundle.py": "gpustack's own program",
+    "cli/capacity_simulation.py": "reads line by line, up to a number of requests",
+}
+
+
+def reads() -> Iterator[tuple[str, str]]:
+    """Each call of a method that reads or writes a file as a whole: the module and the call."""
+    for path in PACKAGE.rglob("*.py"):
+        place = str(path.relative_to(PACKAGE))
+        if place.startswith(INSIDE):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            opened = node.func.attr == "open" and ast.unparse(node.func.value) in ("path", "file", "Path(name)")
+            if opened or node.func.attr in ("read_text", "read_bytes", "write_text", "write_bytes"):
+                yield place, ast.unparse(node)
+
+
+def test_other_files_are_read_through_one_door() -> None:
+    strange = {(place, call) for place, call in reads() if place not in DOORS and not any(name in call for name in OWN)}
+    assert len(list(reads())) > len(DOORS)
+    assert strange == set()
+
+
+def test_a_new_file_is_as_private_as_the_named_documents(tmp_path: Path) -> None:
+    private, public = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    for path, mode in ((private, 0o600), (public, 0o664)):
+        path.write_text("conf: {nova: {DEFAULT: {transport_url: 'rabbit://nova:s3cret@mq'}}}\n", encoding="utf-8")
+        path.chmod(mode)
+    both = existing_for("openstack-helm", arguments=[str(private), str(public)], root=tmp_path)
+    assert (both.mode, existing_for("openstack-helm", arguments=[str(public)], root=tmp_path).mode) == (0o600, 0o644)
+
+
+def test_an_endless_file_is_an_error() -> None:
+    with pytest.raises(OSError, match="too large"):
+        read_text(Path("/dev/zero"), MOST)
+
+
+def test_the_end_of_an_endless_log_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = tmp_path / "console"
+    log.write_bytes(b"first" + bytes(1000) + b"last")
+    assert read_end(log, 4) == b"last"
+    pipe = io.BytesIO(log.read_bytes())
+    monkeypatch.setattr(pipe, "seekable", lambda: False)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(pipe))
+    assert read_end(None, 4) == b"last"
