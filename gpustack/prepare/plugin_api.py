@@ -24,6 +24,7 @@ from gpustack.hosts.facts.store import parse_host
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan, show
 from gpustack.prepare.drain.run import Runner, Target
+from gpustack.prepare.host.next_boot.difference import MenuExpectation
 from gpustack.prepare.host.next_boot.trial import TrialDocument
 from gpustack.prepare.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED, digest
 from gpustack.prepare.host.plan import HostPlan, plan_host
@@ -62,9 +63,10 @@ class TrialState(TrialDocument):
 class HostPlanResult(TaskResult):
     """The parts of a plan that the role carries out.
 
-    ``todo``: whether the plan contains changes. ``prove``: whether the commands change boot entries that are files,
-    which are then verified before a reboot. ``plan``: the output of ``gpustack host plan -f json``. ``last``: the files
-    that an undo removes after its commands.
+    ``menu``: the menus that GRUB's tool is expected to generate before and after the files are written; empty if the
+    plan does not generate one. ``todo``: whether the plan contains changes. ``prove``: whether the commands change boot
+    entries that are files, which are then verified before a reboot. ``plan``: the output of
+    ``gpustack host plan -f json``. ``last``: the files that an undo removes after its commands.
     """
 
     plan: dict[str, object]
@@ -75,6 +77,7 @@ class HostPlanResult(TaskResult):
     bind: list[dict[str, object]]
     reboot: list[str]
     trial: TrialState
+    menu: dict[str, MenuExpectation]
     todo: bool
     prove: NotRequired[bool]
     last: NotRequired[list[str]]
@@ -155,6 +158,7 @@ def _result(planned: HostPlan) -> HostPlanResult:
         "bind": [asdict(o) for o in operations if isinstance(o, BindLive)],
         "reboot": list(planned.reboot),
         "trial": {**trial, "running": planned.in_trial, "wanted": bool(trial) and not planned.in_trial},
+        "menu": planned.menu,
         "todo": bool(operations or planned.reboot),
     }
 

@@ -26,6 +26,15 @@ options:
     description: The directory that holds the locks.
     type: path
     default: /
+  menu:
+    description:
+      - The menu that the command is expected to write, as a plan predicts it (V(path), V(words), V(default), V(first)).
+      - The command writes a new file then, with C(-o); it replaces the menu only if it is as expected.
+    type: dict
+  keep:
+    description: Whether the new menu replaces the present one; without that, it is only compared.
+    type: bool
+    default: true
   wait:
     description: How long to wait for the locks, in seconds.
     type: int
@@ -63,9 +72,11 @@ import fcntl  # noqa: E402
 import os  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
-from typing import Callable  # noqa: E402
+from typing import Any, Callable, Dict, List, Optional, Tuple  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible.module_utils.gpustack_collector.menu import differences  # noqa: E402
+from ansible.module_utils.gpustack_collector.reader import HostRoot  # noqa: E402
 
 # The fcntl locks of apt, dpkg and rpm.
 OF_PACKAGES = (
@@ -166,12 +177,87 @@ def settle(path: str) -> None:
         os.close(descriptor)
 
 
+NEW = ".gpustack"
+
+
+class Menu:
+    """The generation of a menu into a new file, which replaces the present menu only if it is as expected."""
+
+    def __init__(self, root: str, expected: Dict[str, Any]) -> None:
+        self.path = expected["path"]
+        self.expected = expected
+        self.root = root
+        self.before = self._read(self.path)
+
+    def argv(self, argv: List[str]) -> List[str]:
+        """The command that writes the new file: a later ``-o`` of grub-mkconfig counts."""
+        return [*argv, "-o", self.path + NEW]
+
+    def finish(self, keep: bool) -> str:
+        """Replace the menu if it is as expected; return why it is not, or an empty text."""
+        if self._read(self.path) != self.before:
+            self._write(self.before)
+            return "the command changed {} itself; it is restored".format(self.path)
+        if self._read(self.path + NEW) is None:
+            return "the command wrote no {}{}".format(self.path, NEW)
+        found = differences(HostRoot(self.root), self.path + NEW, self.expected)
+        if found or not keep:
+            self.forget()
+            return "; ".join(found[:8])
+        with open(self._place(self.path + NEW), "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(self._place(self.path + NEW), self._place(self.path))
+        return ""
+
+    def forget(self) -> None:
+        """Remove the new file, and that of a generation that failed."""
+        for name in (NEW, NEW + ".new"):
+            if os.path.lexists(self._place(self.path + name)):
+                os.unlink(self._place(self.path + name))
+
+    def _place(self, path: str) -> str:
+        return os.path.join(os.path.realpath(self.root), path.lstrip("/"))
+
+    def _read(self, path: str) -> Optional[bytes]:
+        try:
+            with open(self._place(path), "rb") as stream:
+                return stream.read()
+        except OSError:
+            return None
+
+    def _write(self, content: Optional[bytes]) -> None:
+        if content is not None:
+            with open(self._place(self.path + NEW), "wb") as stream:
+                stream.write(content)
+            os.replace(self._place(self.path + NEW), self._place(self.path))
+
+
+def run(module: AnsibleModule, descriptors: Optional[List[int]]) -> Tuple[int, str, str]:
+    """Run the command, and prove the menu that it writes."""
+    argv, expected = module.params["argv"], module.params["menu"]
+    if not expected:
+        code, out, err = module.run_command(argv, pass_fds=descriptors)
+        return code, out, err
+    menu = Menu(module.params["root"], expected)
+    code, out, err = module.run_command(menu.argv(argv), pass_fds=descriptors)
+    if code != 0:
+        menu.forget()
+        return code, out, err
+    why = menu.finish(module.params["keep"])
+    if why:
+        text = "the new menu is not as predicted, and the present one stays: {}".format(why)
+        module.fail_json(msg=text, rc=code, stdout=out, stderr=text)
+    return code, out, err
+
+
 def main() -> None:
     """Take the locks, run the command, and return its result."""
     module = AnsibleModule(
         argument_spec={
             "argv": {"type": "list", "elements": "str", "required": True},
             "root": {"type": "path", "default": "/"},
+            "menu": {"type": "dict"},
+            "keep": {"type": "bool", "default": True},
             "wait": {"type": "int", "default": 300},
         }
     )
@@ -182,10 +268,10 @@ def main() -> None:
         module.fail_json(msg="{}; waited {} s for that lock, and ran nothing".format(error, wait))
     except OSError as error:
         module.fail_json(msg="can't take a lock: {}".format(error))
-    code, out, err = module.run_command(module.params["argv"], pass_fds=[own_lock] if own_lock >= 0 else None)
+    code, out, err = run(module, [own_lock] if own_lock >= 0 else None)
     if own_lock >= 0 and module.params["root"] == "/":  # another root is not booted right afterwards
         settle(os.path.join(module.params["root"], OWN))
-    result = {"rc": code, "stdout": out, "stderr": err, "changed": True}
+    result = {"rc": code, "stdout": out, "stderr": err, "changed": module.params["keep"]}
     if code != 0:
         module.fail_json(msg="ended with code {}".format(code), **result)
     module.exit_json(**result)

@@ -66,7 +66,7 @@ class Entry:
     arguments: str
 
 
-def update_grub(root: Path) -> str:
+def update_grub(root: Path, output: str = f"/{CONFIGURATION}") -> str:
     """Write ``/boot/grub/grub.cfg`` from the defaults and the kernels in ``/boot``; return a description."""
     machine = Machine.load(root)
     always, default, distributor, chosen, no_recovery = _defaults(root)
@@ -102,7 +102,7 @@ def update_grub(root: Path) -> str:
             linux += entry(title, release, recovery, f"{release}-recovery", "\t")
     menu += _section("/etc/grub.d/10_linux", linux + "}\n")
     menu += _further(root, entry(name, releases[0], "@LINE@", "simple"))
-    (root / CONFIGURATION).write_text(menu, encoding="utf-8")
+    (root / output.lstrip("/")).write_text(menu, encoding="utf-8")
     return f"Found {len(releases)} Linux image(s); {normal!r} on the command line"
 
 

@@ -43,8 +43,8 @@ def main(argv: list[str] | None = None) -> int:
 def _play(root: Path, command: str, arguments: list[str]) -> str:
     if command == "update-initramfs":
         return update_initramfs(root, arguments)
-    if command == "update-grub" and not arguments:
-        return update_grub(root)
+    if command == "update-grub" and (not arguments or (len(arguments) == 2 and arguments[0] == "-o")):
+        return update_grub(root, *arguments[1:])
     if command == "modprobe" and arguments:
         return modprobe(root, arguments)
     if command == "dracut":

@@ -98,3 +98,26 @@ def test_the_command_keeps_the_lock_when_the_module_is_gone(tmp_path: Path) -> N
     fcntl.flock(boot_lock, fcntl.LOCK_EX)  # comes when the command has ended
     os.close(boot_lock)
     os.close(package_lock)
+
+
+def test_the_menu_is_replaced_only_if_it_is_as_predicted(place: Place) -> None:
+    """The first generation shows a change that the configuration does not: then nothing is written."""
+    root = place.add("talk")
+    path = root / "boot/grub/grub.cfg"
+    menu = path.read_text()
+    # 10_linux writes the root device itself: nothing but a generation shows that this menu is not its own.
+    running = root / "proc/cmdline"
+    for file in (path, running):
+        file.write_text(file.read_text().replace(" root=UUID=", " root=/dev/mapper/x-UUID="))
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 2
+    assert "the new menu is not as predicted, and the present one stays" in run.output
+    assert "- root=/dev/mapper/x-UUID=" in run.output
+    assert not (root / "etc/default/grub.d/90-gpustack.cfg").exists()
+    assert path.read_text() == menu.replace(" root=UUID=", " root=/dev/mapper/x-UUID=")
+    assert sorted(file.name for file in path.parent.iterdir()) == ["grub.cfg", "grubenv"]
+    for file in (path, running):
+        file.write_text(file.read_text().replace(" root=/dev/mapper/x-UUID=", " root=UUID="))
+    assert place.play("prepare", gpustack_reboot=True).code == 0
+    assert sorted(file.name for file in path.parent.iterdir()) == ["grub.cfg", "grubenv"]
+    assert "intel_iommu=on" in path.read_text()

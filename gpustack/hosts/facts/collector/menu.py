@@ -167,6 +167,46 @@ def grub_menu(host: HostRoot, source: str, text: str) -> Tuple[List[Dict[str, An
     return menu.entries, menu.document()
 
 
+LINUX_SCRIPT = "/etc/grub.d/10_linux"
+_BY_LOADER = ("$vt_handoff", "vt.handoff=7")  # Ubuntu's 10_linux: depends on the graphics mode
+
+
+def differences(host: HostRoot, path: str, expected: Dict[str, Any]) -> List[str]:
+    """The differences of a generated menu to the predicted one; empty if they are equal.
+
+    :param expected: ``words`` of each ordinary entry of ``10_linux``, the ``default``, and the ``first`` kernel's name.
+    """
+    entries, menu = grub_menu(host, path, host.text(path, GRUB_LIMIT) or "")
+    if not (menu["complete"] and menu["generated"]):
+        return ["it is incomplete"]
+    ordinary = [e for e in entries if e["script"] == LINUX_SCRIPT and not e["recovery"]]
+    found = [] if ordinary else ["it has no entries of " + LINUX_SCRIPT]
+    for entry in ordinary:
+        words = [word for word in entry_words(entry["arguments"]) if word not in _BY_LOADER]
+        wanted = list(expected["words"])
+        if words[-1:] and words[-1].startswith("init=") and words[-1] not in wanted:
+            words.pop()  # an entry for another init system
+        if entry["initrd"] is None:  # then the kernel can't find root=UUID=
+            words, wanted = ([word for word in line if not word.startswith("root=")] for line in (words, wanted))
+        if words != wanted:
+            lost = [f"- {word}" for word in wanted if word not in words]
+            added = [f"+ {word}" for word in words if word not in wanted]
+            what = ", ".join([*lost, *added]) or "the words have another order"
+            found.append(f"{entry['title']}: {what}")
+    first = os.path.basename(ordinary[0]["kernel"]) if ordinary else ""
+    if ordinary and first not in (expected["first"], expected["first"] + ".efi.signed"):
+        found.append(f"its first entry boots {first}, not {expected['first']}")
+    if (menu["default"] or "0") != expected["default"]:
+        found.append(f"its default is {menu['default']}, not {expected['default']}")
+    return found
+
+
+def entry_words(arguments: str) -> List[str]:
+    """The words that GRUB makes of the arguments of an entry."""
+    words, _, _ = next(grub_statements("linux x " + arguments))
+    return words[2:]
+
+
 def scripts(host: HostRoot) -> List[Dict[str, Any]]:
     """The scripts that write the next menu (``grub-mkconfig``): the executable files in ``/etc/grub.d``."""
     found = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
@@ -27,6 +28,15 @@ from gpustack.prepare.host.own_files import GRUB
 
 _LOADERS = {"grub": "GRUB", "systemd-boot": "systemd-boot"}
 _RUNNING = "only on the running kernel's command line"
+
+
+class MenuExpectation(TypedDict):
+    """A generated menu: its path, the words of each ordinary entry, the variable ``default``, the first kernel."""
+
+    path: str
+    words: list[str]
+    default: str
+    first: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,15 +126,45 @@ def after_files(host: Host, operations: Sequence[Operation], drop_in: str | None
 
     :param drop_in: the content of gpustack's drop-in of GRUB's defaults then; None without it.
     """
+    texts = _texts(host, operations, drop_in)
+    return predict.after(host, None if has_entries(host) else read_defaults(texts), operations, texts)
+
+
+def _texts(host: Host, operations: Sequence[Operation], drop_in: str | None) -> dict[str, str]:
+    """The texts of files after operations, by path."""
     texts = {path: file.text for path, file in host.files.items()}
     texts |= {o.path: o.content for o in operations if isinstance(o, WriteFile)}
     for operation in operations:
         if isinstance(operation, RemoveFile):
             texts.pop(operation.path, None)
     texts.pop(GRUB, None)
-    if drop_in is not None:
-        texts[GRUB] = drop_in
-    return predict.after(host, None if has_entries(host) else read_defaults(texts), operations, texts)
+    return texts if drop_in is None else {**texts, GRUB: drop_in}
+
+
+def menus(host: Host, operations: Sequence[Operation], drop_in: str | None) -> dict[str, MenuExpectation]:
+    """The menus that ``update-grub`` is expected to generate before and after the files of a plan are written.
+
+    :param drop_in: the content of gpustack's drop-in afterwards.
+    """
+    if host.boot.mounts is None or not any(getattr(o, "argv", ()) == ("update-grub",) for o in operations):
+        return {}
+    present = host.files.get(GRUB)
+    before = _expected(host, _texts(host, (), None if present is None else present.text))
+    after = _expected(host, _texts(host, operations, drop_in))
+    return {} if before is None or after is None else {"before": before, "after": after}
+
+
+def _expected(host: Host, texts: Mapping[str, str]) -> MenuExpectation | None:
+    menu = predict.generated(host, read_defaults(texts))
+    if menu.unknown or not menu.entries or host.boot.environment is None:
+        return None
+    first = menu.entries[0]
+    return {
+        "path": host.boot.environment.path.replace("/grubenv", "/grub.cfg"),
+        "words": [word.text for word in menu.words[first.position or ""]],
+        "default": menu.default,
+        "first": (first.kernel or "").rpartition("/")[2],
+    }
 
 
 def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -> BootDifference:

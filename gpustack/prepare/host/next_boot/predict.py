@@ -35,11 +35,18 @@ _YES = frozenset({"y", "yes", "true"})
 
 @dataclass(frozen=True, kw_only=True)
 class Generated:
-    """A generated menu: its entries of this system, the places of the others, and why it is unknown."""
+    """A generated menu.
+
+    :ivar entries: the entries of this system, those of 10_linux first.
+    :ivar words: the words of 10_linux's entries, by position.
+    :ivar default: the value of GRUB's variable ``default``.
+    :ivar unknown: why the menu is unknown.
+    """
 
     entries: tuple[BootEntry, ...]
     words: Mapping[str, tuple[BootWord, ...]]
     choice: Choice
+    default: str
     unknown: tuple[str, ...] = ()
 
 
@@ -116,6 +123,7 @@ def generated(host: Host, defaults: Defaults) -> Generated:
         entries=(*entries, *moved),
         words=words,
         choice=choice.by_default(host, (*entries, *moved), places, default),
+        default="${saved_entry}" if default == "saved" else default,
         unknown=tuple(dict.fromkeys((*unknown, *_unknown_root(defaults, present)))),
     )
 
@@ -139,6 +147,9 @@ def _linux_entries(host: Host, defaults: Defaults, present: Sequence[BootEntry])
     first = present[0]
     start = min(_top(entry) for entry in present)
     kernels = sorted(host.boot.kernels, key=lambda kernel: choice.version_key(kernel.release), reverse=True)
+    order = list(dict.fromkeys(release_of(host, entry) for entry in present))
+    if {kernel.release for kernel in kernels} == set(order):  # Ubuntu's GRUB_FLAVOUR_ORDER, GRUB_TOP_LEVEL
+        kernels.sort(key=lambda kernel: order.index(kernel.release))
     identity = next((m[1] for entry in present if entry.id and (m := _SIMPLE.fullmatch(entry.id))), None)
     is_flat = (defaults.text("GRUB_DISABLE_SUBMENU") or "") in _YES
     recovery = (defaults.text("GRUB_DISABLE_RECOVERY") or "") != "true"
