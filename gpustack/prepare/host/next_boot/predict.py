@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpustack.base.operations import Operation, RunCommand
-from gpustack.hosts.facts.boot_model import BootEntry, MenuPlace, MenuScript
+from gpustack.hosts.facts.boot_model import BootEntry, MenuPlace, MenuScript, Submenu
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, Defaults
@@ -25,7 +25,7 @@ from gpustack.prepare.host.own_files import GRUB, OWNED
 
 _Place = TypeVar("_Place", bound=MenuPlace)
 _LINUX_SCRIPT = "/etc/grub.d/10_linux"
-_SIMPLE = re.compile(r"gnulinux-simple-(.+)")
+_ID = re.compile(r"gnulinux-(?:simple|.+-advanced)-(.+)")
 # The words that 10_linux itself writes before those of the defaults.
 _PREFIX = re.compile(r"root=|ro$|rootflags=subvol=")
 # Settings that change the word root= (10_linux, grub-mkconfig), which only grub-probe can compute.
@@ -150,12 +150,13 @@ def _linux_entries(host: Host, defaults: Defaults, present: Sequence[BootEntry])
     order = list(dict.fromkeys(release_of(host, entry) for entry in present))
     if {kernel.release for kernel in kernels} == set(order):  # Ubuntu's GRUB_FLAVOUR_ORDER, GRUB_TOP_LEVEL
         kernels.sort(key=lambda kernel: order.index(kernel.release))
-    identity = next((m[1] for entry in present if entry.id and (m := _SIMPLE.fullmatch(entry.id))), None)
+    identity = next((m[1] for entry in present if entry.id and (m := _ID.fullmatch(entry.id))), None)
     is_flat = (defaults.text("GRUB_DISABLE_SUBMENU") or "") in _YES
     recovery = (defaults.text("GRUB_DISABLE_RECOVERY") or "") != "true"
     step = 2 if recovery else 1
     system = first.title.partition(", with Linux ")[0]
-    submenu = next((entry.submenus for entry in present if entry.submenus), ())
+    english = Submenu(title=f"Advanced options for {system}", id=f"gnulinux-advanced-{identity}" if identity else None)
+    submenu = next((entry.submenus for entry in present if entry.submenus), (english,))
     entries = []
     for number, kernel in enumerate(kernels):
         base = {"kernel": kernel.image, "initrd": kernel.initramfs, "source": first.source, "script": _LINUX_SCRIPT}
