@@ -37,6 +37,8 @@ DOORS = {
             "gpustack/linux/initramfs/compression.py",  # also sent to hosts, where nothing else can unpack an image
         ),
     ),
+    # Commands that change a boot, and reboots: their effect is predicted and proved there.
+    "next boot": Door(calls=("RunCommand", "Reboot"), places=("gpustack/prepare/host/next_boot/",)),
     "databases": Door(
         imports=("sqlalchemy", "sqlite3", "pymysql", "MySQLdb", "psycopg", "psycopg2"),
         # novadb reads; these modules of clean-up guard, write and undo.

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, errors, finding
-from gpustack.base.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
+from gpustack.base.operations import BindLive, Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.pci import catalogue
@@ -21,6 +21,7 @@ from gpustack.prepare.host.next_boot import reboot as reboots
 from gpustack.prepare.host.next_boot import rebuild as boot
 from gpustack.prepare.host.next_boot import trial as trials
 from gpustack.prepare.host.next_boot.difference import BootDifference, MenuExpectation
+from gpustack.prepare.host.next_boot.tools import update_grub
 from gpustack.prepare.host.own_files import GRUB, OwnedFile
 from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
 from gpustack.prepare.host.prior_setup.remedies import with_remedies
@@ -213,7 +214,7 @@ def _change_files(draft: _Draft) -> _Draft:
     files = (*draft.taken, *boot.file_operations(host, staged))
     commands = boot.commands(host, desired, files)
     if trial is not None and not _updates_menu(commands) and not trials.has_entry(host, desired, trial):
-        commands = (*commands, RunCommand(argv=("update-grub",), why="GRUB's menu lacks the entry of the trial"))
+        commands = (*commands, update_grub("GRUB's menu lacks the entry of the trial"))
     draft = replace(draft, files=files, commands=commands, reboot=reboots.reasons(host, desired))
     draft = draft.having(*support.inexact(host, files))
     return draft.having(*boot.entry_findings(host, desired)) if draft.is_settled else draft
@@ -265,7 +266,7 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
     drop_in = None if wanted is None else wanted.content
     if draft.trial is not None:
         drop_in = None if present is None else present.text
-    last = (_reboot(draft.reboot, draft.trial),) if draft.reboot else ()
+    last = (reboots.reboot(draft.reboot, draft.trial),) if draft.reboot else ()
     return replace(
         plan,
         operations=(*draft.files, *draft.commands, *draft.bound, *last),
@@ -275,11 +276,6 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
         in_trial=draft.in_trial,
         menu=differences.menus(draft.host, (*draft.files, *draft.commands), drop_in),
     )
-
-
-def _reboot(reasons: tuple[str, ...], trial: trials.Trial | None) -> Reboot:
-    why = "; ".join(reasons)
-    return Reboot(why=why) if trial is None else TrialReboot(why=why, seconds=trial.seconds)
 
 
 def _updates_menu(commands: Iterable[Operation]) -> bool:

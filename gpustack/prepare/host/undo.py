@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
-from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import of_instances
@@ -23,9 +23,9 @@ from gpustack.prepare.host.decide.desired import PARAMETERS
 from gpustack.prepare.host.next_boot import bls as entries
 from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import kernel_install, record
-from gpustack.prepare.host.next_boot.reboot import ids_of
+from gpustack.prepare.host.next_boot.reboot import ids_of, reboot
 from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
-from gpustack.prepare.host.next_boot.tools import has_entries, has_systemd_boot, rebuild
+from gpustack.prepare.host.next_boot.tools import has_entries, has_systemd_boot, rebuild, update_grub
 from gpustack.prepare.host.own_files import (
     ADOPTED,
     AGAIN,
@@ -79,7 +79,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         menu = differences.menus(host, operations, drop_in)
     refused = any(f.severity is Severity.ERROR for f in findings)
     if why and not refused:
-        operations.append(Reboot(why="; ".join(why)))
+        operations.append(reboot(why))
     return HostPlan(
         host=host.hostname,
         gpus=(),
@@ -167,7 +167,7 @@ def _regenerated(host: Host, removed: list[str], changed: set[str]) -> Iterator[
         undo = kernel_install.undo_commands if has_systemd_boot(host) else entries.undo_commands
         yield from (c for c in (undo(host) if RECORD in removed else ()) if c.argv not in rebuilt)
     elif made_from or is_unfinished:
-        yield RunCommand(argv=("update-grub",), why=_because(verb, made_from))
+        yield update_grub(_because(verb, made_from))
 
 
 def _because(verb: str, paths: list[str]) -> str:

@@ -13,7 +13,7 @@ from typing import TypedDict
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
+from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument, canonical
@@ -22,7 +22,7 @@ from gpustack.linux.module_parameters import fulfils
 from gpustack.prepare.host.decide.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, PARAMETERS, Desired
 from gpustack.prepare.host.next_boot import obstacles, predict
 from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot
-from gpustack.prepare.host.next_boot.tools import has_entries
+from gpustack.prepare.host.next_boot.tools import has_entries, update_grub
 from gpustack.prepare.host.next_boot.trial import is_running, trial
 from gpustack.prepare.host.own_files import GRUB
 
@@ -117,7 +117,7 @@ def after(host: Host, desired: Desired, operations: Sequence[Operation], *, is_t
     """The next boot after the operations of a plan; of a trial, the boot that it tries and makes permanent."""
     drop_in = desired.files.get(GRUB)
     if is_trial:
-        operations = (*operations, RunCommand(argv=("update-grub",), why="when the trial becomes permanent"))
+        operations = (*operations, update_grub("when the trial becomes permanent"))
     return after_files(host, operations, None if drop_in is None else drop_in.content)
 
 

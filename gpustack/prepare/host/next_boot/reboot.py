@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.base.operations import WriteFile
+from gpustack.base.operations import Reboot, TrialReboot, WriteFile
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.drivers import BY_ID, is_held
@@ -18,10 +18,17 @@ from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.decide.desired import Desired
 from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
 from gpustack.prepare.host.next_boot.tools import has_systemd_boot
+from gpustack.prepare.host.next_boot.trial import Trial
 from gpustack.prepare.host.own_files import AGAIN, MARK, MODPROBE, OWNED
 from gpustack.prepare.host.prior_setup.foreign_config import elsewhere
 
 _AGAIN = f"{MARK}\n#\n# The host had booted with everything in place and was not right: one more boot was asked for.\n"
+
+
+def reboot(reasons: tuple[str, ...], wanted: Trial | None = None) -> Reboot:
+    """The reboot for these reasons, into a trial if one is wanted."""
+    why = "; ".join(reasons)
+    return Reboot(why=why) if wanted is None else TrialReboot(why=why, seconds=wanted.seconds)
 
 
 def reasons(host: Host, desired: Desired) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.module_parameters import fulfils
 from gpustack.prepare.host.decide.desired import PARAMETERS, Desired
-from gpustack.prepare.host.next_boot.tools import rebuild
+from gpustack.prepare.host.next_boot.tools import rebuild, update_grub
 from gpustack.prepare.host.next_boot.trial import TITLE as TRIAL_TITLE
 from gpustack.prepare.host.own_files import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
 from gpustack.prepare.host.prior_setup.adopt import journalled
@@ -85,17 +85,16 @@ def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:
 
 
 def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[RunCommand]:
-    argv = ("update-grub",)
     menu = {*IN_MENU, *grub_paths({*host.files, *changed})}
     if touched := [path for path in sorted(menu) if path in changed]:
-        yield RunCommand(argv=argv, why=f"applies {' and '.join(touched)}")
+        yield update_grub(f"applies {' and '.join(touched)}")
     elif TRIAL_ENTRY not in host.files and any(entry.title == TRIAL_TITLE for entry in host.boot.entries):
-        yield RunCommand(argv=argv, why="GRUB's menu still has the entry of a trial that is over")
+        yield update_grub("GRUB's menu still has the entry of a trial that is over")
     elif _wrong_entries(host, desired) and changed:
         # A file that was restored with an old mtime makes the menu look current.
-        yield RunCommand(argv=argv, why="GRUB's menu has other arguments than its configuration")
+        yield update_grub("GRUB's menu has other arguments than its configuration")
     elif _wrong_entries(host, desired) and _is_menu_stale(host):
-        yield RunCommand(argv=argv, why="GRUB's menu is older than its configuration, and has other arguments")
+        yield update_grub("GRUB's menu is older than its configuration, and has other arguments")
 
 
 def _is_menu_stale(host: Host) -> bool:

@@ -73,6 +73,11 @@ def by_hand(host: Host, kernel: BootKernel) -> str:
     return " && ".join(shlex.join(command.argv) for command in rebuild(host, kernel, ""))
 
 
+def update_grub(why: str) -> RunCommand:
+    """The command that generates GRUB's menu (update-grub(8))."""
+    return RunCommand(argv=("update-grub",), why=why)
+
+
 def install_kernel(kernel: BootKernel, why: str) -> RunCommand:
     """The command that regenerates a kernel's files on the boot partition and its boot entry (kernel-install(8))."""
     return RunCommand(argv=("kernel-install", "add", kernel.release, kernel.source or ""), why=why)
