@@ -50,7 +50,7 @@ def ports_of(connection: Connection, host: str) -> Ports:
             query = {"binding:host_id": host, "fields": ["device_id", "binding:vnic_type", "binding:host_id"]}
             get = partial(connection.session.get, f"{base}/ports", params=query, raise_exc=False)
             answer = repeated(get, PAUSES)
-            raise_refusal(answer, "/ports", _DOING)
+            raise_refusal(answer, "network", "/ports", _DOING)
             return Ports(kinds=_kinds(answer.json()["ports"], host))
     except CloudError as error:
         return Ports(unknown=" ".join(error.what.split()))

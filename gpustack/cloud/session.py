@@ -30,6 +30,7 @@ _READING = (
     "the user needs the right to read this: use a cloud of clouds.yaml with the role admin or reader of the system"
 )
 _WRITING = "this is for administrators: use a cloud of clouds.yaml with the role admin"
+_LOGS = {"compute": "nova-api", "identity": "Keystone", "image": "glance-api", "network": "neutron-server"}
 _OTHER_SERVICE = "check which service answers at this address"
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError)
 MISSING, CONFLICT = 404, 409
@@ -190,7 +191,7 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     except OSError as error:
         raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
     except _novaclient_errors() as error:
-        raise _refusal(error.code, str(error.message), doing, None, _WRITING) from error
+        raise _refusal("compute", error.code, str(error.message), doing, None, _WRITING) from error
     except Exception as error:
         if type(error) is not Exception:
             raise
@@ -249,7 +250,7 @@ def request(
         answer = repeated(lambda: proxy.request(path, method, **options), PAUSES if method == "GET" else ())
     if answer.status_code == _NOT_ACCEPTABLE and version is not None:
         raise _too_old(service, version, doing, _endpoint(answer, path))
-    raise_refusal(answer, path, doing, forbidden or (_READING if method == "GET" else _WRITING))
+    raise_refusal(answer, service, path, doing, forbidden or (_READING if method == "GET" else _WRITING))
     return answer
 
 
@@ -267,10 +268,10 @@ def repeated(send: Callable[[], Any], pauses: Iterable[float]) -> Any:  # noqa: 
     return send()
 
 
-def raise_refusal(answer: Any, path: str, doing: str, forbidden: str = _READING) -> None:  # noqa: ANN401 - a response
+def raise_refusal(answer: Any, service: str, path: str, doing: str, forbidden: str = _READING) -> None:  # noqa: ANN401 - a response
     """Raise :class:`Refused` if the API refused the request."""
     if answer.status_code >= 400:
-        raise _refusal(answer.status_code, _message(answer), doing, _endpoint(answer, path), forbidden)
+        raise _refusal(service, answer.status_code, _message(answer), doing, _endpoint(answer, path), forbidden)
 
 
 def get(cloud: Connection, service: str, path: str, doing: str, *, version: Microversion | None = None) -> Any:  # noqa: ANN401 - JSON
@@ -385,12 +386,12 @@ def _endpoint(answer: Any, path: str) -> str | None:  # noqa: ANN401 - a respons
     return str(getattr(answer, "url", "")).partition(path.partition("?")[0])[0] or None
 
 
-def _refusal(status: int, message: str, doing: str, where: str | None, forbidden: str) -> Refused:
+def _refusal(service: str, status: int, message: str, doing: str, where: str | None, forbidden: str) -> Refused:
     """The error for a refused request, with the remedy that its HTTP status suggests."""
     remedy = {
         401: "check the user, the password and the project",
         403: forbidden,
-    }.get(status, "see the log of the service" if status >= 500 else None)
+    }.get(status, f"see the log of {_LOGS.get(service, service)}" if status >= 500 else None)
     return Refused(f"can't {doing}: HTTP {status}, {message}", status=status, where=where, remedy=remedy)
 
 

@@ -131,7 +131,7 @@ def test_a_second_apply_signs_in_and_lists_and_writes_nothing(empty: Proxied, tm
         "GET /v3",
         "POST /v3/auth/tokens",
         "GET /v2.1",
-        "GET /v2.1/flavors/detail?is_public=None",
+        "GET /v2.1/flavors/detail?is_public=None&limit=1000",
     ]
     # Two for the public flavor; for the private one, its project and the mark of access too; and the project's name.
     assert len(first) == 4 + 1 + 2 + 4
@@ -153,7 +153,8 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
             empty.traffic.comes_back = number % 2 == 0
             completed = goes_through(api, second)
             died = number < len(empty.traffic.requests)
-            assert completed == (not died)
+            repeated = died and empty.traffic.comes_back and empty.traffic.requests[number].startswith("GET")
+            assert completed == (repeated or not died)
             empty.traffic.calm()
             for flavor in api.flavors():
                 assert ALIAS in flavor.extra_specs or (flavor.half_made and flavor.description.endswith(MARK))
