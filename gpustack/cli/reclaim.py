@@ -18,17 +18,17 @@ from gpustack.cli.gpu import CLOUD_TIMEOUT
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
+    from gpustack.cloud.server_actions import ServiceCloud
     from gpustack.operate.reclaim.model import Choices, Decision, ReclaimPlan, Rules, Step
     from gpustack.operate.reclaim.read import Reader
     from gpustack.operate.reclaim.run import Outcome, Runner
-    from gpustack.prepare.drain.api import ServiceApi
 
 
 class ReclaimCommand(OpenStackCommand):
     """Base class: read the idle instances, and report what blocks them."""
 
     _plan: ReclaimPlan
-    _api: ServiceApi
+    _api: ServiceCloud
     _reader: Reader
     _rules: Rules
     _failed: GpustackError | None = None

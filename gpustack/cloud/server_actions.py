@@ -30,7 +30,10 @@ _LATELY = timedelta(days=7)
 
 
 class ServiceCloud:
-    """:class:`gpustack.prepare.drain.api.ServiceApi` of a real cloud.
+    """The requests of a drain and of reclaiming, one request or listing for each method.
+
+    Methods raise :class:`gpustack.cloud.session.Refused` or :class:`gpustack.cloud.session.Unanswered`, unless stated
+    otherwise.
 
     :raises CloudError: if the compute API is older than microversion 2.69, or cannot be found.
     """
@@ -44,27 +47,34 @@ class ServiceCloud:
         self._unfinished: dict[str, dict[str, Migration]] = {}
 
     def user(self) -> str:
+        """Return the id of the authenticated user; empty if unknown."""
         with translated_errors("sign in"):
             return str(self._connection.session.get_user_id() or "")
 
     def services(self) -> tuple[compute.Service, ...]:
+        """Return every nova-compute service of all cells."""
         return compute.services(self._connection)
 
     def servers(self, host: str) -> tuple[Server, ...]:
+        """Return the instances of a host, of all projects."""
         # Instances of a cell that does not answer have no host here; their host's own cell has listed its service.
         return tuple(server for server in self._servers(f"host={host}") if server.host == host)
 
     def unconfirmed(self) -> tuple[Server, ...]:
+        """Return the instances on any host whose resize or cold migration waits for confirmation."""
         return self._servers("status=VERIFY_RESIZE")
 
     def left(self, host: str) -> tuple[str, ...]:
+        """Return the ids of instances with a recent migration from a host; Nova cannot search by metadata."""
         moves = [move for move in self._migrations(host, since=_lately()) if move.source == host]
         return tuple(dict.fromkeys(move.server for move in moves))
 
     def server(self, server_id: str) -> Server | None:
+        """Return one instance; None if it does not exist."""
         return servers.server(self._connection, server_id)
 
     def migrations(self, host: str) -> tuple[Migration, ...]:
+        """Return unfinished migrations to or from a host."""
         # The first read has all migrations: an unfinished one can be old, and changes-since omits those never updated.
         known = self._unfinished.get(host)
         changed = self._migrations(host, since="" if known is None else _lately())
@@ -80,40 +90,52 @@ class ServiceCloud:
         )
 
     def ports(self, host: str) -> Ports:
+        """Return the instances of a host with ports on devices. Does not raise."""
         return ports_of(self._connection, host)
 
     def needs(self, server_id: str) -> Amounts:
+        """Return what an instance has allocated in Placement; empty if unknown. Does not raise."""
         try:
             return placement.needs_of(self._connection, server_id)
         except CloudError:
             return {}  # the scheduler still decides
 
     def room(self, needs: Amounts) -> Room | None:
+        """Return the hosts with room for these amounts; None if unknown. Does not raise."""
         try:
             return placement.room_of(self._connection, needs)
         except CloudError:
             return None
 
     def actions(self, server_id: str) -> tuple[Event, ...]:
+        """Return the instance actions of an instance, newest first."""
         return tuple(servers.actions(self._connection, server_id))
 
     def why_failed(self, server_id: str, request: str) -> str:
+        """Return Nova's reason for the failure of an action; empty if there is none.
+
+        :param request: the request id of the action.
+        """
         return servers.why_failed(self._connection, server_id, request)
 
     def disable(self, service_id: str, reason: str) -> None:
+        """Disable a service with this reason."""
         with translated_errors("disable nova-compute"):
             self._nova.services.disable_log_reason(service_id, reason)
 
     def enable(self, service_id: str) -> None:
+        """Enable a service."""
         with translated_errors("enable nova-compute"):
             self._nova.services.enable(service_id)
 
     def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:
+        """Add metadata to an instance."""
         # Not servers.set_meta(): it sets every metadata key of the tenant as an attribute, and fails on "_info".
         with translated_errors("write metadata of an instance"):
             self._nova.client.post(f"/servers/{server_id}/metadata", body={"metadata": dict(metadata)})
 
     def unmark(self, server_id: str, key: str) -> None:
+        """Remove a metadata key of an instance; a missing key is not an error."""
         try:
             with translated_errors("remove metadata of an instance"):
                 self._nova.servers.delete_meta(server_id, [key])
@@ -122,6 +144,11 @@ class ServiceCloud:
                 raise
 
     def act(self, server_id: str, action: str) -> None:
+        """Request an action.
+
+        :param action: ``stop``, ``start``, ``live_migrate``, ``cold_migrate``, ``confirm``, ``shelve``,
+            ``shelve_offload`` or ``unshelve``.
+        """
         nova = self._nova.servers
         with translated_errors(f"{action.replace('_', '-')} an instance"):
             match action:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Protocol
 
-from gpustack.cloud.image import Image
+from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.session import Refused
 from gpustack.offer.image.change import SetProperties
 from gpustack.offer.image.journal import ImageJournal
@@ -35,17 +34,7 @@ class Outcome:
     detail: str = ""
 
 
-class ImageApi(Protocol):
-    """Reads and changes images, as :class:`gpustack.cloud.image.ImageCloud` does."""
-
-    def image(self, image_id: str) -> Image | None:
-        """Read one image; None if it does not exist."""
-
-    def change(self, operation: SetProperties) -> None:
-        """Change properties."""
-
-
-def carry_out(api: ImageApi, operation: SetProperties, journal: ImageJournal | None = None) -> Outcome:
+def carry_out(api: ImageCloud, operation: SetProperties, journal: ImageJournal | None = None) -> Outcome:
     """Make one change.
 
     :param journal: records the change; None for an undo, which the journal of the change describes.

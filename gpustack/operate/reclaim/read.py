@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud import compute, identity, servers
+from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Progress, each, silent
 from gpustack.fleet import placement
@@ -25,7 +26,6 @@ from gpustack.operate.reclaim.destinations import no_return
 from gpustack.operate.reclaim.idle import AHEAD, STOPS
 from gpustack.operate.reclaim.model import Candidate, Rules
 from gpustack.operate.reclaim.notice import EXPIRES, KEYS
-from gpustack.prepare.drain.api import ServiceApi
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -64,7 +64,7 @@ class Reader:
     :param api: the interface of :mod:`gpustack.prepare.drain`, for services.
     """
 
-    def __init__(self, cloud: Connection, api: ServiceApi, rules: Rules) -> None:
+    def __init__(self, cloud: Connection, api: ServiceCloud, rules: Rules) -> None:
         self._cloud = cloud
         self._api = api
         self._rules = rules

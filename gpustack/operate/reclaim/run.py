@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from gpustack.base.errors import CloudError
+from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.journal import ReclaimJournal, Shelved
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.operate.reclaim.notice import KEYS, metadata
-from gpustack.prepare.drain.api import ServiceApi
 
 PAUSE = 2.0
 """Seconds between two reads."""
@@ -70,7 +70,7 @@ class Runner:
     :param seconds: the time limit for each instance.
     """
 
-    api: ServiceApi
+    api: ServiceCloud
     reader: Reads
     rules: Rules
     choices: Choices
@@ -174,7 +174,7 @@ class Runner:
         return f"the instance is {server.status}: {reason or 'see the log of nova-compute'}"
 
 
-def last_shelving(api: ServiceApi, server_id: str) -> str:
+def last_shelving(api: ServiceCloud, server_id: str) -> str:
     """The id of the newest request that shelved an instance; empty if there is none."""
     return next((action.request for action in api.actions(server_id) if action.what == "shelve"), "")
 
@@ -190,7 +190,7 @@ class Undo:
     :param seconds: the time limit for each instance.
     """
 
-    api: ServiceApi
+    api: ServiceCloud
     seconds: float
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic

@@ -16,9 +16,9 @@ from gpustack.base.operations import Operation
 from gpustack.base.text import printable
 from gpustack.cloud.network import Ports
 from gpustack.cloud.placement import Room
+from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
-from gpustack.prepare.drain.api import ServiceApi
 from gpustack.prepare.drain.capacity import lacking
 from gpustack.prepare.drain.drain import plan_empty
 from gpustack.prepare.drain.instances import key
@@ -68,7 +68,7 @@ class Runner:
     :ivar done: the steps that were carried out.
     """
 
-    api: ServiceApi
+    api: ServiceCloud
     target: Target
     seconds: float
     log: Callable[[str], None] = lambda text: None

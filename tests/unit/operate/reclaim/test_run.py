@@ -13,13 +13,13 @@ from typing import Any, cast
 import pytest
 
 from gpustack.base.errors import JournalError
+from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Disks, Event, Server
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.journal import ReclaimJournal, Shelved, read
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.operate.reclaim.run import Result, Runner, Undo
-from gpustack.prepare.drain.api import ServiceApi
 from support.fleet_answers import server
 
 NOW = datetime(2026, 11, 22, 12)  # noqa: DTZ001 - naive UTC, as in the fleet
@@ -80,7 +80,7 @@ class Nova:
 def runner(nova: Nova, seconds: float = 100) -> Runner:
     ticks = iter(range(1000))
     return Runner(
-        api=cast("ServiceApi", nova),
+        api=cast("ServiceCloud", nova),
         reader=nova,
         rules=RULES,
         choices=Choices(),
@@ -222,14 +222,16 @@ def test_undo_unshelves_what_nobody_used_since(
 ) -> None:
     nova = Nova(states=list(states), actions_of=actions)
     ticks = iter(range(1000))
-    undo = Undo(api=cast("ServiceApi", nova), seconds=100, sleep=lambda seconds: None, clock=lambda: float(next(ticks)))
+    undo = Undo(
+        api=cast("ServiceCloud", nova), seconds=100, sleep=lambda seconds: None, clock=lambda: float(next(ticks))
+    )
     assert undo.unshelve(ENTRY).result is result
     assert nova.done == ([] if result is Result.SKIPPED else ["unshelve"])
 
 
 def test_undo_leaves_an_instance_that_its_user_shelved() -> None:
     nova = Nova(states=[OFFLOADED], actions_of=("shelve", "unshelve"))
-    undo = Undo(api=cast("ServiceApi", nova), seconds=100)
+    undo = Undo(api=cast("ServiceCloud", nova), seconds=100)
     assert undo.unshelve(replace(ENTRY, request="req-before")).result is Result.SKIPPED
     assert nova.done == []
 
