@@ -293,6 +293,7 @@ class Code(enum.StrEnum):
     # Authority: inputs that name what only the operator decides
     FACTS_SET_VARIABLES = "GPU480"
     VENDOR_DATA_NAMES_FLAVORS = "GPU481"
+    MARK_OF_PROJECT = "GPU482"
 
     # Flavors against hosts
     HUGE_PAGES_MISSING = "GPU807"

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
+from gpustack.cloud.marks import Since
 from gpustack.operate.reclaim.idle import Idle, idle
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.operate.reclaim.notice import DUE, Notice, counts, notice_of
-from gpustack.prepare.drain.metadata import MOVED, STOPPED
 
 _BUSY = ("VERIFY_RESIZE", "RESIZE", "REVERT_RESIZE", "MIGRATING", "REBUILD", "BUILD", "REBOOT", "HARD_REBOOT")
 _IN_MEMORY = ("ACTIVE", "PAUSED", "SUSPENDED")
@@ -48,7 +48,7 @@ def judge(candidate: Candidate, rules: Rules, choices: Choices, now: datetime) -
         reason=reason.reason,
         since=reason.since,
         snapshot=snapshot(candidate),
-        findings=findings + against,
+        findings=(*findings, *_unrecorded(candidate), *against),
     )
     return decision if against else _noticed(decision, candidate, reason, notice, now)
 
@@ -90,6 +90,13 @@ def _exceeds(decision: Decision, used: int, space: int | None) -> Finding:
     return finding(Code.RECLAIM_NO_SPACE, place=place, problem=problem)
 
 
+def _unrecorded(candidate: Candidate) -> Iterator[Finding]:
+    """Marks that only the metadata have: the project wrote them, and they have no effect."""
+    for mark in candidate.marks:
+        if not mark.recorded:
+            yield finding(Code.MARK_OF_PROJECT, place=candidate.label, key=mark.kind.value, host=mark.host)
+
+
 def refusals(candidate: Candidate, idle: Idle, rules: Rules, choices: Choices) -> Iterator[Finding]:
     """Yield every reason against shelving an idle instance; only the first if its project has not opted in."""
     server, place = candidate.server, candidate.label
@@ -102,7 +109,7 @@ def refusals(candidate: Candidate, idle: Idle, rules: Rules, choices: Choices) -
         *([f"task {server.task}"] if server.task else []),
         *([server.status] if server.status in _BUSY else []),
         *([f"migration {candidate.migration}"] if candidate.migration else []),
-        *(f"a reboot of {server.metadata[key]} by gpustack" for key in (STOPPED, MOVED) if key in server.metadata),
+        *(f"a reboot of {mark.host} by gpustack" for mark in candidate.marks if mark.since is Since.OURS),
     ]
     if busy:
         yield finding(Code.RECLAIM_BUSY, place=place, work=", ".join(busy))

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
+from gpustack.cloud.marks import Mark
 from gpustack.cloud.servers import Event, Server
 from gpustack.spec.model import Spec
 from gpustack.spec.patterns import HostPattern
@@ -60,6 +61,7 @@ class Candidate:
     """An instance with GPUs that may be idle.
 
     :ivar actions: its actions, newest first.
+    :ivar marks: the marks of gpustack's drains, compared with its actions.
     :ivar migration: an unfinished migration with its status; empty if there is none.
     :ivar surplus: the disagreements between its request and its allocations in Placement.
     :ivar unknown: why its allocations in Placement are unknown; empty if they are known.
@@ -69,6 +71,7 @@ class Candidate:
 
     server: Server
     actions: tuple[Event, ...] = ()
+    marks: tuple[Mark, ...] = ()
     migration: str = ""
     surplus: tuple[Finding, ...] = ()
     unknown: str = ""

@@ -7,12 +7,13 @@ instances are blocked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud import compute, identity, servers
+from gpustack.cloud.marks import hosts_named, marks
 from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Progress, each, silent
@@ -119,9 +120,11 @@ class Reader:
             servers=(server,), devices=self._devices, consumers={consumer.uuid: consumer for consumer in known}
         )
         surplus = [] if self._devices is None else [found.finding for found in of_server(Index(answers), server)]
+        actions = tuple(servers.actions(self._cloud, server.id))
         return Candidate(
             server=server,
-            actions=tuple(servers.actions(self._cloud, server.id)),
+            actions=actions,
+            marks=marks(replace(server, actions=actions), self._api.user()) if hosts_named(server) else (),
             migration=next(moves, ""),
             surplus=tuple(surplus),
             unknown=unknown,

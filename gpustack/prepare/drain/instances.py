@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation
+from gpustack.cloud.marks import MarkKind, Since, mark_of, metadata_of
 from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.metadata import MOVED, STOPPED, Since, since
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.steps import ColdMigrate, Confirm, LiveMigrate, Stop
 
@@ -86,7 +86,8 @@ def _at_rest(server: Server, host: str, choices: InstanceChoices) -> Treatment:
 
 def half_moved(server: Server, user: str) -> bool:
     """Whether an instance waits for confirmation of a cold migration that gpustack requested."""
-    return server.status == "VERIFY_RESIZE" and MOVED in server.metadata and since(server, MOVED, user) is Since.OURS
+    mark = mark_of(server, MarkKind.MOVED, user)
+    return server.status == "VERIFY_RESIZE" and mark is not None and mark.since is Since.OURS
 
 
 def confirm(server: Server, requests: Collection[str]) -> Treatment:
@@ -125,7 +126,7 @@ def _held(server: Server, choices: InstanceChoices) -> tuple[str, ...]:
 
 
 def _step(server: Server, host: str, policy: Policy, devices: str) -> Operation:
-    mark = {STOPPED if policy is Policy.STOP else MOVED: host}
+    mark = metadata_of(MarkKind.STOPPED if policy is Policy.STOP else MarkKind.MOVED, host)
     why = f"it has {devices}" if devices else ""
     alone = bool(devices) and policy is not Policy.STOP
     return _STEPS[policy](server=server.id, name=server.name, mark=mark, alone=alone, why=why)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import finding
+from gpustack.cloud.marks import Mark, MarkKind, Since, keys_of, marks
 from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.instances import confirm, half_moved, key
-from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED, Since, disabled_here, since
+from gpustack.prepare.drain.metadata import disabled_here
 from gpustack.prepare.drain.model import World
 from gpustack.prepare.drain.plan import Draft, ServicePlan
 from gpustack.prepare.drain.steps import EnableService, Forget, Start
@@ -31,9 +32,12 @@ def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, 
         return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
     judged = _Judged(service.host, world.user, alive, requests)
     for server in (*world.servers, *world.away):
-        if server.metadata.get(STOPPED) == service.host:
-            judged.stopped(server)
-        elif server.metadata.get(MOVED) == service.host:
+        own = [mark for mark in marks(server, world.user) if mark.host == service.host]
+        if own and not any(mark.recorded or mark.since is Since.NOTHING for mark in own):
+            judged.notes.append(f"{server.label}: its mark was set by the project, and has no effect")
+        elif own and own[0].kind is MarkKind.STOPPED:
+            judged.stopped(server, own[0])
+        elif own:
             judged.moved(server)
     if disabled_here(service):
         if alive:
@@ -52,7 +56,7 @@ class _Judged(Draft):
         self._user = user
         self._alive = alive
 
-    def stopped(self, server: Server) -> None:
+    def stopped(self, server: Server, mark: Mark) -> None:
         """Add the step for an instance that gpustack marked before it stopped it."""
         if server.task:
             self.waits.append(f"{server.label}: {server.task}")
@@ -63,7 +67,7 @@ class _Judged(Draft):
             )
         elif server.host != self.service_host or server.status != "SHUTOFF":
             self._forget(server, "it runs" if server.status == "ACTIVE" else "somebody has changed it since")
-        elif server.locked or since(server, STOPPED, self._user) is not Since.OURS:
+        elif server.locked or mark.since is not Since.OURS:
             self.findings.append(finding(Code.INSTANCE_LEFT_STOPPED, place=f"{self.service_host} {server.label}"))
             self._forget(server, "somebody has changed it since")
         elif not self._alive:
@@ -94,13 +98,8 @@ class _Judged(Draft):
             self._forget(server, f"it is on {server.host}")
 
     def _forget(self, server: Server, why: str) -> None:
-        """Remove this host's metadata from an instance.
-
-        :data:`AFTER` is removed first, but only if no other host's metadata needs it.
-        """
-        marks = [mark for mark in (STOPPED, MOVED) if mark in server.metadata]
-        own_marks = [mark for mark in marks if server.metadata[mark] == self.service_host]
-        keys = (*((AFTER,) if own_marks == marks else ()), *own_marks)
+        """Remove this host's metadata from an instance."""
+        keys = keys_of(server, self.service_host)
         step = Forget(server=server.id, name=server.name, keys=keys, why=why)
         if key(step) not in self.requests:
             self.steps.append(step)

@@ -14,6 +14,7 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import finding
 from gpustack.base.operations import Operation
 from gpustack.base.text import printable
+from gpustack.cloud.marks import hosts_named, metadata_after
 from gpustack.cloud.network import Ports
 from gpustack.cloud.placement import Room
 from gpustack.cloud.server_actions import ServiceCloud
@@ -22,7 +23,7 @@ from gpustack.cloud.session import Refused
 from gpustack.prepare.drain.capacity import lacking
 from gpustack.prepare.drain.drain import plan_empty
 from gpustack.prepare.drain.instances import key
-from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED, disabled_here, reason_of_failure
+from gpustack.prepare.drain.metadata import disabled_here, reason_of_failure
 from gpustack.prepare.drain.model import InstanceChoices, World
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.restore import plan_resume
@@ -235,10 +236,7 @@ class Runner:
             if server is not None:
                 away[missing] = server
         for server_away in away.values():
-            if server_away.id not in known and host in (
-                server_away.metadata.get(STOPPED),
-                server_away.metadata.get(MOVED),
-            ):
+            if server_away.id not in known and host in hosts_named(server_away):
                 self._followed.add(server_away.id)
                 yield server_away
 
@@ -250,7 +248,7 @@ class Runner:
 
     def _with_actions(self, server: Server) -> Server:
         """Add the instance actions, only for instances with metadata; record failures of this run's requests."""
-        if not {STOPPED, MOVED} & set(server.metadata):
+        if not hosts_named(server):
             return server
         actions = self.api.actions(server.id)
         for request, failure in self._requests.items():
@@ -307,7 +305,7 @@ class Runner:
             if step.mark is not None:
                 newest = self.api.actions(step.server)
                 after = newest[0].request if newest else ""
-                self.api.mark(step.server, {**step.mark, AFTER: after})
+                self.api.mark(step.server, {**step.mark, **metadata_after(after)})
             self.api.act(step.server, step.kind)
         except Refused as error:
             if error.status not in _MOVED_ON:

@@ -40,7 +40,7 @@ class GuestStep(Operation):
 
     :param server: the id of the instance.
     :param mark: metadata to write before the step, together with the last request
-        (:data:`gpustack.prepare.drain.metadata.AFTER`).
+        (:mod:`gpustack.cloud.marks`).
     :param alone: whether the step waits until nothing else is under way. If two instances are moved at the same time,
         one can lose the device that was promised to both, and ends in ERROR.
     """

@@ -11,6 +11,7 @@ import pytest
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import finding
+from gpustack.cloud.marks import marks
 from gpustack.cloud.servers import Disks, Event, Server
 from gpustack.operate.reclaim.decide import decide, judge
 from gpustack.operate.reclaim.model import Candidate, Choices, Rules, Step
@@ -147,13 +148,26 @@ def test_a_notice_to_an_expired_instance_ends_with_an_unshelve() -> None:
     assert outcome(replace(busy, actions=unshelved), rules)[0] == "notify"
 
 
+def marked(by: str, *, user: str = "operator", after: str = "req-create") -> Candidate:
+    """An instance with gpustack's metadata, stopped by a user."""
+    metadata = {**DUE, "gpustack_stopped_for": "gpu1", "gpustack_after": after}
+    stopped = (replace(action("stop", 80), user=by), action("create", 100))
+    entry = vm(metadata=metadata)
+    return candidate(entry, actions=stopped, marks=marks(replace(entry, actions=stopped), user))
+
+
+@pytest.mark.parametrize("forged", [marked("tenant"), marked("tenant", after="req-stop"), marked("tenant", after="?")])
+def test_a_mark_of_the_project_keeps_no_gpu(forged: Candidate) -> None:
+    assert outcome(forged) == ("shelve", ["GPU482"])
+
+
 DIFFERS = finding(Code.GPU_OF_STALE_ROW, place="gpu1", klass="Q", because="x", host="gpu1")
 REFUSED: Mapping[str, tuple[Candidate, str]] = {
     "another project": (candidate(vm(project="p2", locked=True)), "GPU790"),
     "locked": (candidate(vm(locked=True)), "GPU791"),
     "task": (candidate(vm(task="powering-off")), "GPU792"),
     "migration": (candidate(migration="migration: running"), "GPU792"),
-    "reboot of its host": (candidate(vm(metadata={**DUE, "gpustack_stopped_for": "gpu1"})), "GPU792"),
+    "reboot of its host": (marked("operator", user="operator"), "GPU792"),
     "ephemeral": (candidate(vm(disks=Disks(image=False, lost=("ephemeral disk of 5 GiB",)))), "GPU793"),
     "surplus": (candidate(surplus=(DIFFERS,)), "GPU794"),
     "Placement silent": (candidate(unknown="can't read the allocations"), "GPU794"),

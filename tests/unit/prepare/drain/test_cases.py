@@ -13,11 +13,11 @@ from gpustack.cloud.compute import Service
 from gpustack.cloud.network import Ports
 from gpustack.cloud.servers import Event, Migration, Server
 from gpustack.prepare.drain.drain import plan_empty
-from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED
 from gpustack.prepare.drain.model import InstanceChoices, Policy, World
 from gpustack.prepare.drain.plan import ServicePlan, show
 from gpustack.prepare.drain.restore import plan_resume
 
+STOPPED, MOVED, AFTER = "gpustack_stopped_for", "gpustack_moved_from", "gpustack_after"
 CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text(encoding="utf-8"))
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 

@@ -10,12 +10,12 @@ from gpustack.cloud.compute import Service
 from gpustack.cloud.network import Ports
 from gpustack.cloud.placement import Room
 from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.metadata import AFTER, MOVED, STOPPED
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.run import Runner, Target
 from support.compute_model import Killed, Nova
 
+STOPPED, MOVED, AFTER = "gpustack_stopped_for", "gpustack_moved_from", "gpustack_after"
 POLICIES = [Policy.STOP, Policy.COLD_MIGRATE, Policy.LIVE_MIGRATE]
 
 
