@@ -336,6 +336,7 @@ class Code(enum.StrEnum):
     HOST_MAPPED_TO_OTHER_CELL = "GPU625"
     CELLS_SHARE_A_DATABASE = "GPU626"
     CELL_OF_OTHER_HOSTS = "GPU627"
+    CELL_WITHOUT_RECORD = "GPU628"
 
     # nova lint with the spec
     ALIAS_OF_SPEC_MISSING = "GPU630"

@@ -69,6 +69,13 @@ class Mappings:
             if host
         }
 
+    def lost_cells(self) -> list[int]:
+        """Return the ids of cells that ``host_mappings`` names and ``cell_mappings`` does not have."""
+        if not sa.inspect(self._connection).has_table(tables.host_mappings.name):
+            return []
+        number = tables.host_mappings.c.cell_id
+        return list(self._connection.scalars(sa.select(number).distinct().where(number.not_in(list(self._cells)))))
+
     def _pointer(self, number: int | None) -> Pointer:
         absent = "no cell" if number is None else f"an unknown cell (id {number})"
         return self._cells.get(number or 0, Pointer(cell=None, name=absent))

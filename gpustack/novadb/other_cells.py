@@ -84,12 +84,15 @@ class OtherCells:
             else:
                 names[cell.uuid] = cell.name
         try:
-            pointers = self._api().of_instances(here)
+            pointers, lost = self._api().of_instances(here), self._api().lost_cells() if here else []
         except DatabaseError as error:
             for uuid in here:
                 found[uuid].doubts.append(f"the API database could not be asked: {error.what}")
             return found
         for uuid in here:
+            found[uuid].doubts += [
+                worded(finding(Code.CELL_WITHOUT_RECORD, place=f"cell {number}", number=number)) for number in lost
+            ]
             if wrong := contradiction(uuid, pointers.get(uuid), records[uuid], names):
                 found[uuid].doubts.append(worded(wrong))
         return found

@@ -26,6 +26,7 @@ from gpustack.novadb.values import DAMAGE, UNREADABLE
 from gpustack.novadb.view import NodeView, Owner, Whereabouts
 
 _NODES_AT_ONCE = 100
+_NOWHERE = Elsewhere()
 
 _CREATED = sa.case((tables.pci_devices.c.updated_at.is_(None), tables.pci_devices.c.created_at), else_=sa.null()).label(
     "created_at"
@@ -218,7 +219,9 @@ class CellReader:
         )
         by_node: dict[int, list[PciRow]] = {}
         written: dict[int, str] = {}
-        for row in map(PciRow.of, self.connection.execute(query).all()):
+        # Only SQLite stores values of another type than the column's.
+        made = PciRow.of if self.connection.dialect.name == "sqlite" else PciRow._make
+        for row in map(made, self.connection.execute(query).all()):
             uuid = row.instance_uuid
             if uuid and uuid != (same := uuid.lower()):
                 written[row.id] = uuid
@@ -259,10 +262,21 @@ class CellReader:
         requests = {**read_already, **read_requests(self.connection, uuids - read_already.keys())}
         owners = {}
         for uuid in uuids:
-            here, other = instances.get(uuid), others.get(uuid) or Elsewhere()
+            here, asked = instances.get(uuid), requests.get(uuid, UNREADABLE_REQUESTS)
+            if uuid not in displaced and here is not None and not here.deleted:  # nearly all, so without look-ups
+                owners[uuid] = Owner(
+                    uuid=uuid,
+                    whereabouts=Whereabouts.FOUND,
+                    instance=here,
+                    migrations=moves.each_once(unfinished[uuid]) if uuid in unfinished else (),
+                    requests=asked.requests,
+                    asked=asked.text,
+                )
+                continue
+            other = others.get(uuid, _NOWHERE)
             alive = [record for record in (here, *other.alive) if record is not None and not record.deleted]
             chosen = alive[0] if alive else here
-            of_owner = other.asked if chosen is not here and other.asked else requests.get(uuid, UNREADABLE_REQUESTS)
+            of_owner = other.asked if chosen is not here and other.asked else asked
             unknown = "; ".join(other.doubts) or None
             owners[uuid] = Owner(
                 uuid=uuid,

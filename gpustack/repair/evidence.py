@@ -119,10 +119,16 @@ class Belongings(NamedTuple):
     missing: int
 
 
+_COMPLETE = Belongings((), 0)
+
+
 def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
     """Match rows that name an owner with its requests; None if the requests are unreadable."""
     if owner.requests is None:
         return None
+    match owner.requests, rows:
+        case ([request], [row]) if request.count == 1 and (request.request_id or None) == (row.request_id or None):
+            return _COMPLETE  # nearly all instances
     requested: Counter[str | None] = Counter()
     for request in owner.requests:
         requested[request.request_id or None] += request.count

@@ -165,6 +165,7 @@ UNIT = TOP / "tests" / "unit"
 SCENARIOS = {
     "repair/test_classes",
     "repair/test_cloud",
+    "repair/test_evidence_rule",
     "novadb/test_heads",
     "repair/test_held",
     "repair/test_hostile_journal",

@@ -110,6 +110,15 @@ def test_a_copy_in_a_disabled_cell(cloud: Cloud) -> None:
     assert "more than one cell" in because
 
 
+def test_hosts_of_a_cell_without_a_record(cloud: Cloud) -> None:
+    """A second copy may be there."""
+    cloud.cells[0].instance("vm", "gpu1")
+    cloud.api("DELETE FROM cell_mappings WHERE name = 'cell3'")
+    ((klass, status, because),) = cloud.verdicts()
+    assert (klass, status) == ("A", "undecided")
+    assert Code.CELL_WITHOUT_RECORD in because
+
+
 def test_a_migration_in_another_cell(cloud: Cloud) -> None:
     cloud.cells[0].instance("vm", "gpu1")
     cloud.cells[1].move("vm", "gpu2", "gpu2b", "migrating")

@@ -1,0 +1,327 @@
+"""Small clouds of two cells, drawn at random, with correct evidence; and the falsifications of each piece of evidence.
+
+A state has one host with devices, one owner in any place, and moves of it. Its evidence is consistent: a host that is
+up has reported and has written its compute node, and mappings name the cells that have the records.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpustack.base.errors import DatabaseError
+from gpustack.novadb import tables
+from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.journal import Journal
+from gpustack.repair.plan import Selection
+from gpustack.repair.verdict import Repair, Status, Verdict
+from support.cellfile import CellFile, ago, answering, nova_conf
+
+VM, CELLS = "00000000-0000-4000-8000-00000000000a", ("cell1", "cell2")
+SELECTION = Selection(service_down_time=timedelta(seconds=120))
+Boldness = Mapping[object, int]
+REPAIRS = list(Repair)
+
+
+def boldness(verdict: Verdict) -> int:
+    """Report only is 0, *heals* 1, *stale* more by the order of repairs."""
+    if verdict.status is Status.STALE and verdict.repair is not None:
+        return 2 + REPAIRS.index(verdict.repair)
+    return 1 if verdict.status is Status.HEALS else 0
+
+
+@dataclass
+class SmallCloud:
+    """A cloud in SQLite files; ``restore`` brings back the state before a falsification."""
+
+    directory: Path
+    cells: list[CellFile] = field(default_factory=list)
+    moment: timedelta = timedelta(0)
+    """How far the database's clock is wrong."""
+
+    def __post_init__(self) -> None:
+        self.cells = [CellFile(f"sqlite:///{self.directory}/{name}.sqlite") for name in CELLS]
+        self.conf = nova_conf(self.directory, {cell: made.url for cell, made in zip(CELLS, self.cells, strict=True)})
+        self._kept = self.directory / "kept"
+
+    def keep(self) -> None:
+        """Keep the databases as they are now."""
+        self._kept.mkdir(exist_ok=True)
+        for path in self.directory.glob("*.sqlite"):
+            shutil.copy(path, self._kept / path.name)
+
+    def restore(self) -> None:
+        for path in self._kept.glob("*.sqlite"):
+            shutil.copy(path, self.directory / path.name)
+        self.moment = timedelta(0)
+
+    def sql(self, database: str, statement: str) -> None:
+        engine = sa.create_engine(f"sqlite:///{self.directory}/{database}.sqlite", poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+
+    def judged(self, selection: Selection = SELECTION) -> dict[object, int]:
+        """The boldest verdict of each row, and of each host without rows, by its database file."""
+        sources = Sources.from_nova_conf([self.conf])
+        files = {cell.name: cell.database.url.database for cell in sources.cells}
+        try:
+            verdicts = plan.make(sources, selection).verdicts
+        except DatabaseError:
+            return {}
+        bold: dict[object, int] = {}
+        for verdict in verdicts:
+            place = files[verdict.cell]
+            keys: list[object] = [(place, row.id) for row in verdict.rows]
+            for key in keys or [(place, verdict.host)]:
+                bold[key] = max(bold.get(key, 0), boldness(verdict))
+        return bold
+
+    def written(self, ask: Callable[[str], Usage], selection: Selection = SELECTION) -> set[object]:
+        """The rows that ``apply`` writes if hosts answer like this; then the databases are as they were kept."""
+        sources = Sources.from_nova_conf([self.conf])
+        try:
+            planned = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
+        except DatabaseError:
+            return set()
+        if not planned:
+            return set()
+        before = [cell.dump() for cell in self.cells]
+        journal = self.directory / "journal"
+        journal.unlink(missing_ok=True)
+        with closing(Journal(path=journal)) as opened:
+            list(apply.carry_out(sources, planned, selection, opened, ask=ask, wait=0))
+        rows: set[object] = set()
+        for cell, old in zip(self.cells, before, strict=True):
+            rows |= {
+                (cell.url, table, row[0])
+                for table, records in cell.dump().items()
+                for row in set(records) - set(old[table])
+            }
+        self.restore()
+        return rows
+
+
+def draw(cloud: SmallCloud, random: Random) -> None:
+    """Fill an empty cloud with a state."""
+    first, second = cloud.cells
+    powers = {name: random.choice(("up", "down", "down", "gone", "deleted")) for name in ("h1", "h2", "h3")}
+    nodes = {name: _host(second if name == "h3" else first, name, power) for name, power in powers.items()}
+    number = 0
+    for host in ("h1", "h2"):
+        for _device in range(random.randint(1, 2)):
+            number += 1
+            taken = random.random() < 0.8
+            row = first.device(
+                nodes[host],
+                f"0000:0{number}:00.0",
+                random.choice(("allocated", "allocated", "claimed"))
+                if taken
+                else random.choice(("available", "unavailable")),
+                instance_uuid=VM if taken else None,
+                request_id=random.choice(("r1", "x")) if taken else None,
+            )
+            if random.random() < 0.1:
+                cloud.sql("cell1", f"UPDATE pci_devices SET deleted = id WHERE id = {row}")
+    for cell in cloud.cells:
+        _pools(cell)
+    records = random.choice((("h1",), ("h2",), ("h2",), ("h3",), ("h2", "h3"), ("h9", "h3"), (), ()))
+    dead = random.random() < 0.2
+    for host in records:
+        state = random.choice(("active", "active", "active", "resized", "error"))
+        task = random.choice((None, None, None, "rebuilding"))
+        deleted = 77 if dead else 0
+        age = ago(random.choice((3600, 100_000)))
+        (second if host == "h3" else first).instance(
+            VM, host, vm_state=state, task_state=task, deleted=deleted, updated_at=age
+        )
+    for _move in range(random.choice((0, 0, 1, 1, 2))):
+        cell = random.choice((first, first, second))
+        ends = random.choice((("h1", "h2"), ("h2", "h1"), ("h1", "h3"), ("h2", "h3")))
+        status = random.choice(("error", "error", "migrating", "finished", "confirmed", "failed", "odd"))
+        cell.move(VM, *ends, status, updated_at=ago(random.choice((3600, 100_000))))
+    if records:
+        where = 2 if random.choice(records) == "h3" else 1
+        cloud.sql("api", f"INSERT INTO instance_mappings (instance_uuid, cell_id) VALUES ('{VM}', {where})")
+    for host, power in powers.items():
+        if power in ("up", "down"):
+            cloud.sql("api", f"INSERT INTO host_mappings (host, cell_id) VALUES ('{host}', {2 if host == 'h3' else 1})")
+    cloud.keep()
+
+
+def _host(cell: CellFile, name: str, power: str) -> int:
+    node = cell.host(name, seen=5 if power == "up" else 864_000, deleted=power == "deleted")
+    with cell.engine.begin() as connection:
+        nodes, services = tables.compute_nodes, tables.services
+        written = ago(20 if power == "up" else 864_000)
+        connection.execute(nodes.update().where(nodes.c.id == node).values(updated_at=written))
+        if power == "gone":
+            connection.execute(services.delete().where(services.c.host == name))
+        else:
+            connection.execute(services.update().where(services.c.host == name).values(uuid=f"service-{name}"))
+    return node
+
+
+def _pools(cell: CellFile) -> None:
+    """Let the pools of each compute node have its free devices, as nova-compute writes them."""
+    rows, nodes = tables.pci_devices.c, tables.compute_nodes
+    free = sa.select(sa.func.count()).where(rows.status == "available", rows.deleted == 0)
+    with cell.engine.begin() as connection:
+        for node in connection.scalars(sa.select(nodes.c.id)).all():
+            pool: dict[str, object] = {"vendor_id": "10de", "product_id": "11b4", "tags": {"dev_type": "type-PCI"}}
+            pool["count"] = connection.execute(free.where(rows.compute_node_id == node)).scalar_one()
+            objects = [{"nova_object.data": pool}] if pool["count"] else []
+            stats = json.dumps({"nova_object.data": {"objects": objects}})
+            connection.execute(nodes.update().where(nodes.c.id == node).values(pci_stats=stats))
+
+
+def honest(cloud: SmallCloud) -> Callable[[str], Usage]:
+    """Complete answers of hosts that have the devices of their rows and use none."""
+    ask = answering(Sources.from_nova_conf([cloud.conf]))
+    return {host: ask(host) for host in ("h1", "h2", "h3")}.__getitem__
+
+
+def clock(cloud: SmallCloud, wrong: timedelta) -> None:
+    cloud.moment = wrong
+
+
+Falsify = Callable[[SmallCloud], None]
+_UNKNOWN = 99
+
+
+def _sql(database: str, *statements: str) -> Falsify:
+    def falsify(cloud: SmallCloud) -> None:
+        for statement in statements:
+            cloud.sql(database, statement.format(now=ago(0), old=ago(864_000), ahead=ago(-7200), files=cloud.directory))
+
+    return falsify
+
+
+def _mapped(cell: str) -> Falsify:
+    return _sql(
+        "api",
+        "DELETE FROM instance_mappings",
+        f"INSERT INTO instance_mappings (instance_uuid, cell_id) VALUES ('{VM}', {cell})",
+    )
+
+
+_EXCHANGED = "UPDATE cell_mappings SET database_connection = 'sqlite:///{files}/cell' || (3 - id) || '.sqlite'"
+_COMPUTES = "UPDATE services SET {} WHERE \"binary\" = 'nova-compute'"
+
+FALSIFIED: Mapping[str, tuple[Falsify, ...]] = {
+    "instance_mappings.instance_uuid": (_sql("api", "DELETE FROM instance_mappings"),),
+    "instance_mappings.cell_id": tuple(map(_mapped, ("1", "2", "NULL", str(_UNKNOWN)))),
+    "host_mappings.host": (
+        _sql("api", "DELETE FROM host_mappings"),
+        _sql("api", "UPDATE host_mappings SET host = upper(host)"),
+        _sql("api", "UPDATE host_mappings SET host = 'h1' WHERE host = 'h3'"),
+    ),
+    "host_mappings.cell_id": (
+        _sql("api", "UPDATE host_mappings SET cell_id = 2 WHERE host = 'h1'"),
+        _sql("api", "UPDATE host_mappings SET cell_id = 1 WHERE host = 'h3'"),
+        _sql("api", f"UPDATE host_mappings SET cell_id = {_UNKNOWN}"),
+    ),
+    "cell_mappings.id": (_sql("api", "DELETE FROM cell_mappings WHERE id = 2"),),
+    "cell_mappings.uuid": (_sql("api", "UPDATE cell_mappings SET uuid = 'other' WHERE id = 2"),),
+    "cell_mappings.name": (_sql("api", "UPDATE cell_mappings SET name = 'cell1'"),),
+    "cell_mappings.disabled": (_sql("api", "UPDATE cell_mappings SET disabled = 1"),),
+    "cell_mappings.database_connection": (
+        _sql("api", _EXCHANGED),
+        _sql("api", "UPDATE cell_mappings SET database_connection = 'sqlite:////nowhere' WHERE id = 2"),
+        _sql("api", "UPDATE cell_mappings SET database_connection = 'sqlite:///{files}/cell1.sqlite'"),
+        _sql("api", "UPDATE cell_mappings SET database_connection = 'sqlite:///{files}/cell2.sqlite' WHERE id = 1"),
+    ),
+    "services.last_seen_up": tuple(
+        _sql("cell1", _COMPUTES.format(f"last_seen_up = {value}"))
+        for value in ("'{old}'", "'{now}'", "'{ahead}'", "NULL", "'damaged'")
+    ),
+    "services.created_at": (_sql("cell1", _COMPUTES.format("created_at = NULL")),),
+    "services.updated_at": (_sql("cell1", _COMPUTES.format("updated_at = NULL")),),
+    "services.report_count": tuple(_sql("cell1", _COMPUTES.format(f"report_count = {n}")) for n in (0, 1, 10**9)),
+    "services.forced_down": (_sql("cell1", _COMPUTES.format("forced_down = 1")),),
+    "services.disabled": (_sql("cell1", _COMPUTES.format("disabled = 1")),),
+    "services.deleted": (_sql("cell1", _COMPUTES.format("deleted = id")),),
+    "services.deleted_at": (_sql("cell1", _COMPUTES.format("deleted_at = '{now}'")),),
+    "services.uuid": (
+        _sql("cell1", _COMPUTES.format("uuid = NULL")),
+        _sql("cell2", _COMPUTES.format("uuid = 'service-h1'")),
+    ),
+    "services.host": (
+        _sql("cell1", _COMPUTES.format("host = upper(host)")),
+        _sql("cell1", _COMPUTES.format("host = host || '.example.org'")),
+        _sql("cell1", "UPDATE services SET host = 'h2' WHERE host = 'h1'"),
+    ),
+    "services.binary": (_sql("cell1", "UPDATE services SET \"binary\" = 'nova-conductor' WHERE host = 'h1'"),),
+    "services.id": (_sql("cell1", "UPDATE services SET id = id + 5000"),),
+    "services.conductor": (
+        _sql("cell1", "UPDATE services SET last_seen_up = '{old}' WHERE \"binary\" = 'nova-conductor'"),
+        _sql("cell1", "UPDATE services SET last_seen_up = '{ahead}' WHERE \"binary\" = 'nova-conductor'"),
+        _sql("cell1", "DELETE FROM services WHERE \"binary\" = 'nova-conductor'"),
+    ),
+    "instances.host": (
+        _sql("cell1", "UPDATE instances SET host = upper(host)"),
+        _sql("cell1", "UPDATE instances SET host = host || '.example.org'"),
+    ),
+    "instances.node": (_sql("cell1", "UPDATE instances SET node = node || '.example.org'"),),
+    "migrations.source_compute": (_sql("cell1", "UPDATE migrations SET source_compute = upper(source_compute)"),),
+    "migrations.dest_compute": (_sql("cell1", "UPDATE migrations SET dest_compute = upper(dest_compute)"),),
+    "Clock.now": tuple(partial(clock, wrong=timedelta(hours=hours)) for hours in (-30, -1, -0.1, 0.1, 1, 30)),
+}
+"""The falsifications of each piece of evidence that can be wrong by itself."""
+
+PRIMARY: Mapping[str, str] = {
+    "pci_devices": "what is judged; the host's answer is the second evidence",
+    "compute_nodes": "the second evidence is the service's report, and for a deleted one the host's answer",
+    "instances": "the place and state of the instance; the host's answer is the second evidence",
+    "instance_extra": "what the instance requests; the host's answer is the second evidence",
+    "migrations": "work under way; the answers of both hosts are the second evidence",
+    "alembic_version": "an unknown schema is not read at all",
+}
+"""Tables whose rows are primary records, with the second evidence (safety.md names it for each repair)."""
+
+
+def answers(host_answers: Callable[[str], Usage]) -> Iterator[tuple[str, Callable[[str], Usage]]]:
+    """Yield, for each field of :class:`Usage`, an answer in which it is wrong or missing."""
+    changes: Mapping[str, Mapping[str, object]] = {
+        "gap": {"gap": "no route to host", "functions": {}},
+        "functions": {"functions": {}},
+        "names": {"names": frozenset({"somebody-else"})},
+        "nova_compute": {"nova_compute": True},
+        "age": {"age": timedelta(days=900)},
+    }
+    for name, change in changes.items():
+        yield name, partial(_changed, host_answers, change)
+
+
+def _changed(host_answers: Callable[[str], Usage], change: Mapping[str, Any], host: str) -> Usage:
+    return replace(host_answers(host), **change)
+
+
+DECLARED = {
+    "Usage.users": "the record of libvirt and of the kernel, read separately; in use is believed in every answer",
+    "Usage.gone": "the operator's declaration (--gone); a host that reports contradicts it",
+    "Clock.grace": "the operator's choice (--grace)",
+    "Clock.stuck_after": "the operator's choice (--stuck-after)",
+    "Clock.stopped": "the operator's declaration (--stopped); the reports and the host's processes contradict it",
+    "Clock.unblock": "the operator's choice (--unblock)",
+    "Clock.out_of_service": "the operator's choice in the spec; forbids only",
+}
+"""Evidence that is the operator's word, or that two sources give, with the reason."""
+DERIVED = {"Clock.heard": "services.conductor", "Clock.doubt": "services.conductor"}
+"""Fields that are computed from a piece of evidence above."""
+
+
+def set_clock(cloud: SmallCloud, now: Callable[[sa.Connection], datetime]) -> Callable[[sa.Connection], datetime]:
+    """A replacement of :func:`gpustack.novadb.read.now` that is wrong by ``cloud.moment``."""
+    return lambda connection: now(connection) + cloud.moment
