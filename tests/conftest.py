@@ -6,9 +6,12 @@ The last tests of a run keep one worker busy while the others idle, so the files
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
+import shutil
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -24,6 +27,11 @@ _NOVA = 5.0
 """Seconds of a test with real Nova, until its file's are known."""
 _spent: Counter[str] = Counter()
 _broken: dict[str, str] = {}
+
+
+_STATE = tempfile.mkdtemp(prefix="gpustack-state-")
+atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
+os.environ["XDG_STATE_HOME"] = _STATE  # records of this run, not of the user
 
 
 def _file(nodeid: str) -> str:

@@ -137,6 +137,7 @@ JOBS = {
     "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),
+    "Undo changes": ("history", "undo"),
     "Check and look up": ("doctor", "explain", "complete"),
     "Try it without hardware": ("example",),
 }

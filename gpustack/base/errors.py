@@ -85,6 +85,12 @@ class VerifyError(GpustackError):
     exit_code = 16
 
 
+class LockedError(GpustackError):
+    """Another run changes the same cloud."""
+
+    exit_code = 17
+
+
 class NovaConfigError(GpustackError):
     """A Nova configuration is unreadable, can't be rendered, or has an error finding."""
 

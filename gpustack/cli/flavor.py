@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import FlavorError
 from gpustack.base.text import printable
+from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Command, Lister, ShowOne, is_for_machines
+from gpustack.cli.common import Lister, ShowOne, is_for_machines
 from gpustack.spec.extra_specs import AFFINITY, ALIAS
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
 _POLICIES = ("legacy", "preferred", "required", "socket")
-_DONE = {"create_flavor": "created", "change_flavor": "changed", "delete_flavor": "deleted"}
 
 
 class InCloud(OpenStackCommand):
@@ -126,7 +126,24 @@ class FlavorShowCommand(InCloud, ShowOne):
         return tuple(fields), tuple(fields.values())
 
 
-class FlavorDeleteCommand(InCloud):
+class FlavorChangeCommand(ChangeCommand, InCloud):
+    """Base class of the commands that change flavors by hand."""
+
+    incomplete = FlavorError
+
+    def change(self, parsed_args: argparse.Namespace, operations: Sequence[FlavorOperation]) -> None:
+        """Show operations, ask for confirmation, and carry them out."""
+        from gpustack.offer.flavor.apply import with_access
+        from gpustack.offer.flavor.changes import changes
+
+        show_operations(self, operations)
+        if not operations:
+            self.report("nothing to change")
+        elif not parsed_args.check:
+            self.carry_out(changes(with_access(self.cloud(parsed_args), operations)), parsed_args)
+
+
+class FlavorDeleteCommand(FlavorChangeCommand):
     """Delete flavors that gpustack made and that no instance uses.
 
     If one can't be deleted, the others are deleted nevertheless.
@@ -138,26 +155,27 @@ class FlavorDeleteCommand(InCloud):
         parser.add_argument(
             "--force", action="store_true", help="also delete flavors that are in use, or that gpustack did not create"
         )
+        self.add_change_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.base.errors import CloudError
-        from gpustack.offer.flavor.apply import carry_out, deletion
+        from gpustack.offer.flavor.apply import deletion
         from gpustack.offer.flavor.manual import find_flavor
 
         cloud = self.cloud(parsed_args)
         present = cloud.flavors()
         names = list(dict.fromkeys(parsed_args.flavors))
         failures: list[CloudError | FlavorError] = []
+        operations = []
         for name in names:
             try:
-                operation = deletion(cloud, find_flavor(present, name), force=parsed_args.force)
-                carry_out(cloud, operation)
-                tell_done(self, [operation])
+                operations.append(deletion(cloud, find_flavor(present, name), force=parsed_args.force))
             except (CloudError, FlavorError) as error:
                 if len(names) == 1:
                     raise
                 self.report(str(error))
                 failures.append(error)
+        self.change(parsed_args, operations)
         if failures:
             raise FlavorError(f"{len(failures)} of {len(names)} flavors were not deleted")
         return 0
@@ -194,12 +212,3 @@ def _in_words(value: object) -> object:
     if isinstance(value, list):
         return printable("\n".join(map(str, value)))
     return printable(value) if isinstance(value, str) else "" if value is None else value
-
-
-def tell_done(command: Command, operations: Sequence[FlavorOperation]) -> None:
-    """Print the completed operations on stderr."""
-    if command.verbosity:
-        for operation in operations:
-            command.report(f"{_DONE[operation.kind]} {operation.name}")
-        if not operations:
-            command.report("nothing to change")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import FlavorError, GpustackError, UsageError
 from gpustack.cli.common import positive
-from gpustack.cli.flavor import InCloud, read_spec, tell_done
+from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
 
 if TYPE_CHECKING:
     from gpustack.offer.flavor.flavors import PresentFlavor
@@ -48,7 +48,7 @@ def _gpus(*, model: bool) -> Callable[[str], GpuOption]:
 _mib, _gib = _size("MiB"), _size("GiB")
 
 
-class FlavorCreateCommand(InCloud):
+class FlavorCreateCommand(FlavorChangeCommand):
     """Create a flavor by hand.
 
     The alias is that of the model in the spec; without a spec, it is the model's name. An incomplete flavor is deleted
@@ -74,10 +74,11 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         parser.add_argument("--id", metavar="ID", help="id of the flavor (default: auto, a new UUID)")
         parser.add_argument("--private", action="store_true", help="only the projects of --project can use the flavor")
         _add_properties(parser)
+        self.add_change_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.cloud.flavors import Sizes
-        from gpustack.offer.flavor.apply import answers, carry_out
+        from gpustack.offer.flavor.apply import answers
         from gpustack.offer.flavor.compare import Questions
         from gpustack.offer.flavor.desired import extra_specs
         from gpustack.offer.flavor.flavors import WantedFlavor
@@ -100,13 +101,11 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         )
         cloud = self.cloud(parsed_args)
         projects = answers(cloud, Questions(projects=frozenset(parsed_args.project))).projects
-        operation = creation(wanted, cloud.flavors(), projects)
-        carry_out(cloud, operation)
-        tell_done(self, [operation])
+        self.change(parsed_args, [creation(wanted, cloud.flavors(), projects)])
         return 0
 
 
-class FlavorSetCommand(InCloud):
+class FlavorSetCommand(FlavorChangeCommand):
     """Change a flavor: GPUs, extra specs, description, projects."""
 
     epilog = """\
@@ -129,9 +128,10 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
             "--unset-property", action="append", default=[], metavar="KEY", help="remove an extra spec; can be repeated"
         )
         parser.add_argument("--adopt", action="store_true", help="change a flavor that gpustack did not create")
+        self.add_change_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.offer.flavor.apply import answers, carry_out
+        from gpustack.offer.flavor.apply import answers
         from gpustack.offer.flavor.compare import Questions
         from gpustack.offer.flavor.manual import Changes, change, find_flavor
 
@@ -154,9 +154,7 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
             revoke=frozenset(learned.projects[project] for project in parsed_args.remove_project),
         )
         operation = change(flavor, changes, learned.access.get(flavor.id))
-        if operation is not None:
-            carry_out(cloud, operation)
-        tell_done(self, [operation] if operation is not None else [])
+        self.change(parsed_args, [operation] if operation is not None else [])
         return 0
 
     def _extra_specs(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> dict[str, str]:

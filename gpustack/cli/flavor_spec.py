@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import FlavorError
 from gpustack.cli.common import positive, release_of
-from gpustack.cli.flavor import InCloud, tell_done
+from gpustack.cli.flavor import InCloud
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
+    from gpustack.changes.change import CloudChange
     from gpustack.offer.flavor.compare import FlavorPlan
-    from gpustack.offer.flavor.operations import FlavorOperation
 
 
 class FlavorPlanCommand(PlanCommand, InCloud):
@@ -85,6 +86,7 @@ class FlavorApplyCommand(ApplyCommand, FlavorPlanCommand):
     same command again to complete the changes.
     """
 
+    incomplete = FlavorError
     epilog = """\
 gpustack flavor apply gpustack.yaml --snapshot hosts.json;
 gpustack flavor apply gpustack.yaml --yes --prune"""
@@ -99,21 +101,9 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
             help="change N flavors at the same time (default: %(default)s)",
         )
 
-    def apply(self, parsed_args: argparse.Namespace, plan: FlavorPlan) -> None:
-        from gpustack.offer.flavor.apply import apply
+    def changes(self, parsed_args: argparse.Namespace, plan: FlavorPlan) -> Sequence[CloudChange]:
+        from gpustack.offer.flavor.apply import with_access
+        from gpustack.offer.flavor.changes import changes
 
-        operations = plan.operations
-        failures = apply(self.cloud(parsed_args), operations, jobs=parsed_args.jobs, done=self._tell_one)
-        for failure in failures:
-            self.report(f"{failure.name}: {failure.error}")
-        count = len({operation.name for operation in operations})
-        if failures:
-            raise FlavorError(
-                f"{len(failures)} of {count} flavors failed", remedy="run the command again: it completes the rest"
-            )
-        if self.verbosity:
-            self.report("done" if count > 1 else f"done: {operations[-1].name}")
-
-    def _tell_one(self, operation: FlavorOperation) -> None:
-        if self.verbosity > 1:
-            tell_done(self, [operation])
+        self.jobs = parsed_args.jobs
+        return changes(with_access(self.cloud(parsed_args), plan.operations))

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PlanError, UsageError
+from gpustack.cli.change import show_operations
 from gpustack.cli.common import add_format
 from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand
-from gpustack.cli.sync import agree, show_operations
+from gpustack.cli.sync import agree
 
 if TYPE_CHECKING:
     from gpustack.base.operations import Operation

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from gpustack.base.errors import CHANGES, ApplyError, UsageError
 from gpustack.base.findings import Finding, Severity
 from gpustack.base.text import printable
+from gpustack.cli.change import show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, release_of
 from gpustack.cli.gpu import CLOUD_TIMEOUT
-from gpustack.cli.sync import show_operations
 
 if TYPE_CHECKING:
     from gpustack.cloud.image import ImageCloud

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import SpecError
+from gpustack.base.errors import QuotaError, SpecError
 from gpustack.cli.common import release_of
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
+    from gpustack.changes.change import CloudChange
     from gpustack.nova_options.releases import Release
     from gpustack.offer.quota.compare import QuotaPlan
     from gpustack.offer.quota.enforcement import Check
@@ -104,14 +106,12 @@ class QuotaApplyCommand(ApplyCommand, QuotaPlanCommand):
     After an interruption, run the same command again to complete the changes. An earlier spec reverts them.
     """
 
+    incomplete = QuotaError
     epilog = """\
 gpustack quota apply gpustack.yaml;
 gpustack quota apply gpustack.yaml --yes --prune"""
 
-    def apply(self, parsed_args: argparse.Namespace, plan: QuotaPlan) -> None:
-        from gpustack.cloud.limits import LimitsCloud
-        from gpustack.offer.quota.apply import apply
+    def changes(self, parsed_args: argparse.Namespace, plan: QuotaPlan) -> Sequence[CloudChange]:
+        from gpustack.offer.quota.changes import changes
 
-        apply(LimitsCloud(self.connection(parsed_args)), plan.operations, self.tell_one)
-        if self.verbosity:
-            self.report("done")
+        return changes(plan.operations)

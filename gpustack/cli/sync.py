@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gpustack.base.errors import CHANGES, PlanError
-from gpustack.base.findings import Finding, errors
+from gpustack.base.errors import CHANGES
+from gpustack.base.findings import Finding
 from gpustack.base.operations import Operation
-from gpustack.base.text import printable
+from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_exit_code, add_format, confirm
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
+
+    from gpustack.changes.change import CloudChange
 
 
 class SyncPlan(Protocol):
@@ -80,7 +82,7 @@ class PlanCommand(OpenStackCommand):
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings; an error among them blocks the plan."""
-        self._tell_findings()
+        refuse_errors(self, self._plan.findings)
         return 0
 
     def show_counts(self, unchanged: int) -> None:
@@ -97,50 +99,32 @@ class PlanCommand(OpenStackCommand):
         self.show_summary(self._plan)
         self.app.stdout.flush()
 
-    def _tell_findings(self) -> None:
-        self.report_findings(self._plan.findings)
-        stopped = errors(self._plan.findings)
-        if stopped:
-            count = "an error" if len(stopped) == 1 else f"{len(stopped)} errors"
-            raise PlanError(f"the plan is blocked by {count}; nothing was changed", remedy="see the findings above")
 
-
-class ApplyCommand(PlanCommand):
-    """Base class: show the plan and its findings, ask for confirmation, and apply the plan."""
+class ApplyCommand(ChangeCommand, PlanCommand):
+    """Base class: show the plan and its findings, ask for confirmation, and carry the plan out."""
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
+        super().add_more(parser)
+        self.add_change_options(parser)
 
-    def apply(self, parsed_args: argparse.Namespace, plan: Any) -> None:  # noqa: ANN401 - the plan of the subclass
-        """Carry the operations of a plan out, and report the result."""
+    def changes(self, parsed_args: argparse.Namespace, plan: Any) -> Sequence[CloudChange]:  # noqa: ANN401
+        """The operations of a plan of the subclass, as changes."""
         raise NotImplementedError
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Show the plan, ask for confirmation, and apply it."""
+        """Show the plan, ask for confirmation, and carry it out."""
         self._plan = self.planned(parsed_args)
         self._print(parsed_args.format)
-        self._tell_findings()
-        if self._plan.operations:
-            agree(self, self._plan.operations, yes=parsed_args.yes)
-            self.apply(parsed_args, self._plan)
-        return 0
+        refuse_errors(self, self._plan.findings)
+        if not self._plan.operations:
+            return 0
+        if not parsed_args.check:
+            self.carry_out(self.changes(parsed_args, self._plan), parsed_args, spec=parsed_args.spec)
+        return CHANGES if parsed_args.exit_code else 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report nothing: the findings were printed before the first change."""
         return 0
-
-    def tell_one(self, operation: Operation) -> None:
-        """Report an operation that was carried out, with ``-v``."""
-        if self.verbosity > 1:
-            self.report(f"done: {operation.describe()}")
-
-
-def show_operations(command: Command, operations: Sequence[Operation]) -> None:
-    """Print operations with their details."""
-    for operation in operations:
-        command.show(printable(operation.describe()))
-        for line in operation.details():
-            command.show(f"    {printable(line)}", changes=True)
 
 
 def agree(command: Command, operations: Sequence[Operation], *, yes: bool) -> None:

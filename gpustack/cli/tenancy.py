@@ -13,8 +13,8 @@ from gpustack.cli.common import Lister, is_for_machines
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
+    from gpustack.changes.change import CloudChange
     from gpustack.offer.tenancy.compare import TenancyPlan
-    from gpustack.offer.tenancy.model import Present
 
 
 class TenancyPlanCommand(PlanCommand):
@@ -27,8 +27,6 @@ class TenancyPlanCommand(PlanCommand):
     epilog = """\
 gpustack tenancy plan gpustack.yaml;
 gpustack tenancy plan gpustack.yaml --exit-code -f json"""
-
-    _present: Present
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -48,9 +46,9 @@ gpustack tenancy plan gpustack.yaml --exit-code -f json"""
             raise SpecError("the spec has no section `tenancy`", where=str(parsed_args.spec), remedy=remedy)
         connection = self.connection(parsed_args)
         ids = projects(connection, spec.tenancy)
-        self._present = present(connection, spec.tenancy.trait if spec.tenancy else DEFAULT_TRAIT)
-        desired = wanted(spec, self._present.nodes, ids)
-        return compare(desired, self._present, prune=parsed_args.prune)
+        now = present(connection, spec.tenancy.trait if spec.tenancy else DEFAULT_TRAIT)
+        desired = wanted(spec, now.nodes, ids)
+        return compare(desired, now, prune=parsed_args.prune)
 
     def show_summary(self, plan: TenancyPlan) -> None:
         count = len(plan.operations)
@@ -70,14 +68,10 @@ class TenancyApplyCommand(ApplyCommand, TenancyPlanCommand):
 gpustack tenancy apply gpustack.yaml;
 gpustack tenancy apply gpustack.yaml --yes --prune"""
 
-    def apply(self, parsed_args: argparse.Namespace, plan: TenancyPlan) -> None:
-        from gpustack.offer.tenancy.apply import apply
-        from gpustack.offer.tenancy.cloud import TenancyCloud
+    def changes(self, parsed_args: argparse.Namespace, plan: TenancyPlan) -> Sequence[CloudChange]:
+        from gpustack.offer.tenancy.changes import changes
 
-        ids = {aggregate.name: aggregate.id for aggregate in self._present.aggregates}
-        apply(TenancyCloud(self.connection(parsed_args)), plan.operations, ids, self.tell_one)
-        if self.verbosity:
-            self.report("done")
+        return changes(plan.operations)
 
 
 class TenancyShowCommand(OpenStackCommand, Lister):

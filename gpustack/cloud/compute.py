@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _UNKNOWN = "UNKNOWN"
 """The status of services of a cell that does not answer."""
 _LONGEST = 255
+LOCK = "gpustack-lock"
+"""The empty aggregate by which a run that changes the cloud locks out runs on other machines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,23 +113,38 @@ def switch(cloud: Connection, service: Service, *, enabled: bool, reason: str = 
 
 
 def aggregates(cloud: Connection) -> list[Aggregate]:
-    """List the host aggregates: one request.
+    """List the host aggregates, without :data:`LOCK`: one request.
 
     :raises CloudError: if Nova cannot be reached or refuses.
     """
+    return [found for found in _all_aggregates(cloud) if found.name != LOCK]
+
+
+def lock(cloud: Connection) -> Aggregate | None:
+    """Return the aggregate :data:`LOCK`; None if no run has it.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    return next((found for found in _all_aggregates(cloud) if found.name == LOCK), None)
+
+
+def _all_aggregates(cloud: Connection) -> list[Aggregate]:
     doing = "list aggregates"
     content = get(cloud, "compute", "/os-aggregates", doing, version=UUIDS)
     with well_formed(doing):
-        return [
-            Aggregate(
-                name=str(entry["name"]),
-                hosts=frozenset(map(str, entry["hosts"])),
-                metadata={str(name): str(value) for name, value in (entry["metadata"] or {}).items()},
-                id=int(entry.get("id") or 0),
-                uuid=str(entry.get("uuid") or ""),
-            )
-            for entry in content["aggregates"]
-        ]
+        return [_aggregate(entry) for entry in content["aggregates"]]
+
+
+def _aggregate(entry: Mapping[str, Any]) -> Aggregate:
+    created = entry.get("created_at")
+    return Aggregate(
+        name=str(entry["name"]),
+        hosts=frozenset(map(str, entry["hosts"])),
+        metadata={str(name): str(value) for name, value in (entry["metadata"] or {}).items()},
+        id=int(entry.get("id") or 0),
+        uuid=str(entry.get("uuid") or ""),
+        created=datetime.fromisoformat(str(created)).replace(tzinfo=UTC) if created else None,
+    )
 
 
 def create_aggregate(cloud: Connection, name: str) -> int:

@@ -7,6 +7,7 @@ a token for the system, and of the own project otherwise. Nova and Placement wan
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,7 @@ class LimitsCloud:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._system: Connection | None = None
+        self._signed_in = False
         self._place: dict[str, str] | None = None
 
     def present(self) -> Present:
@@ -96,16 +98,40 @@ class LimitsCloud:
         """The limits of all projects, and whether Keystone certainly listed all."""
         own: str | None = None
         try:
-            with translated_errors("sign in to the system"):
-                self._system = self._connection.connect_as(system_scope="all", **dict.fromkeys(_PROJECT_SCOPE, ""))
-                self._system.identity.get_endpoint_data()
-            return list(self._get(path, "list limits")["limits"]), True
+            self._sign_in()
+            if self._system is not None:
+                return list(self._get(path, "list limits")["limits"]), True
         except CloudError:
             self._system = None
         with translated_errors("sign in"):
             own = self._connection.current_project_id
         limits = list(self._get(path, "list limits")["limits"])
         return limits, any(entry.get("project_id") not in (own, None) for entry in limits)
+
+    def _sign_in(self) -> None:
+        """Ask for a token for the system, once."""
+        if self._signed_in:
+            return
+        self._signed_in = True
+        with contextlib.suppress(CloudError), translated_errors("sign in to the system"):
+            system = self._connection.connect_as(system_scope="all", **dict.fromkeys(_PROJECT_SCOPE, ""))
+            system.identity.get_endpoint_data()
+            self._system = system
+
+    def find(self, resource_class: str, project: str | None) -> Limit | None:
+        """Return the limit of a project, or the default of all projects; None if there is none: one request.
+
+        :raises CloudError: if it cannot be read.
+        """
+        self._sign_in()
+        kind, key = ("registered_limits", "default_limit") if project is None else ("limits", "resource_limit")
+        query = {**self._of_nova(), "resource_name": f"{CLASS}{resource_class}"}
+        if project is not None:
+            query["project_id"] = project
+        path = f"/{kind}?{'&'.join(f'{name}={quote(value)}' for name, value in query.items())}"
+        doing = "read a limit"
+        with well_formed(doing):
+            return next((_limit(entry, key) for entry in self._get(path, doing)[kind]), None)
 
     def own(self) -> tuple[Present, Project]:
         """Return the defaults and the limits of the project of the token, with its use: every user may."""

@@ -130,6 +130,21 @@ def sign_in(connection: Connection) -> Access | None:
     )
 
 
+def place_of(connection: Connection) -> dict[str, str]:
+    """The cloud of a connection and its user, for records: nothing secret, and no request but signing in.
+
+    :returns: ``auth_url``, ``region``, ``user`` and ``project``, each empty if unknown.
+    :raises CloudError: if Keystone refuses or does not answer.
+    """
+    config, access = connection.config, sign_in(connection)
+    return {
+        "auth_url": str(config.auth.get("auth_url") or ""),
+        "region": str(config.get_region_name() or ""),
+        "user": access.user if access else "",
+        "project": access.project if access else "",
+    }
+
+
 def cloud_names() -> list[str]:
     """The names of the clouds in ``clouds.yaml`` that :func:`connect` accepts.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from gpustack.base.hostnames import key
 
@@ -21,6 +22,7 @@ class Aggregate:
 
     :ivar hosts: its hosts, as Nova names them.
     :ivar uuid: its id in Placement.
+    :ivar created: the time of its creation, in UTC; None if unknown.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Aggregate:
     metadata: Mapping[str, str] = field(default_factory=dict)
     id: int = 0
     uuid: str = ""
+    created: datetime | None = None
 
     @property
     def projects(self) -> frozenset[str]:

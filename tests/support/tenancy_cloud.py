@@ -74,6 +74,28 @@ class Reserved:
         assert ran.code == 0, ran
         return [operation["kind"] for operation in json.loads(ran.out)["operations"]]
 
+    def dump(self) -> dict[str, object]:
+        """All flavors with their access, all aggregates, and the traits of hosts, without ids that the API assigns."""
+        compute, placement = self.admin.compute, self.admin.placement
+        flavors = {
+            flavor.name: (
+                dict(flavor.extra_specs),
+                flavor.description,
+                sorted(entry["tenant_id"] for entry in compute.get_flavor_access(flavor))
+                if not flavor.is_public
+                else None,
+            )
+            for flavor in compute.flavors(details=True, get_extra_specs=True, is_public=None)
+        }
+        aggregates = {found.name: (sorted(found.hosts or ()), dict(found.metadata)) for found in compute.aggregates()}
+        traits = {
+            provider.name: sorted(
+                placement.get(f"/resource_providers/{provider.id}/traits", microversion="1.6").json()["traits"]
+            )
+            for provider in placement.resource_providers()
+        }
+        return {"flavors": flavors, "aggregates": aggregates, "traits": traits}
+
     def reclaim_step(self, server: Server, project: str) -> tuple[str, list[str]]:
         """The next step of ``reclaim plan`` for an instance that has expired, and the codes of its findings."""
         path = self.directory / "reclaim.yaml"

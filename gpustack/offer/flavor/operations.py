@@ -114,10 +114,14 @@ class ChangeFlavor(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteFlavor(Operation):
-    """Delete a flavor; ``flavor`` has all data that are lost."""
+    """Delete a flavor; ``flavor`` has all data that are lost.
+
+    :ivar force: whether to delete it although instances use it.
+    """
 
     kind: ClassVar[str] = "delete_flavor"
     flavor: PresentFlavor
+    force: bool = False
 
     @property
     def name(self) -> str:

@@ -1,8 +1,7 @@
-"""The state of a cloud that tenancy compares, and its changes."""
+"""The state of a cloud that tenancy compares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gpustack.cloud import compute, placement
@@ -47,38 +46,3 @@ def projects(connection: Connection, tenancy: Tenancy | None) -> dict[str, str]:
 
 def _members(connection: Connection, aggregate: str) -> frozenset[str]:
     return frozenset(provider.uuid for provider in placement.listed(connection, f"member_of={aggregate}"))
-
-
-class TenancyCloud:
-    """The changes of a cloud; every method raises :class:`gpustack.base.errors.CloudError`."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def create(self, name: str) -> int:
-        """Create an aggregate and return its id."""
-        return compute.create_aggregate(self._connection, name)
-
-    def delete(self, aggregate: int) -> None:
-        """Delete an aggregate."""
-        compute.delete_aggregate(self._connection, aggregate)
-
-    def set_metadata(self, aggregate: int, values: Mapping[str, str | None]) -> None:
-        """Set metadata; None removes a key."""
-        compute.change_aggregate(self._connection, aggregate, "set_metadata", {"metadata": dict(values)})
-
-    def add_host(self, aggregate: int, host: str) -> None:
-        """Add a host to an aggregate."""
-        compute.change_aggregate(self._connection, aggregate, "add_host", {"host": host})
-
-    def remove_host(self, aggregate: int, host: str) -> None:
-        """Remove a host from an aggregate."""
-        compute.change_aggregate(self._connection, aggregate, "remove_host", {"host": host})
-
-    def add_trait(self, provider: str, trait: str) -> None:
-        """Add a trait to a provider."""
-        placement.add_trait(self._connection, provider, trait)
-
-    def remove_trait(self, provider: str, trait: str) -> None:
-        """Remove a trait from a provider."""
-        placement.remove_trait(self._connection, provider, trait)

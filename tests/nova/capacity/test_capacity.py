@@ -17,13 +17,14 @@ from openstack.connection import Connection
 
 from gpustack.cli.app import main
 from gpustack.nova_options.releases import release
-from gpustack.offer.flavor.apply import apply, plan
+from gpustack.offer.flavor.apply import plan
 from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, force_down, service_id
+from support.change_runs import apply_flavors as apply
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),  # openstacksdk warns of its own code

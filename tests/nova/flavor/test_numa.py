@@ -13,7 +13,7 @@ from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 
 from gpustack.nova_options.releases import device_spec_option, release
-from gpustack.offer.flavor.apply import apply, plan
+from gpustack.offer.flavor.apply import plan
 from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.flavor.flavors import present_flavors
@@ -21,6 +21,7 @@ from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.releases import available
 from gpustack_demo.embedded.servers import boot, delete
+from support.change_runs import apply_flavors as apply
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),  # openstacksdk warns of its own code

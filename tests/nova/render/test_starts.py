@@ -14,7 +14,7 @@ from gpustack.configure.desired import wanted
 from gpustack.configure.lint import lint
 from gpustack.configure.render import render
 from gpustack.nova_options import releases
-from gpustack.offer.flavor.apply import apply, plan
+from gpustack.offer.flavor.apply import plan
 from gpustack.offer.flavor.desired import wanted as flavors_of
 from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.spec.load import parse_spec
@@ -22,6 +22,7 @@ from gpustack.spec.model import Spec
 from gpustack_demo.embedded.hosts import devices_of_snapshot, gpus
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor
+from support.change_runs import apply_flavors as apply
 from support.host_samples import Raw, function
 from support.nova_hosts import host, raw
 

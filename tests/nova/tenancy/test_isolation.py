@@ -25,6 +25,7 @@ def test_hosts_are_reserved_step_by_step_and_opened_again(cloud: Reserved) -> No
     _who_is_accepted(cloud)
     _moves(cloud, ordinary, gpu)
     _opened_in_order(cloud)
+    _undone(cloud)
 
 
 def _before(cloud: Reserved) -> None:
@@ -100,3 +101,25 @@ def _opened_in_order(cloud: Reserved) -> None:
     assert cloud.operations(spec, "--prune") == []
     assert list(cloud.admin.compute.aggregates()) == []
     assert cloud.host_of(cloud.boot("teaching", "g1")) == GPU_HOST
+
+
+def _undone(cloud: Reserved) -> None:
+    """Each of the three runs is a record; undoing them, last first, restores flavors, aggregates and traits exactly."""
+    before = cloud.dump()
+    spec = cloud.spec(TENANCY)
+    for group in ("tenancy", "flavor", "tenancy"):
+        cloud.apply(group, spec)
+    assert cloud.dump() != before
+    made = json.loads(cloud.run("history", "-f", "json").out)[:3]
+    assert [(entry["Command"], entry["State"]) for entry in made] == [
+        ("tenancy apply", "done"),
+        ("flavor apply", "done"),
+        ("tenancy apply", "done"),
+    ]
+    for entry in made:
+        ran = cloud.run("undo", entry["ID"], "--yes")
+        assert ran.code == 0, ran
+    assert cloud.dump() == before
+    shown = json.loads(cloud.run("history", "-f", "json").out)
+    assert [entry["State"] for entry in shown if entry["ID"] in {one["ID"] for one in made}] == ["undone"] * 3
+    assert "gpustack-lock" not in {aggregate.name for aggregate in cloud.admin.compute.aggregates()}

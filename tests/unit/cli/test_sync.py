@@ -33,7 +33,7 @@ def quota(tmp_path: Path, *arguments: str, findings: tuple[Finding, ...] = ()) -
         mock.patch("gpustack.cloud.session.connect") as connect,
         mock.patch("gpustack.offer.quota.apply.plan", return_value=made),
         mock.patch("gpustack.cli.quota.QuotaPlanCommand._others", return_value=[]),
-        mock.patch("gpustack.offer.quota.apply.apply") as apply,
+        mock.patch("gpustack.cli.change.ChangeCommand.carry_out") as apply,
     ):
         return main(["quota", arguments[0], str(spec), *arguments[1:]]), apply, connect
 
@@ -47,7 +47,8 @@ def test_plan_counts_changes_by_verb(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_apply_opens_one_connection(tmp_path: Path) -> None:
     code, apply, connect = quota(tmp_path, "apply", "--yes")
     assert code == 0
-    assert apply.call_args.args[1] == (CREATION,)
+    (change,) = apply.call_args.args[0]
+    assert (change.describe(), change.seen, change.wanted) == ("create the default limit for k4200: 1", None, 1)
     assert connect.call_count == 1
 
 
@@ -58,8 +59,7 @@ def test_an_error_blocks_the_changes(tmp_path: Path, capsys: pytest.CaptureFixtu
     apply.assert_not_called()
 
 
-def test_apply_without_a_terminal_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, apply, _ = quota(tmp_path, "apply")
-    assert code != 0
-    assert "--yes" in capsys.readouterr().err
+def test_check_stops_before_the_question(tmp_path: Path) -> None:
+    code, apply, _ = quota(tmp_path, "apply", "--check", "--exit-code")
+    assert code == 3
     apply.assert_not_called()

@@ -11,6 +11,7 @@ from gpustack.cli.app import main
 from gpustack.cloud.compute import Hypervisor
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.tenancy.model import MARK, Present
+from support.change_runs import without_cloud
 
 SPEC = """\
 version: 1
@@ -55,9 +56,12 @@ def test_the_plan_lists_changes_and_what_an_earlier_spec_left(
     ]
 
 
-def test_apply_changes_nothing_without_confirmation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with mock.patch("gpustack.offer.tenancy.apply.apply") as apply:
-        assert run(tmp_path, SPEC + TENANCY, "apply") != 0
+def test_apply_changes_nothing_without_confirmation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_cloud(monkeypatch, tmp_path)
+    with mock.patch("gpustack.changes.run.run", return_value=()) as apply:
+        assert run(tmp_path, SPEC + TENANCY, "apply") == 2
         apply.assert_not_called()
         assert run(tmp_path, SPEC + TENANCY, "apply", "--yes") == 0
         apply.assert_called_once()

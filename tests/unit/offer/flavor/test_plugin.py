@@ -22,7 +22,7 @@ def test_the_plugin_imports_nothing() -> None:
 
 def test_the_commands_bring_in_nothing_heavy() -> None:
     heavy = {"openstack", "keystoneauth1", "requests", "pydantic", "yaml", "novaclient", "sqlalchemy", "jinja2", "rich"}
-    for module in ("flavor", "flavor_manual", "flavor_spec", "gpu", "image", "reclaim"):
+    for module in ("change", "flavor", "flavor_manual", "flavor_spec", "gpu", "history", "image", "reclaim"):
         assert not heavy & loaded_by(f"import gpustack.cli.{module}")
 
 
@@ -33,5 +33,6 @@ def test_both_programs_have_the_same_commands() -> None:
     groups = ("flavor_", "image_", "quota_", "reclaim_")
     expected = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith(groups)}
     expected |= {name: commands("gpustack.cli")[name] for name in ("gpu_list", "gpu_show")}
+    expected |= {f"gpu_{name}": commands("gpustack.cli")[name] for name in ("history", "undo")}
     assert commands("openstack.gpu.v1") == expected
-    assert len(expected) == 19
+    assert len(expected) == 21

@@ -6,12 +6,14 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from gpustack.base.errors import QuotaError
+from gpustack.changes.change import reversed_order
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
 from gpustack.cloud.session import Refused
-from gpustack.offer.quota.apply import apply, plan
+from gpustack.offer.quota.apply import plan
+from gpustack.offer.quota.changes import changes
 from gpustack.offer.quota.desired import WantedLimits
+from support.change_runs import results
 
 A, B = "CUSTOM_GPU_QUOTA_A100", "CUSTOM_GPU_QUOTA_K4200"
 WANTED = WantedLimits(models={A: "a100", B: "k4200"}, defaults={A: 0, B: 1}, projects={"research": {A: 4, B: 2}})
@@ -31,6 +33,9 @@ class Keystone:
             defaults=tuple(limit for limit in every if limit.project is None),
             limits=tuple(limit for limit in every if limit.project),
         )
+
+    def find(self, resource_class: str, project: str | None) -> Limit | None:
+        return self.limits.get(f"{project} {resource_class}")
 
     def projects(self, name: str) -> tuple[Project, ...]:
         return (Project(id="p1", name=name),)
@@ -75,13 +80,18 @@ class Keystone:
         return {name: limit.limit for name, limit in self.limits.items()}
 
 
+def apply(keystone: Keystone, wanted: WantedLimits, *, prune: bool = False) -> list[str]:
+    """The results of the changes that a plan takes."""
+    return results(changes(plan(keystone, wanted, prune=prune).operations), {"limit": keystone})
+
+
 END = {f"None {A}": 1, f"None {B}": 1, f"p1 {A}": 5, f"p1 {B}": 2}
 CHANGED = WantedLimits(models=WANTED.models, defaults={A: 1, B: 1}, projects={"research": {A: 5, B: 2}})
 
 
 def test_second_run_changes_nothing() -> None:
     keystone = Keystone()
-    apply(keystone, plan(keystone, WANTED).operations)
+    assert set(apply(keystone, WANTED)) == {"done"}
     assert keystone.state() == {f"None {A}": 0, f"None {B}": 1, f"p1 {A}": 4, f"p1 {B}": 2}
     assert plan(keystone, WANTED).operations == ()
 
@@ -89,17 +99,26 @@ def test_second_run_changes_nothing() -> None:
 @pytest.mark.parametrize("fails_at", range(5, 8))
 def test_interrupted_change_of_a_default_is_completed(fails_at: int) -> None:
     keystone = Keystone(fails_at)
-    apply(keystone, plan(keystone, WANTED).operations)
-    done: list[str] = []
-    with pytest.raises(QuotaError, match=rf"{fails_at - 5} of 3 operations were carried out"):
-        apply(keystone, plan(keystone, CHANGED).operations, lambda operation: done.append(operation.kind))
-    assert done == ["delete_limit", "change_limit", "create_limit"][: fails_at - 5]
-    apply(keystone, plan(keystone, CHANGED).operations)
+    apply(keystone, WANTED)
+    done = fails_at - 5
+    assert apply(keystone, CHANGED) == [*["done"] * done, "failed", *["not begun"] * (2 - done)]
+    apply(keystone, CHANGED)
     assert keystone.state() == END
+
+
+def test_undo_restores_limits_and_defaults() -> None:
+    keystone = Keystone()
+    apply(keystone, WANTED)
+    before = keystone.state()
+    made = changes(plan(keystone, CHANGED).operations)
+    assert set(results(made, {"limit": keystone})) == {"done"}
+    assert keystone.state() == END
+    assert set(results(reversed_order(made), {"limit": keystone})) == {"done"}
+    assert keystone.state() == before
 
 
 def test_limits_of_an_earlier_spec_are_deleted() -> None:
     keystone = Keystone()
-    apply(keystone, plan(keystone, WANTED).operations)
-    apply(keystone, plan(keystone, WantedLimits(), prune=True).operations)
+    apply(keystone, WANTED)
+    apply(keystone, WantedLimits(), prune=True)
     assert keystone.state() == {}

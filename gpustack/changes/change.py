@@ -1,0 +1,206 @@
+"""Changes: operations on objects of a cloud or a database, each with its reverse.
+
+A change is plain data: an object, its value as the plan saw it, and the value that it gets. So a journal can hold it, a
+run can check it directly before it writes, and its reverse is the same change with both values exchanged. Each kind of
+object has a subclass beside the job that plans it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+from gpustack.base.operations import Operation
+
+Value = Any
+"""JSON: None for an object that does not exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloudChange(Operation):
+    """One change of one object.
+
+    :ivar id: the object's id in its API; empty if the API assigns it at creation.
+    :ivar name: the object in words, for people.
+    :ivar seen: its value when the plan was made; None if it did not exist.
+    :ivar wanted: the value that it gets; None to remove it.
+    :ivar needs: the keys of the changes that must be done before this one.
+    :ivar about: further data about the object, for texts and JSON.
+    :ivar partial: whether the object may have parts of both values: after a change that was interrupted.
+    :ivar tag: the key in the run, if it is not that of the object; an undo keeps the keys of the run that it reverts.
+    :cvar object_kind: the kind of object, stable in journals: ``flavor``, ``limit``.
+    :cvar reversible: whether :meth:`reverse` leads back.
+    """
+
+    object_kind: ClassVar[str]
+    reversible: ClassVar[bool] = True
+    id: str = ""
+    name: str
+    seen: Value
+    wanted: Value
+    needs: tuple[str, ...] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
+    partial: bool = False
+    tag: str = ""
+
+    @property
+    def key(self) -> str:
+        """The identity of the change within its run."""
+        return self.tag or f"{self.object_kind}:{self.id or self.name}"
+
+    @property
+    def compared_by_api(self) -> bool:
+        """Whether the API itself refuses the change if the object is not as seen, so that nothing has to be read."""
+        return False
+
+    @classmethod
+    def client(cls, connection: Any) -> Any:  # noqa: ANN401 - each kind has its own client
+        """The client that reads and changes objects of this kind: the connection itself, or one built on it."""
+        return connection
+
+    def obstacle(self, api: Any) -> str:  # noqa: ANN401 - each kind has its own client
+        """Why the change may not be carried out now, such as an instance that uses the object; empty if it may."""
+        return ""
+
+    def read(self, api: Any) -> Value:  # noqa: ANN401 - each kind has its own client
+        """Read the object's present value, in the form of ``seen`` and ``wanted``.
+
+        :raises gpustack.cloud.session.Refused: if the API refuses.
+        :raises gpustack.cloud.session.Unanswered: if the API does not answer.
+        """
+        raise NotImplementedError
+
+    def carry_out(self, api: Any) -> str:  # noqa: ANN401 - each kind has its own client
+        """Give the object its wanted value, and return its id.
+
+        :raises gpustack.base.errors.CloudError: if the API refuses or does not answer.
+        """
+        raise NotImplementedError
+
+    def details(self) -> list[str]:
+        """The parts of the value that change, one for each line; the first character is ``+``, ``-`` or ``~``."""
+        return difference(self.seen, self.wanted)
+
+    def reverse(self) -> Self:
+        """The change back; :func:`reversed_order` sets what it needs."""
+        return replace(self, why="undo", seen=self.wanted, wanted=self.seen, needs=())
+
+    def permitted(self) -> str:
+        """Why a journal may not contain this change; empty if gpustack makes such changes.
+
+        Others can edit a journal, so an undo writes only what a plan could have written.
+        """
+        return ""
+
+    def to_record(self) -> dict[str, Any]:
+        """The change as a journal holds it."""
+        return {
+            "key": self.key,
+            "kind": self.object_kind,
+            "id": self.id,
+            "name": self.name,
+            "why": self.why,
+            "seen": self.seen,
+            "wanted": self.wanted,
+            "needs": list(self.needs),
+            "about": dict(self.about),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """The change of a journal's validated line."""
+        return cls(
+            why=record["why"],
+            id=record["id"],
+            name=record["name"],
+            seen=record["seen"],
+            wanted=record["wanted"],
+            needs=tuple(record["needs"]),
+            about=record["about"],
+            tag=record["key"],
+        )
+
+
+class ChangeResult(enum.StrEnum):
+    """The result of one change."""
+
+    DONE = "done"
+    UNCHANGED = "unchanged"
+    """The object had the wanted value already."""
+    SKIPPED = "skipped"
+    """The object has changed since the plan."""
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """The request got no answer, and the object could not be read afterwards."""
+    NOT_BEGUN = "not begun"
+
+
+SUCCESSFUL = frozenset({ChangeResult.DONE, ChangeResult.UNCHANGED})
+"""The results after which a change that needs this one may begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeOutcome:
+    """The result of a change, with the reason if it was not done.
+
+    :ivar id: the object's id after the change, which its creation may have assigned.
+    """
+
+    change: CloudChange
+    result: ChangeResult
+    detail: str = ""
+    id: str = ""
+
+
+def difference(seen: Value, wanted: Value) -> list[str]:
+    """Two values, compared key by key for people."""
+    if not isinstance(seen, Mapping | None) or not isinstance(wanted, Mapping | None):
+        return [f"~ {show(wanted)} (was {show(seen)})"]
+    before, after = seen or {}, wanted or {}
+    lines = []
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        if old == new:
+            continue
+        if old is None:
+            lines.append(f"+ {key} = {show(new)}")
+        elif new is None:
+            lines.append(f"- {key} (was {show(old)})")
+        else:
+            lines.append(f"~ {key} = {show(new)} (was {show(old)})")
+    return lines
+
+
+def is_between(present: Value, seen: Value, wanted: Value) -> bool:
+    """Whether each part of a value is that of ``seen`` or of ``wanted``, as after an interrupted change."""
+    if present in (seen, wanted):
+        return True
+    if not isinstance(present, Mapping):
+        return False
+    before, after = (value if isinstance(value, Mapping) else {} for value in (seen, wanted))
+    return all(is_between(present.get(key), before.get(key), after.get(key)) for key in {*present, *before, *after})
+
+
+def show(value: Value) -> str:
+    """A value in words."""
+    if value is None:
+        return "absent"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value)
+
+
+def reversed_order(changes: Iterable[CloudChange]) -> tuple[CloudChange, ...]:
+    """The reverses of changes, last change first; each needs the reverses of those that needed it."""
+    made = list(changes)
+    known = {change.key for change in made}
+    needed_by: dict[str, list[str]] = {key: [] for key in known}
+    for change in made:
+        for key in change.needs:
+            if key in known:
+                needed_by[key].append(change.key)
+    return tuple(replace(change.reverse(), needs=tuple(needed_by[change.key])) for change in reversed(made))

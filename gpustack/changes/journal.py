@@ -1,0 +1,196 @@
+"""The journal of a run: who changes what, and each change before it is made.
+
+The first line has all changes of the plan. Each change has a line before its request, synced to disk, and one with its
+result. Others can edit a journal, and an undo writes to a cloud what it holds: its lines are validated, and a file that
+others can write is refused.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import platform
+import secrets
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpustack.base.errors import JournalError
+from gpustack.base.files import state_dir
+from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
+from gpustack.changes.journal_file import JournalFile, read_lines
+from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
+
+_FORMAT = "gpustack_change"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """A journal that was read.
+
+    :ivar results: by key of a change, its result; :attr:`ChangeResult.UNKNOWN` if it began and has no result.
+    :ivar ends: by key of a change, the line with its result.
+    :ivar closed: whether the run ended by itself.
+    """
+
+    path: Path
+    head: RunHead
+    results: Mapping[str, ChangeResult] = field(default_factory=dict)
+    ends: Mapping[str, RunLine] = field(default_factory=dict)
+    closed: bool = False
+
+    @property
+    def made(self) -> tuple[PlannedChange, ...]:
+        """The changes that were made, or may have been made."""
+        return tuple(change for change in self.head.changes if self.results.get(change.key) in _MADE)
+
+    @property
+    def state(self) -> str:
+        """``done``, ``failed``, or ``unfinished`` if the run did not reach its end."""
+        if not self.closed or ChangeResult.UNKNOWN in self.results.values():
+            return "unfinished"
+        whole = len(self.results) == len(self.head.changes) and not _BAD & set(self.results.values())
+        return "done" if whole else "failed"
+
+
+_MADE = frozenset({ChangeResult.DONE, ChangeResult.UNKNOWN, ChangeResult.FAILED})
+"""A failed change may have been made in part: an undo reads its object."""
+_BAD = frozenset({ChangeResult.FAILED, ChangeResult.SKIPPED, ChangeResult.NOT_BEGUN})
+
+
+def new_id() -> str:
+    """A new ID, which sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+
+
+def digest(spec: Path | None) -> str:
+    """The SHA-256 of a spec as it is now; empty without one."""
+    return hashlib.sha256(spec.read_bytes()).hexdigest() if spec else ""
+
+
+def directory() -> Path:
+    """The directory of journals."""
+    return state_dir() / "changes"
+
+
+class RunJournal:
+    """A journal that is being written; safe to use from several threads.
+
+    :param path: the file; None for ``ID.jsonl`` in :func:`directory`.
+    :raises JournalError: if the file exists or cannot be created.
+    """
+
+    def __init__(self, head: RunHead, changes: Sequence[CloudChange], path: Path | None = None) -> None:
+        self._lock = threading.Lock()
+        self.path = path or directory() / f"{head.id}.jsonl"
+        lines = [PlannedChange.model_validate(change.to_record()) for change in changes]
+        first = head.model_copy(update={"user": getpass.getuser(), "host": platform.node(), "changes": lines})
+        entry = first.model_dump(exclude={"at"})
+        self._file = JournalFile(self.path, entry)
+
+    def begin(self, change: CloudChange) -> None:
+        """RunRecord that a change begins.
+
+        :raises JournalError: if the line cannot be written.
+        """
+        with self._lock:
+            self._file.write({"begin": change.key}, f"{change.name} was not changed")
+
+    def end(self, outcome: ChangeOutcome) -> None:
+        """RunRecord the result of a change.
+
+        :raises JournalError: if the line cannot be written.
+        """
+        line = {"end": outcome.change.key, "result": str(outcome.result), "detail": outcome.detail, "id": outcome.id}
+        with self._lock:
+            self._file.write(line, "nothing else was changed")
+
+    def close(self, *, ended: bool = True) -> None:
+        """Close the file.
+
+        :param ended: whether to record that the run came to its end.
+        :raises JournalError: if that line cannot be written.
+        """
+        with self._lock:
+            try:
+                if ended:
+                    self._file.write({"closed": True}, "all changes are recorded")
+            finally:
+                self._file.close()
+
+
+def read(path: Path) -> RunRecord:
+    """Read a journal.
+
+    :raises JournalError: if the file cannot be read, is no journal of this version, or others can write it.
+    """
+    _refuse_shared(path)
+    first, *lines = read_lines(path) or [None]
+    if not isinstance(first, dict) or _FORMAT not in first:
+        remedy = "name a file or an ID of `gpustack history`"
+        raise JournalError("not a journal of gpustack", where=str(path), remedy=remedy)
+    if first[_FORMAT] != VERSION:
+        raise JournalError(
+            f"a journal of version {first[_FORMAT]!r}; this gpustack reads version {VERSION}",
+            where=str(path),
+            remedy="use the gpustack that wrote the file",
+        )
+    try:
+        return _record(path, RunHead.model_validate(first), map(RunLine.model_validate, lines))
+    except ValueError as error:  # pydantic's errors too
+        raise JournalError(f"a line does not belong to a journal: {error}", where=str(path)) from error
+
+
+def _record(path: Path, head: RunHead, lines: Iterable[RunLine]) -> RunRecord:
+    results: dict[str, ChangeResult] = {}
+    ends: dict[str, RunLine] = {}
+    closed = False
+    for line in lines:
+        closed = closed or line.closed
+        if line.begin:
+            results[line.begin] = ChangeResult.UNKNOWN
+        elif line.end:
+            results[line.end], ends[line.end] = ChangeResult(line.result), line
+    if foreign := results.keys() - {change.key for change in head.changes}:
+        raise ValueError(f"not in the plan: {', '.join(sorted(foreign))}")
+    return RunRecord(path=path, head=head, results=results, ends=ends, closed=closed)
+
+
+def _refuse_shared(path: Path) -> None:
+    """Refuse a file that another user could have written."""
+    try:
+        status = path.stat()
+    except OSError:
+        return  # read_lines reports it
+    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise JournalError(
+            f"others can write this file (mode {stat.S_IMODE(status.st_mode):04o})",
+            where=str(path),
+            remedy=f"check its content, then run: chmod 600 {path}",
+        )
+
+
+def records() -> Iterator[tuple[Path, RunRecord | JournalError]]:
+    """All journals of this user, newest first; an unreadable one with its error."""
+    for path in sorted(directory().glob("*.jsonl"), reverse=True):
+        try:
+            yield path, read(path)
+        except JournalError as error:
+            yield path, error
+
+
+def find(name: str) -> RunRecord:
+    """The record with an ID, or of a file.
+
+    :raises JournalError: if there is none, or it cannot be read.
+    """
+    path = directory() / f"{name}.jsonl"
+    if "/" not in name and path.is_file():
+        return read(path)
+    if Path(name).is_file():
+        return read(Path(name))
+    raise JournalError(f"there is no change {name!r}", remedy="`gpustack history` lists the changes")

@@ -1,0 +1,224 @@
+"""One run at a time on a cloud: a file lock on this machine, and a lock in the cloud between machines.
+
+The lock in the cloud is an empty aggregate of Nova (:data:`gpustack.cloud.compute.LOCK`). Nova enforces unique names,
+so its creation is atomic. Its metadata name the run, which renews the time every five minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from gpustack.base.errors import LockedError
+from gpustack.base.files import state_dir
+from gpustack.cloud import compute
+from gpustack.cloud.compute import LOCK
+from gpustack.cloud.session import MISSING, Refused
+from gpustack.nova_options.aggregates import Aggregate
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+WAIT = 30.0
+"""Seconds to wait for another run."""
+RENEW = 300.0
+"""Seconds between renewals."""
+STALE = timedelta(minutes=15)
+"""The age after which another run may take the lock over."""
+_TRY = 2.0
+_TAKEN, _FORBIDDEN = 409, 403
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockHolder:
+    """The run that has the lock."""
+
+    run: str
+    user: str
+    host: str
+    at: datetime
+
+    def to_metadata(self) -> dict[str, str]:
+        """The metadata of the aggregate."""
+        return {
+            "gpustack_lock": self.run,
+            "gpustack_user": self.user,
+            "gpustack_host": self.host,
+            "gpustack_at": self.at.isoformat(timespec="seconds"),
+        }
+
+    @classmethod
+    def of(cls, aggregate: Aggregate) -> LockHolder:
+        """The holder of a lock, which names itself directly after the creation."""
+        metadata, at = aggregate.metadata, aggregate.created or datetime.now(UTC)
+        with contextlib.suppress(LookupError, ValueError):
+            at = datetime.fromisoformat(metadata["gpustack_at"])
+        return cls(
+            run=metadata.get("gpustack_lock", "a run"),
+            user=metadata.get("gpustack_user", "an unknown user"),
+            host=metadata.get("gpustack_host", "an unknown host"),
+            at=at if at.tzinfo else at.replace(tzinfo=UTC),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.run} of {self.user} on {self.host}, last renewed at {self.at.isoformat(timespec='seconds')}"
+
+
+class LockApi(Protocol):
+    """The requests of the lock in the cloud."""
+
+    def create(self) -> int:
+        """Create the aggregate and return its id; HTTP 409 if it exists."""
+
+    def find(self) -> Aggregate | None:
+        """The aggregate; None if there is none."""
+
+    def set_metadata(self, aggregate: int, values: Mapping[str, str]) -> None:
+        """Set metadata of the aggregate."""
+
+    def delete(self, aggregate: int) -> None:
+        """Delete the aggregate; a missing one is not an error."""
+
+
+class CloudLock:
+    """:class:`LockApi` of a real cloud."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def create(self) -> int:
+        return compute.create_aggregate(self._connection, compute.LOCK)
+
+    def find(self) -> Aggregate | None:
+        return compute.lock(self._connection)
+
+    def set_metadata(self, aggregate: int, values: Mapping[str, str]) -> None:
+        compute.change_aggregate(self._connection, aggregate, "set_metadata", {"metadata": dict(values)})
+
+    def delete(self, aggregate: int) -> None:
+        try:
+            compute.delete_aggregate(self._connection, aggregate)
+        except Refused as error:
+            if error.status != MISSING:
+                raise
+
+
+@contextlib.contextmanager
+def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
+    """Hold the file lock of a cloud.
+
+    :param cloud: its key (:attr:`gpustack.changes.journal_lines.Cloud.key`).
+    :raises LockedError: if another run holds it.
+    """
+    path = state_dir() / "changes" / f"{cloud}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with contextlib.closing(_Opened(path)) as opened:
+        end = time.monotonic() + seconds
+        while not opened.locked():
+            if time.monotonic() >= end:
+                raise LockedError(
+                    f"another run changes this cloud: {opened.text() or 'unknown'}",
+                    where=str(path),
+                    remedy="wait until it ends; `gpustack history` lists the changes",
+                )
+            time.sleep(min(_TRY, seconds))
+        opened.write(f"process {os.getpid()}")
+        yield
+
+
+class _Opened:
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def locked(self) -> bool:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def text(self) -> str:
+        return os.pread(self._descriptor, 200, 0).decode(errors="replace").strip()
+
+    def write(self, text: str) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text.encode(), 0)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+@contextlib.contextmanager
+def in_the_cloud(
+    api: LockApi, run: str, user: str, host: str, warn: Callable[[str], None], *, seconds: float = WAIT
+) -> Iterator[None]:
+    """Hold the lock of a cloud between machines, and renew it.
+
+    A user who may not create aggregates gets a warning, and no lock.
+
+    :param warn: is called with warnings.
+    :raises LockedError: if another run holds it.
+    """
+
+    def holder() -> LockHolder:
+        return LockHolder(run=run, user=user, host=host, at=datetime.now(UTC))
+
+    try:
+        aggregate = _taken(api, holder, warn, seconds)
+    except Refused as error:
+        if error.status != _FORBIDDEN:
+            raise
+        warn("this user may not create aggregates: runs on other machines are not locked out")
+        yield
+        return
+    ended = threading.Event()
+    renewal = threading.Thread(target=_renewed, args=(api, aggregate, holder, ended), daemon=True)
+    renewal.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        renewal.join()
+        api.delete(aggregate)
+
+
+def _taken(api: LockApi, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            aggregate = api.create()
+        except Refused as error:
+            if error.status != _TAKEN:
+                raise
+        else:
+            api.set_metadata(aggregate, holder().to_metadata())
+            return aggregate
+        present = api.find()
+        if present is None:
+            continue
+        other = LockHolder.of(present)
+        if datetime.now(UTC) - other.at > STALE:
+            warn(f"the lock of a run that no longer renews it is taken over: {other}")
+            api.delete(present.id)
+            continue
+        if time.monotonic() >= end:
+            raise LockedError(
+                f"another run changes this cloud: {other}",
+                where=f"aggregate {LOCK}",
+                remedy=f"wait until it ends. If no such run exists: openstack aggregate delete {LOCK}",
+            )
+        time.sleep(min(_TRY, seconds))
+
+
+def _renewed(api: LockApi, aggregate: int, holder: Callable[[], LockHolder], ended: threading.Event) -> None:
+    while not ended.wait(RENEW):
+        with contextlib.suppress(Exception):  # the next renewal is in five minutes, and the lock lasts for 15
+            api.set_metadata(aggregate, holder().to_metadata())

@@ -1,0 +1,198 @@
+"""Carry changes out: check each object again, record, write, record the result.
+
+Changes run in the order of their needs, independent ones at the same time. After a request without an answer, nothing
+else begins. A signal lets the changes in progress end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from types import FrameType
+from typing import Any, Protocol
+
+from gpustack.base.errors import CloudError, GpustackError, JournalError
+from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, Value, difference, is_between
+from gpustack.cloud.session import Unanswered
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOPPED = "the run was stopped"
+
+
+class Recorder(Protocol):
+    """Records changes, as :class:`gpustack.changes.journal.RunJournal` does."""
+
+    def begin(self, change: CloudChange) -> None:
+        """RunRecord that a change begins. Raises :class:`JournalError` if the line can't be written."""
+
+    def end(self, outcome: ChangeOutcome) -> None:
+        """RunRecord an outcome. Raises :class:`JournalError` if the line can't be written."""
+
+
+def run(
+    changes: Sequence[CloudChange],
+    apis: Mapping[str, Any],
+    recorder: Recorder,
+    *,
+    jobs: int = 1,
+    stop: threading.Event | None = None,
+    tell: Callable[[ChangeOutcome], None] = lambda outcome: None,
+) -> tuple[ChangeOutcome, ...]:
+    """Carry changes out, and return an outcome for each, in their order.
+
+    :param apis: the client of each kind of object.
+    :param jobs: how many changes run at the same time.
+    :param stop: no change begins after it is set.
+    :param tell: is called with each outcome, in the calling thread.
+    """
+    return _Run(changes, apis, recorder, stop or threading.Event(), tell).all(jobs)
+
+
+class _Run:
+    def __init__(
+        self,
+        changes: Sequence[CloudChange],
+        apis: Mapping[str, Any],
+        recorder: Recorder,
+        stop: threading.Event,
+        tell: Callable[[ChangeOutcome], None],
+    ) -> None:
+        self._changes = {change.key: change for change in changes}
+        if len(self._changes) != len(changes):
+            raise ValueError("two changes have one key")
+        self._apis, self._recorder, self._stop, self._tell = apis, recorder, stop, tell
+        self._outcomes: dict[str, ChangeOutcome] = {}
+        self._because = _STOPPED
+
+    def all(self, jobs: int) -> tuple[ChangeOutcome, ...]:
+        waiting = dict(self._changes)
+        running: dict[Future[ChangeOutcome], str] = {}
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            while waiting or running:
+                self._settle(waiting)
+                for change in self._ready(waiting)[: jobs - len(running)]:
+                    running[pool.submit(self._one, change)] = change.key
+                    del waiting[change.key]
+                if not running:
+                    if waiting and not self._settle(waiting):
+                        raise ValueError(f"changes need one another: {', '.join(waiting)}")
+                    continue
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    del running[future]
+                    self._note(future.result())
+        return tuple(self._outcomes[key] for key in self._changes)
+
+    def _settle(self, waiting: dict[str, CloudChange]) -> bool:
+        """Note the changes that can't begin any more; return whether there were any."""
+        before = len(waiting)
+        for change in list(waiting.values()):
+            failed = [key for key in change.needs if key in self._outcomes and not self._succeeded(key)]
+            if self._stop.is_set() or failed:
+                detail = f"needs {self._changes[failed[0]].name}" if failed else self._because
+                del waiting[change.key]
+                self._note(ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=detail))
+        return len(waiting) < before
+
+    def _ready(self, waiting: Mapping[str, CloudChange]) -> list[CloudChange]:
+        return [
+            change
+            for change in waiting.values()
+            if all(key not in self._changes or self._succeeded(key) for key in change.needs)
+        ]
+
+    def _succeeded(self, key: str) -> bool:
+        return key in self._outcomes and self._outcomes[key].result in SUCCESSFUL
+
+    def _note(self, outcome: ChangeOutcome) -> None:
+        self._outcomes[outcome.change.key] = outcome
+        try:
+            self._recorder.end(outcome)
+        except JournalError as error:
+            self._halt(error.what)
+        self._tell(outcome)
+
+    def _one(self, change: CloudChange) -> ChangeOutcome:
+        """Check one change and carry it out."""
+        if self._stop.is_set():
+            return ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=self._because)
+        api = self._apis[change.object_kind]
+        try:
+            present = change.seen if change.compared_by_api else change.read(api)
+            if present == change.wanted:
+                return ChangeOutcome(change=change, result=ChangeResult.UNCHANGED, id=change.id)
+            obstacle = _changed(change, present) or change.obstacle(api)
+        except GpustackError as error:
+            return self._failed(change, error)
+        if obstacle:
+            return ChangeOutcome(change=change, result=ChangeResult.SKIPPED, detail=obstacle)
+        try:
+            self._recorder.begin(change)
+        except JournalError as error:
+            return self._failed(change, error)
+        return self._written(change, api)
+
+    def _written(self, change: CloudChange, api: Any) -> ChangeOutcome:  # noqa: ANN401 - each kind has its own client
+        try:
+            new = change.carry_out(api)
+        except GpustackError as error:
+            cause = error if isinstance(error, Unanswered) else error.__cause__
+            if not isinstance(cause, Unanswered):
+                return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=error.what)
+            self._halt("an earlier request got no answer")
+            return self._after_silence(change, api, error)
+        return ChangeOutcome(change=change, result=ChangeResult.DONE, id=new)
+
+    def _after_silence(self, change: CloudChange, api: Any, error: GpustackError) -> ChangeOutcome:  # noqa: ANN401
+        """Read an object whose change got no answer, to learn whether it was carried out."""
+        try:
+            present = change.read(api)
+        except GpustackError:
+            return ChangeOutcome(change=change, result=ChangeResult.UNKNOWN, detail=error.what)
+        if present == change.wanted:
+            return ChangeOutcome(
+                change=change, result=ChangeResult.DONE, detail="confirmed by reading; the answer was lost"
+            )
+        detail = error.what if present == change.seen else f"partly done: {error.what}"
+        return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=detail)
+
+    def _failed(self, change: CloudChange, error: GpustackError) -> ChangeOutcome:
+        """A change that failed before its first write."""
+        if isinstance(error, Unanswered | JournalError):
+            self._halt(error.what)
+        detail = error.what if isinstance(error, CloudError | JournalError) else str(error)
+        return ChangeOutcome(change=change, result=ChangeResult.FAILED, detail=detail)
+
+    def _halt(self, because: str) -> None:
+        self._because = because
+        self._stop.set()
+
+
+def _changed(change: CloudChange, present: Value) -> str:
+    """How an object differs from the plan; empty if it does not."""
+    if present == change.seen or (change.partial and is_between(present, change.seen, change.wanted)):
+        return ""
+    return f"changed since the plan: {'; '.join(line[2:] for line in difference(change.seen, present))}"
+
+
+@contextlib.contextmanager
+def stopping(stop: threading.Event) -> Iterator[list[int]]:
+    """Let Ctrl-C, SIGTERM and SIGHUP set ``stop``; yields the signals that arrived."""
+    arrived: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        arrived.append(number)
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield arrived
+        return
+    former = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield arrived
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

@@ -1,0 +1,254 @@
+"""The base of the commands that change a cloud: show, ask, check again, record. ``gpustack history`` and ``undo``."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import importlib
+import platform
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.base.errors import ApplyError, GpustackError, JournalError, PlanError
+from gpustack.base.findings import Finding, errors
+from gpustack.base.operations import Operation, counted
+from gpustack.base.text import printable
+from gpustack.cli.cloud import OpenStackCommand
+from gpustack.cli.common import Command, add_format, confirm
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+    from gpustack.changes.change import ChangeOutcome, CloudChange
+    from gpustack.changes.journal import RunRecord
+    from gpustack.changes.journal_lines import RunHead
+
+_KINDS = {
+    "aggregate": "gpustack.offer.tenancy.changes:AggregateChange",
+    "aggregate_host": "gpustack.offer.tenancy.changes:HostChange",
+    "aggregate_metadata": "gpustack.offer.tenancy.changes:MetadataChange",
+    "flavor": "gpustack.offer.flavor.changes:FlavorChange",
+    "flavor_access": "gpustack.offer.flavor.changes:AccessChange",
+    "limit": "gpustack.offer.quota.changes:LimitChange",
+    "trait": "gpustack.offer.tenancy.changes:TraitChange",
+}
+"""The classes of changes by their kind of object."""
+
+
+def kinds() -> dict[str, type[CloudChange]]:
+    """The classes of all changes, by their kind of object."""
+    classes = {}
+    for kind, place in _KINDS.items():
+        module, _, name = place.partition(":")
+        classes[kind] = getattr(importlib.import_module(module), name)
+    return classes
+
+
+class ChangeCommand(OpenStackCommand):
+    """Base class of the commands that change a cloud.
+
+    :cvar jobs: how many changes run at the same time.
+    :cvar incomplete: the error if a change failed or was skipped.
+    """
+
+    jobs = 1
+    incomplete: type[GpustackError] = ApplyError
+
+    def add_change_options(self, parser: argparse.ArgumentParser, *former: str) -> None:
+        """Add ``--check``, ``--yes`` and ``--journal``.
+
+        :param former: names that ``--check`` had; they stay valid for one release.
+        """
+        parser.add_argument("--check", action="store_true", help="show the changes, and make none")
+        for name in former:
+            parser.add_argument(name, dest="check", action="store_true", help=argparse.SUPPRESS)
+        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
+        parser.add_argument(
+            "--journal",
+            type=Path,
+            metavar="FILE",
+            help="write the journal to FILE (default: a new file below ~/.local/state/gpustack/changes)",
+        )
+
+    def carry_out(
+        self,
+        changes: Sequence[CloudChange],
+        parsed_args: argparse.Namespace,
+        *,
+        spec: Path | None = None,
+        undoes: str = "",
+    ) -> None:
+        """Ask for confirmation, carry changes out, and report the results.
+
+        :param spec: the spec that the changes follow from.
+        :param undoes: the ID of the run that they revert.
+        :raises gpustack.base.errors.LockedError: if another run changes the cloud.
+        :raises GpustackError: as :attr:`incomplete`, if a change failed or was skipped.
+        """
+        from gpustack.changes.journal import RunJournal, digest, new_id
+        from gpustack.changes.journal_lines import Cloud, RunHead
+        from gpustack.changes.lock import CloudLock, in_the_cloud, on_this_machine
+        from gpustack.cloud.session import place_of
+
+        connection = self.connection(parsed_args)
+        head = RunHead(
+            id=new_id(),
+            command=" ".join((self.cmd_name or "").split()),
+            cloud=Cloud(**place_of(connection)),
+            spec=str(spec or ""),
+            spec_sha256=digest(spec),
+            undoes=undoes,
+        )
+        self._report_unfinished(head)
+        if not parsed_args.yes:
+            confirm(self, f"Carry out {counted(len(changes), 'operation')}?")
+        lock = in_the_cloud(CloudLock(connection), head.id, getpass.getuser(), platform.node(), self._warn)
+        with on_this_machine(head.cloud.key), lock:
+            journal = RunJournal(head, changes, parsed_args.journal)
+            outcomes, arrived = self._run(changes, connection, journal)
+        self._report_results(outcomes, journal.path, head.id if parsed_args.journal is None else str(journal.path))
+        if arrived:
+            raise KeyboardInterrupt if signal.SIGINT in arrived else SystemExit(128 + arrived[0])
+        self._refuse_incomplete(outcomes)
+
+    def _run(
+        self,
+        changes: Sequence[CloudChange],
+        connection: Connection,
+        journal: Any,  # noqa: ANN401 - imported on use
+    ) -> tuple[Sequence[ChangeOutcome], list[int]]:
+        from gpustack.changes.run import run, stopping
+
+        stop = threading.Event()
+        classes = {change.object_kind: type(change) for change in changes}
+        clients = {kind: cls.client(connection) for kind, cls in classes.items()}
+        ended = False
+        try:
+            with stopping(stop) as arrived:
+                outcomes = run(changes, clients, journal, jobs=self.jobs, stop=stop, tell=self._tell_outcome)
+            ended = True
+        finally:
+            journal.close(ended=ended)
+        return outcomes, arrived
+
+    def _tell_outcome(self, outcome: ChangeOutcome) -> None:
+        from gpustack.changes.change import SUCCESSFUL
+
+        if outcome.result not in SUCCESSFUL:
+            self.report(f"{outcome.change.name}: {outcome.result}: {outcome.detail}")
+        elif self.verbosity > 1:
+            self.report(f"{outcome.result}: {outcome.change.describe()}")
+
+    def _report_results(self, outcomes: Sequence[ChangeOutcome], path: Path, undo: str) -> None:
+        from gpustack.changes.change import ChangeResult
+
+        counts = Counter(outcome.result for outcome in outcomes)
+        if self.verbosity:
+            self.report(", ".join(f"{counts[result]} {result}" for result in ChangeResult if counts[result]))
+            self.report(f"journal: {path}")
+        if counts[ChangeResult.DONE]:
+            self.report(f"to undo: gpustack undo {undo}")
+
+    def _refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:
+        from gpustack.changes.change import SUCCESSFUL
+
+        if missing := sum(outcome.result not in SUCCESSFUL for outcome in outcomes):
+            raise self.incomplete(
+                f"{missing} of {counted(len(outcomes), 'operation')} failed or were skipped",
+                remedy="see the reasons above; run the command again: it plans the rest",
+            )
+
+    def _report_unfinished(self, head: RunHead) -> None:
+        """Warn about the newest run on this cloud if it is unfinished."""
+        from gpustack.changes.journal import records
+
+        for _, record in records():
+            if isinstance(record, JournalError) or record.head.cloud.key != head.cloud.key:
+                continue
+            if record.state == "unfinished":
+                self._warn(f"the change {record.head.id} ({record.head.command}) is unfinished: gpustack history")
+            return
+
+    def _warn(self, text: str) -> None:
+        self.report(f"warning: {text}")
+
+
+def show_operations(command: Command, operations: Iterable[Operation]) -> None:
+    """Print operations with their details."""
+    for operation in operations:
+        mark = "" if getattr(operation, "reversible", True) else " (cannot be undone)"
+        command.show(printable(operation.describe()) + mark)
+        for line in operation.details():
+            command.show(f"    {printable(line)}", changes=True)
+
+
+def refuse_errors(command: Command, findings: Sequence[Finding]) -> None:
+    """Print findings.
+
+    :raises PlanError: if one of them is an error.
+    """
+    command.report_findings(findings)
+    if stopped := errors(findings):
+        count = "an error" if len(stopped) == 1 else f"{len(stopped)} errors"
+        raise PlanError(f"the plan is blocked by {count}; nothing was changed", remedy="see the findings above")
+
+
+class UndoCommand(ChangeCommand):
+    """Revert a change: `gpustack history` lists them. Without ID, the last change of this cloud.
+
+    The undo is a plan with reversed operations. Objects that changed since are skipped and listed with both values. An
+    undo can be undone.
+    """
+
+    epilog = """\
+gpustack undo --check;
+gpustack undo 20261124T061500Z-3f9a --yes"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("change", nargs="?", metavar="ID|FILE", help="a change of `gpustack history`, or a journal")
+        self.add_change_options(parser)
+        add_format(parser, "the plan")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Show the plan, ask for confirmation, and carry it out."""
+        from gpustack.changes.journal_lines import Cloud
+        from gpustack.changes.undo import plan_undo
+        from gpustack.cloud.session import place_of
+
+        connection = self.connection(parsed_args)
+        here = Cloud(**place_of(connection))
+        record = _chosen(parsed_args.change, here.key)
+        if record.head.cloud.key != here.key:
+            raise JournalError(
+                f"the change is of another cloud: {record.head.cloud.auth_url} {record.head.cloud.region}",
+                where=str(record.path),
+                remedy="name that cloud with --os-cloud",
+            )
+        changes, final = plan_undo(record, kinds())
+        if parsed_args.format != "text":
+            self.show_data([change.to_record() for change in changes], parsed_args.format)
+        else:
+            show_operations(self, changes)
+            for change in final:
+                self.report(f"cannot be undone: {change.describe()}")
+        if not changes:
+            self.report(f"{record.head.id}: nothing to undo")
+        elif not parsed_args.check:
+            self.carry_out(changes, parsed_args, undoes=record.head.id)
+        return 0
+
+
+def _chosen(name: str | None, cloud: str) -> RunRecord:
+    from gpustack.changes import journal
+
+    if name:
+        return journal.find(name)
+    for _, record in journal.records():
+        if not isinstance(record, JournalError) and record.head.cloud.key == cloud:
+            return record
+    raise JournalError("no change of this cloud is recorded", remedy="`gpustack history` lists the changes")

@@ -1,0 +1,307 @@
+"""The operations on flavors as changes: a flavor with its extra specs, and the projects that may use it.
+
+A flavor is created with the mark in its description, and one request then sets all extra specs. Access is granted
+after that. So an interruption leaves no flavor that somebody can use and that is incomplete.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from gpustack.base.errors import CloudError, FlavorError
+from gpustack.changes.change import CloudChange, Value, difference
+from gpustack.cloud.flavors import FlavorCloud, Sizes
+from gpustack.cloud.session import Refused, Unanswered
+from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor, present_flavors
+from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_SERVER_ERRORS = 500
+_SIZES = ("vcpus", "ram", "disk", "ephemeral", "swap")
+_KEYS = frozenset({*_SIZES, "public", "description", "extra_specs", "access"})
+Flavors = FlavorCloud[PresentFlavor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlavorChange(CloudChange):
+    """Create, change or delete a flavor.
+
+    The value of a flavor that is created or deleted has its sizes, visibility, description and extra specs, and that
+    of a deleted private one its projects. That of a change has the changed ones, with None for an extra spec that does
+    not exist. If projects have access, the access mark belongs to :class:`AccessChange`.
+    """
+
+    kind: ClassVar[str] = "change_flavor"
+    object_kind: ClassVar[str] = "flavor"
+
+    @classmethod
+    def client(cls, connection: Connection) -> Flavors:
+        return present_flavors(connection)
+
+    @property
+    def compared_by_api(self) -> bool:
+        """A new UUID is nobody else's, and Nova refuses a name that exists."""
+        return self.seen is None and not self.about.get("chosen")
+
+    def describe(self) -> str:
+        verb = "create" if self.seen is None else "delete" if self.wanted is None else "change"
+        return f"{verb} {self.name}: {self.why}"
+
+    def details(self) -> list[str]:
+        return _details(self.seen or {}, self.wanted or {})
+
+    def read(self, api: Flavors) -> Value:
+        found = api.get(self.id)
+        if found is None:
+            return None
+        if self.seen is not None and self.wanted is not None:
+            parts = {key: _value(found)[key] for key in self.wanted}
+            if "extra_specs" in parts:
+                parts["extra_specs"] = {key: found.extra_specs.get(key) for key in self.wanted["extra_specs"]}
+            return parts
+        planned = self.wanted or self.seen
+        access = api.access(self.id) if "access" in planned else None
+        return _value(found, access, marked=ACCESS in planned["extra_specs"])
+
+    def obstacle(self, api: Flavors) -> str:
+        if self.wanted is not None or self.about.get("force"):
+            return ""
+        users = api.users(self.id)
+        return f"{users} instance{'s'[: users != 1]} use it" if users else ""
+
+    def carry_out(self, api: Flavors) -> str:
+        if self.wanted is None:
+            api.delete(self.id)
+        elif self.seen is None:
+            self._create(api)
+        else:
+            self._change(api)
+        return self.id
+
+    def _create(self, api: Flavors) -> None:
+        value = self.wanted
+        sizes = Sizes(**{key: value[key] for key in _SIZES})
+        try:
+            api.create(self.id, self.name, sizes, public=value["public"], description=value["description"])
+        except Refused as error:
+            if error.status < _SERVER_ERRORS:
+                raise
+            # The flavor may exist although the service failed. With an id of the spec, others may have created it.
+            self._take_back(api, error, own=not self.about.get("chosen"))
+        projects = value.get("access", ())
+        # The mark of the projects is written after them.
+        last = {key: spec for key, spec in value["extra_specs"].items() if projects and key == ACCESS}
+        first = {key: spec for key, spec in value["extra_specs"].items() if key not in last}
+        try:
+            if first:
+                api.set_extra_specs(self.id, first)
+            for project in projects:
+                api.grant(self.id, project)
+            if last:
+                api.set_extra_specs(self.id, last)
+        except Unanswered:
+            raise  # the run reads the flavor, and begins nothing else
+        except CloudError as error:
+            self._take_back(api, error, own=True)
+
+    def _take_back(self, api: Flavors, reason: CloudError, *, own: bool) -> None:
+        """Delete a flavor that could not be completed, unless its name or description shows another origin.
+
+        :param own: whether a flavor with this id, name and description is certainly one that this run created.
+        :raises FlavorError: always; the message has the resulting state.
+        """
+        try:
+            current = api.get(self.id)
+            alike = current is not None and (current.name, current.description) == (
+                self.name,
+                self.wanted["description"],
+            )
+            if alike and own:
+                api.delete(self.id)
+        except CloudError as error:
+            raise FlavorError(
+                f"{self.name} may exist without its alias: {reason.what}; it could not be removed: {error.what}",
+                remedy="`gpustack flavor apply` completes a flavor of the spec;"
+                f" `gpustack flavor delete {self.name}` removes it",
+            ) from reason
+        if alike and not own:
+            raise FlavorError(
+                f"{self.name} exists with the id {self.id}, created by this run or by another one at the same time;"
+                f" it may be incomplete: {reason.what}",
+                remedy="`gpustack flavor apply` completes a flavor of the spec, when no other run changes it",
+            ) from reason
+        raise FlavorError(
+            f"{self.name} was not created, and nothing is left of it: {reason.what}", remedy=reason.remedy
+        ) from reason
+
+    def _change(self, api: Flavors) -> None:
+        specs: Mapping[str, str | None] = self.wanted.get("extra_specs", {})
+        for key, value in specs.items():
+            if value is None:
+                api.unset_extra_spec(self.id, key)
+        if new := {key: value for key, value in specs.items() if value is not None}:
+            api.set_extra_specs(self.id, new)
+        if "description" in self.wanted:
+            api.describe(self.id, self.wanted["description"])
+
+    def permitted(self) -> str:
+        values = {**(self.seen or {}), **(self.wanted or {})}
+        strange = sorted(values.keys() - _KEYS)
+        return f"gpustack does not change {', '.join(strange)} of flavors" if strange else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessChange(CloudChange):
+    """Give projects access to a private flavor, or remove it: by project id, whether the project has access."""
+
+    kind: ClassVar[str] = "change_access"
+    object_kind: ClassVar[str] = "flavor_access"
+
+    @classmethod
+    def client(cls, connection: Connection) -> Flavors:
+        return present_flavors(connection)
+
+    def describe(self) -> str:
+        return f"change the projects of {self.name}: {self.why}"
+
+    def details(self) -> list[str]:
+        moved = {project: now for project, now in self.wanted.items() if now != self.seen.get(project)}
+        return [f"{'+' if now else '-'} project {project}" for project, now in sorted(moved.items())]
+
+    def read(self, api: Flavors) -> Value:
+        present = api.access(self.id)
+        return {project: project in present for project in self.wanted}
+
+    def carry_out(self, api: Flavors) -> str:
+        mark = self.about.get("mark")
+        if self.about.get("mark_before"):
+            # If the run is interrupted here, the old mark would be wrong.
+            api.set_extra_specs(self.id, {ACCESS: ACCESS_CHANGES})
+        for project, now in sorted(self.wanted.items()):
+            if not now:
+                api.revoke(self.id, project)
+        for project, now in sorted(self.wanted.items()):
+            if now:
+                api.grant(self.id, project)
+        if mark:
+            api.set_extra_specs(self.id, {ACCESS: mark})
+        elif self.about.get("mark_before"):
+            api.unset_extra_spec(self.id, ACCESS)
+        return self.id
+
+    def reverse(self) -> Self:
+        marks = {"mark": self.about.get("mark_before", ""), "mark_before": self.about.get("mark", "")}
+        return replace(super().reverse(), about=marks)
+
+
+def changes(operations: Sequence[FlavorOperation]) -> tuple[CloudChange, ...]:
+    """The operations as changes. A flavor that replaces another one needs its deletion."""
+    made: list[CloudChange] = []
+    last: dict[str, str] = {}
+    for operation in operations:
+        for change in _changes(operation):
+            needs = (last[operation.name],) if operation.name in last else ()
+            change = replace(change, needs=needs, tag=f"{change.object_kind}:{operation.name}:{len(made)}")
+            last[operation.name] = change.key
+            made.append(change)
+    return tuple(made)
+
+
+def _changes(operation: FlavorOperation) -> list[CloudChange]:
+    if isinstance(operation, CreateFlavor):
+        return _creation(operation)
+    if isinstance(operation, DeleteFlavor):
+        flavor = operation.flavor
+        seen = _value(flavor, flavor.access, marked=True)
+        about = {"force": "yes"} if operation.force else {}
+        return [FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=None, about=about)]
+    return _modification(operation)
+
+
+def _creation(operation: CreateFlavor) -> list[CloudChange]:
+    new = operation.id or str(uuid.uuid4())
+    specs = dict(operation.extra_specs)
+    if operation.access_mark is not None and not operation.access:
+        specs[ACCESS] = operation.access_mark
+    value = {
+        **operation.sizes.to_dict(),
+        "public": operation.access is None,
+        "description": operation.description,
+        "extra_specs": specs,
+    }
+    about = {"chosen": "yes"} if operation.id else {}
+    made: list[CloudChange] = [
+        FlavorChange(why=operation.why, id=new, name=operation.name, seen=None, wanted=value, about=about)
+    ]
+    if operation.access:
+        made.append(_access(operation, new, operation.access))
+    return made
+
+
+def _modification(operation: ChangeFlavor) -> list[CloudChange]:
+    made: list[CloudChange] = []
+    moves = operation.grant | operation.revoke
+    specs: dict[str, str | None] = {**dict.fromkeys(operation.unset_specs), **operation.set_specs}
+    if moves:
+        specs.pop(ACCESS, None)
+    elif operation.access_mark is not None:
+        specs[ACCESS] = operation.access_mark
+    after: dict[str, Any] = {"extra_specs": specs} if specs else {}
+    before: dict[str, Any] = {"extra_specs": {key: _before(operation, key) for key in specs}} if specs else {}
+    if operation.description is not None:
+        after["description"], before["description"] = operation.description
+    if after:
+        made.append(FlavorChange(why=operation.why, id=operation.id, name=operation.name, seen=before, wanted=after))
+    if moves:
+        made.append(_access(operation, operation.id, operation.grant, operation.revoke, operation.access_mark_before))
+    return made
+
+
+def _before(operation: ChangeFlavor, key: str) -> str | None:
+    return operation.access_mark_before if key == ACCESS else operation.before.get(key)
+
+
+def _access(
+    operation: CreateFlavor | ChangeFlavor,
+    flavor: str,
+    grant: Collection[str],
+    revoke: Collection[str] = (),
+    mark_before: str | None = None,
+) -> AccessChange:
+    wanted = {**dict.fromkeys(sorted(grant), True), **dict.fromkeys(sorted(revoke), False)}
+    return AccessChange(
+        why=operation.why,
+        id=flavor,
+        name=operation.name,
+        seen={project: not now for project, now in wanted.items()},
+        wanted=wanted,
+        about={"mark": operation.access_mark or "", "mark_before": mark_before or ""},
+    )
+
+
+def _value(flavor: PresentFlavor, access: Collection[str] | None = None, *, marked: bool = False) -> dict[str, Any]:
+    """The value of a flavor.
+
+    :param access: its projects, if they belong to the value.
+    :param marked: whether the access mark does.
+    """
+    return {
+        **flavor.sizes.to_dict(),
+        "public": flavor.public,
+        "description": flavor.description,
+        "extra_specs": {key: value for key, value in flavor.extra_specs.items() if marked or key != ACCESS},
+        **({} if access is None else {"access": sorted(access)}),
+    }
+
+
+def _details(seen: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    flat = [
+        {**{k: v for k, v in value.items() if k != "extra_specs"}, **value.get("extra_specs", {})}
+        for value in (seen, wanted)
+    ]
+    return difference(*flat)

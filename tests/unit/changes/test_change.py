@@ -1,0 +1,51 @@
+"""Values of changes: differences for people, and values between two others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.changes.change import difference, is_between, reversed_order
+from support.change_store import change
+
+
+@pytest.mark.parametrize(
+    ("seen", "wanted", "lines"),
+    [
+        ({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 4, "d": True}, ["~ b = 4 (was 2)", "- c (was 3)", "+ d = yes"]),
+        (None, {"a": "x"}, ["+ a = x"]),
+        ({"a": ["x", "y"]}, None, ["- a (was x, y)"]),
+        (4, None, ["~ absent (was 4)"]),
+        (False, True, ["~ yes (was no)"]),
+    ],
+)
+def test_a_difference_in_lines(seen: Any, wanted: Any, lines: list[str]) -> None:
+    assert difference(seen, wanted) == lines
+
+
+@pytest.mark.parametrize(
+    ("present", "seen", "wanted", "between"),
+    [
+        ({"a": 2, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 2}, True),
+        ({"a": 3, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 2}, False),
+        ({"size": 1, "specs": {}}, None, {"size": 1, "specs": {"x": "y"}}, True),
+        ({"size": 2, "specs": {}}, None, {"size": 1, "specs": {"x": "y"}}, False),
+        ({"size": 1, "specs": {}, "more": 1}, None, {"size": 1, "specs": {}}, False),
+        (None, {"a": 1}, {"a": 2}, False),
+        (5, 4, 6, False),
+    ],
+)
+def test_a_value_between_two_others(present: Any, seen: Any, wanted: Any, between: bool) -> None:
+    assert is_between(present, seen, wanted) is between
+
+
+def test_reversed_changes_need_what_needed_them() -> None:
+    first, second = reversed_order([change("a", None, 1), change("b", 1, 2, "a", "elsewhere")])
+    assert (first.name, first.seen, first.wanted, first.needs) == ("b", 2, 1, ())
+    assert (second.name, second.needs) == ("a", ("value:b",))
+
+
+def test_a_record_holds_the_complete_change() -> None:
+    made = change("a", {"x": 1}, None, "b")
+    assert type(made).from_record(made.to_record()).to_record() == made.to_record()

@@ -1,0 +1,51 @@
+"""The history of runs: states, and undos that point at other runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustack.changes.change import ChangeResult
+from gpustack.changes.history import history
+from gpustack.changes.journal import RunRecord
+from gpustack.changes.journal_lines import PlannedChange, RunHead
+from support.change_store import change
+
+DONE, FAILED = ChangeResult.DONE, ChangeResult.FAILED
+
+
+def record(name: str, *results: ChangeResult, undoes: str = "", closed: bool = True) -> RunRecord:
+    planned = [PlannedChange.model_validate(change(f"o{n}", None, 1).to_record()) for n, _ in enumerate(results)]
+    return RunRecord(
+        path=Path(f"{name}.jsonl"),
+        head=RunHead(id=name, command="flavor apply", changes=planned, undoes=undoes, at="2026-11-24T06:00:00+00:00"),
+        results={f"value:o{n}": result for n, result in enumerate(results)},
+        closed=closed,
+    )
+
+
+@pytest.mark.parametrize(
+    ("undo", "state"),
+    [
+        (None, "done"),
+        (record("u", DONE, DONE, undoes="a"), "undone"),
+        (record("u", DONE, FAILED, undoes="a"), "partly undone"),
+        (record("u", FAILED, FAILED, undoes="a"), "done"),
+        (record("u", DONE, closed=False, undoes="a"), "partly undone"),
+        (record("u", DONE, DONE, undoes="another"), "done"),
+    ],
+)
+def test_an_undo_changes_the_state_of_its_run(undo: RunRecord | None, state: str) -> None:
+    runs = [*([undo] if undo else []), record("a", DONE, DONE)]
+    assert [entry.state for entry in history(runs)][-1] == state
+
+
+def test_an_entry_counts_what_was_made() -> None:
+    (entry,) = history([record("a", DONE, FAILED, DONE)])
+    assert (entry.done, len(entry.record.head.changes), entry.state) == (2, 3, "failed")
+
+
+def test_the_newest_undo_counts() -> None:
+    older, newer = record("u1", FAILED, undoes="a"), record("u2", DONE, undoes="a")
+    assert history([newer, older, record("a", DONE)])[-1].state == "undone"

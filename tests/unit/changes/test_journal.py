@@ -1,0 +1,85 @@
+"""The journal of a run: what it holds, who may write it, what is refused."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import JournalError
+from gpustack.changes import journal
+from gpustack.changes.change import ChangeResult
+from support.journals import CHANGES, CLOUD, edited, written
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "gpustack" / "changes"
+
+
+ALL_DONE = [(made, ChangeResult.DONE) for made in CHANGES]
+
+
+def test_a_journal_is_private_and_complete(state: Path) -> None:
+    path = written(*ALL_DONE)
+    assert path.parent == state
+    assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(state.stat().st_mode)) == (0o600, 0o700)
+    record = journal.read(path)
+    assert (record.head.command, record.head.cloud, record.state) == ("flavor apply", CLOUD, "done")
+    assert record.head.user
+    assert record.head.host
+    assert [line.key for line in record.made] == ["value:a", "value:b", "value:c"]
+
+
+@pytest.mark.parametrize(
+    ("path", "state"),
+    [
+        (lambda: written(*ALL_DONE[:2], closed=False), "unfinished"),
+        (lambda: written(*ALL_DONE[:1], begun=(CHANGES[1],)), "unfinished"),
+        (lambda: written(*ALL_DONE[:2], (CHANGES[2], ChangeResult.SKIPPED)), "failed"),
+        (lambda: written(*ALL_DONE[:2]), "failed"),
+    ],
+)
+def test_the_state_of_a_run(path: Any, state: str) -> None:
+    assert journal.read(path()).state == state
+
+
+@pytest.mark.parametrize(
+    ("number", "values", "message"),
+    [
+        (0, {"gpustack_change": 2}, "version 2"),
+        (0, {"surprise": 1}, "does not belong"),
+        (0, {"id": "../../etc/passwd"}, "does not belong"),
+        (1, {"begin": "value:z"}, "not in the plan: value:z"),
+        (2, {"result": "splendid"}, "does not belong"),
+    ],
+)
+def test_an_edited_journal_is_refused(number: int, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(JournalError, match=message):
+        journal.read(edited(written(*ALL_DONE), number, **values))
+
+
+def test_a_file_that_others_can_write_is_refused() -> None:
+    path = written(*ALL_DONE)
+    path.chmod(0o660)
+    with pytest.raises(JournalError, match=r"others can write this file \(mode 0660\)"):
+        journal.read(path)
+
+
+def test_a_last_line_that_was_cut_off_is_ignored() -> None:
+    path = written(*ALL_DONE)
+    path.write_text(path.read_text()[:-5])
+    assert journal.read(path).state == "unfinished"
+
+
+def test_a_record_is_found_by_id_and_by_file(tmp_path: Path) -> None:
+    path = written(*ALL_DONE)
+    assert journal.find(path.stem).path == path
+    assert journal.find(str(path)).path == path
+    with pytest.raises(JournalError, match="no change 'nothing'"):
+        journal.find("nothing")
+    (state := path.parent / "zz.jsonl").write_text("{}\n")
+    assert [found for found, _ in journal.records()] == [state, path]

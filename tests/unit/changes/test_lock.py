@@ -1,0 +1,117 @@
+"""One run at a time on a cloud."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from gpustack.base.errors import LockedError
+from gpustack.changes import lock
+from gpustack.changes.lock import LockHolder, in_the_cloud, on_this_machine
+from gpustack.cloud.session import Refused
+from gpustack.nova_options.aggregates import Aggregate
+
+
+class Aggregates:
+    """Nova's aggregates, as the lock sees them: a stand-in; tests/nova has the real ones."""
+
+    def __init__(self, *, allowed: bool = True) -> None:
+        self.present: Aggregate | None = None
+        self.allowed, self.number = allowed, 0
+
+    def create(self) -> int:
+        if not self.allowed:
+            raise Refused("can't create", status=403)
+        if self.present:
+            raise Refused("can't create", status=409)
+        self.number += 1
+        self.put({}, datetime.now(UTC))
+        return self.number
+
+    def put(self, metadata: Mapping[str, str], created: datetime) -> None:
+        self.present = Aggregate(
+            name="gpustack-lock", hosts=frozenset(), id=self.number, metadata=dict(metadata), created=created
+        )
+
+    def find(self) -> Aggregate | None:
+        return self.present
+
+    def set_metadata(self, aggregate: int, values: Mapping[str, str]) -> None:
+        assert self.metadata is not None
+        assert self.number == aggregate
+        self.put(values, datetime.now(UTC))
+
+    def delete(self, aggregate: int) -> None:
+        if self.number == aggregate:
+            self.present = None
+
+    @property
+    def metadata(self) -> Mapping[str, str] | None:
+        return self.present.metadata if self.present else None
+
+
+def held(api: Aggregates, age: timedelta) -> None:
+    at = datetime.now(UTC) - age
+    api.number += 1
+    api.put(LockHolder(run="other", user="eve", host="far", at=at).to_metadata(), at)
+
+
+def test_the_lock_names_its_run_and_is_removed() -> None:
+    api = Aggregates()
+    with in_the_cloud(api, "run1", "ann", "here", pytest.fail):
+        assert (api.metadata or {})["gpustack_lock"] == "run1"
+        with (
+            pytest.raises(LockedError, match="run1 of ann on here"),
+            in_the_cloud(api, "run2", "bob", "there", pytest.fail, seconds=0),
+        ):
+            pass
+    assert api.present is None
+
+
+def test_a_lock_without_renewal_is_taken_over() -> None:
+    api, warnings = Aggregates(), list[str]()
+    held(api, lock.STALE + timedelta(seconds=1))
+    with in_the_cloud(api, "run1", "ann", "here", warnings.append, seconds=0):
+        assert (api.metadata or {})["gpustack_user"] == "ann"
+    assert "other of eve on far" in warnings[0]
+
+
+def test_a_lock_that_is_renewed_is_not_taken_over() -> None:
+    api = Aggregates()
+    held(api, lock.STALE - timedelta(seconds=30))
+    with pytest.raises(LockedError), in_the_cloud(api, "run1", "ann", "here", pytest.fail, seconds=0):
+        pass
+
+
+def test_a_user_without_the_right_gets_a_warning() -> None:
+    warnings = list[str]()
+    with in_the_cloud(Aggregates(allowed=False), "run1", "ann", "here", warnings.append):
+        pass
+    assert warnings == ["this user may not create aggregates: runs on other machines are not locked out"]
+
+
+def test_the_lock_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "RENEW", 0.01)
+    api = Aggregates()
+    with in_the_cloud(api, "run1", "ann", "here", pytest.fail):
+        first = api.present
+        for _ in range(500):
+            if api.present is not first:
+                break
+            lock.time.sleep(0.01)
+        assert api.present is not first
+
+
+def test_one_run_at_a_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    program = "from gpustack.changes.lock import on_this_machine\nwith on_this_machine('c', seconds=0): print('in')"
+    with on_this_machine("c"):
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert "LockedError" in done.stderr
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "in\n"

@@ -1,0 +1,138 @@
+"""Runs of changes: order, checks, records, silence, signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpustack.base.errors import JournalError
+from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, reversed_order
+from gpustack.changes.run import run, stopping
+from support.change_store import Store, change
+
+
+class Recorder:
+    """A journal in memory; ``full`` is the number of lines after which its disk is full."""
+
+    def __init__(self, full: int = 1_000_000) -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.full = full
+
+    def begin(self, change: CloudChange) -> None:
+        self._add("begin", change.name)
+
+    def end(self, outcome: ChangeOutcome) -> None:
+        self._add(str(outcome.result), outcome.change.name)
+
+    def _add(self, *line: str) -> None:
+        if len(self.lines) >= self.full:
+            raise JournalError("No space left on device")
+        self.lines.append(line)  # type: ignore[arg-type]
+
+
+def results(changes: list[Any], store: Store, recorder: Recorder | None = None, jobs: int = 1) -> list[str]:
+    outcomes = run(changes, {"value": store}, recorder or Recorder(), jobs=jobs)
+    assert [outcome.change for outcome in outcomes] == changes
+    return [str(outcome.result) for outcome in outcomes]
+
+
+def test_changes_run_in_the_order_of_their_needs() -> None:
+    store = Store()
+    assert (
+        results([change("c", None, 3, "b"), change("b", None, 2, "a"), change("a", None, 1)], store, jobs=3)
+        == ["done"] * 3
+    )
+    assert (store.log, store.values) == (["a", "b", "c"], {"a": 1, "b": 2, "c": 3})
+
+
+def test_each_object_is_checked_before_its_change() -> None:
+    store = Store(values={"same": 2, "other": 9})
+    changes = [change("same", 1, 2), change("other", 1, 2), change("after", None, 1, "other")]
+    recorder = Recorder()
+    assert results(changes, store, recorder) == ["unchanged", "skipped", "not begun"]
+    assert store.log == []
+    assert ("begin", "other") not in recorder.lines
+
+
+def test_a_skipped_change_names_both_values() -> None:
+    store = Store(values={"limit": {"a": 1, "b": 5}})
+    (outcome,) = run([change("limit", {"a": 1, "b": 2}, {"a": 3, "b": 2})], {"value": store}, Recorder())
+    assert outcome.detail == "changed since the plan: b = 5 (was 2)"
+
+
+def test_a_refusal_stops_only_what_needs_it() -> None:
+    store = Store(refuse={"a"})
+    changes = [change("a", None, 1), change("b", None, 1, "a"), change("c", None, 1)]
+    assert results(changes, store) == ["failed", "not begun", "done"]
+
+
+@pytest.mark.parametrize(("carried_out", "result"), [(True, "done"), (False, "failed")])
+def test_after_silence_the_object_is_read_and_nothing_else_begins(carried_out: bool, result: str) -> None:
+    store = Store(silent={"a": carried_out})
+    assert results([change("a", None, 1), change("b", None, 1)], store) == [result, "not begun"]
+    assert "b" not in store.log
+
+
+def test_an_object_that_cannot_be_read_after_silence_is_unknown() -> None:
+    class Mute(Store):
+        def write(self, name: str, value: Any) -> None:
+            self.mute = True
+            super().write(name, value)
+
+    assert results([change("a", None, 1), change("b", None, 1)], Mute(silent={"a": True})) == ["unknown", "not begun"]
+
+
+def test_a_full_disk_stops_the_run_before_the_write() -> None:
+    store, recorder = Store(), Recorder(full=0)
+    assert results([change("a", None, 1), change("b", None, 1)], store, recorder) == ["failed", "not begun"]
+    assert store.values == {}
+
+
+def test_changes_that_need_one_another_are_an_error() -> None:
+    with pytest.raises(ValueError, match="need one another"):
+        results([change("a", None, 1, "b"), change("b", None, 1, "a")], Store())
+
+
+def test_a_signal_lets_the_change_in_progress_end() -> None:
+    class Interrupting(Store):
+        def write(self, name: str, value: Any) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            super().write(name, value)
+
+    stop, store = threading.Event(), Interrupting()
+    changes = [change("a", None, 1), change("b", None, 1)]
+    with stopping(stop) as arrived:
+        outcomes = run(changes, {"value": store}, Recorder(), stop=stop)
+    assert [str(outcome.result) for outcome in outcomes] == ["done", "not begun"]
+    assert arrived == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+VALUES = st.none() | st.integers(0, 3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    before=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)),
+    wanted=st.dictionaries(st.sampled_from("abcdef"), VALUES, min_size=1),
+    refused=st.sets(st.sampled_from("abcdef"), max_size=2),
+    jobs=st.integers(1, 3),
+)
+def test_undo_restores_the_state_before(
+    before: dict[str, int], wanted: dict[str, int | None], refused: set[str], jobs: int
+) -> None:
+    names = sorted(wanted)
+    changes = [change(n, before.get(n), wanted[n], *names[:i][-1:]) for i, n in enumerate(names)]
+    store = Store(values=dict(before), refuse=set(refused))
+    outcomes = run(changes, {"value": store}, Recorder(), jobs=jobs)
+    made = [outcome.change for outcome in outcomes if outcome.result is ChangeResult.DONE]
+    store.refuse.clear()
+    undone = run(reversed_order(made), {"value": store}, Recorder(), jobs=jobs)
+    assert {str(outcome.result) for outcome in undone} <= {"done"}
+    assert store.values == before

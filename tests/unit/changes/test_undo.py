@@ -1,0 +1,50 @@
+"""The plan of an undo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpustack.base.errors import JournalError
+from gpustack.changes import journal
+from gpustack.changes.change import ChangeResult, CloudChange
+from gpustack.changes.undo import plan_undo
+from support.change_store import SetValue
+from support.journals import CHANGES, edited, written
+
+KINDS: dict[str, type[CloudChange]] = {"value": SetValue}
+ALL_DONE = [(made, ChangeResult.DONE) for made in CHANGES]
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def test_an_undo_reverses_what_was_made_last_first() -> None:
+    record = journal.read(written(*ALL_DONE[:1], begun=(CHANGES[1],)))
+    changes, final = plan_undo(record, KINDS)
+    assert [(c.name, c.id, c.seen, c.wanted, c.needs) for c in changes] == [
+        ("b", "", {"x": 2}, {"x": 1}, ()),
+        ("a", "id-a", 1, None, ("value:b",)),
+    ]
+    assert final == ()
+    assert record.head.id in changes[0].why
+
+
+def test_a_change_that_gpustack_does_not_make_is_not_undone() -> None:
+    path = written(*ALL_DONE)
+    line = json.loads(path.read_text().splitlines()[0])
+    entry = {**line["changes"][0], "name": "forbidden"}
+    with pytest.raises(JournalError, match="forbidden: gpustack never writes this value; nothing was changed"):
+        plan_undo(journal.read(edited(path, 0, changes=[entry, *line["changes"][1:]])), KINDS)
+    with pytest.raises(JournalError, match="unknown kind of change 'value'"):
+        plan_undo(journal.read(path), {})
+
+
+def test_a_change_that_may_be_half_made_accepts_parts_of_both_values() -> None:
+    record = journal.read(written(*ALL_DONE[:1], begun=(CHANGES[1],)))
+    changes, _ = plan_undo(record, KINDS)
+    assert [(change.name, change.partial) for change in changes] == [("b", True), ("a", False)]

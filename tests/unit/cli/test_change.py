@@ -1,0 +1,137 @@
+"""Commands that change a cloud: question, record, results, signals, undo. Flavors are in memory."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.changes import journal
+from gpustack.cli.app import main
+from gpustack.cli.change import kinds
+from gpustack.cli.flavor import InCloud
+from support.change_runs import PLACE, without_cloud
+from support.flavor_model import NovaModel
+
+CREATE = ("flavor", "create", "hand", "--alias", "A", "--vcpus", "1", "--ram", "1GiB", "--disk", "1")
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NovaModel:
+    model = NovaModel(projects={"research": "1" * 32})
+    without_cloud(monkeypatch, tmp_path / "state")
+    monkeypatch.setattr(InCloud, "cloud", lambda self, parsed_args: model)
+    monkeypatch.setattr("gpustack.offer.flavor.changes.present_flavors", lambda connection: model)
+    monkeypatch.chdir(tmp_path)
+    return model
+
+
+def last() -> journal.RunRecord:
+    _, record = next(journal.records())
+    assert isinstance(record, journal.RunRecord)
+    return record
+
+
+def test_every_kind_is_found_and_names_its_object() -> None:
+    assert {name: kind.object_kind for name, kind in kinds().items()} == {name: name for name in kinds()}
+
+
+def test_check_shows_and_writes_nothing(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--check"]) == 0
+    assert "create hand (1 vCPU, 1 GiB RAM, 1 GiB disk; public)" in capsys.readouterr().out
+    assert (cloud.writes, list(journal.records())) == ([], [])
+
+
+@pytest.mark.parametrize(("answer", "code"), [("", 2), ("n\n", 1), ("y\n", 0)])
+def test_a_change_is_asked_for(cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, answer: str, code: int) -> None:
+    class Answer(io.StringIO):
+        def isatty(self) -> bool:
+            return bool(answer)
+
+    monkeypatch.setattr("sys.stdin", Answer(answer))
+    assert main([*CREATE]) == code
+    assert bool(cloud.writes) == (code == 0)
+
+
+def test_undo_restores_and_can_be_undone(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--project", "research", "--yes"]) == 0
+    before = cloud.state()
+    assert main(["flavor", "delete", "hand", "--yes"]) == 0
+    deleted = last()
+    assert (deleted.head.command, deleted.head.cloud.model_dump(), deleted.state) == ("flavor delete", PLACE, "done")
+    assert f"to undo: gpustack undo {deleted.head.id}" in capsys.readouterr().err
+    assert main(["undo", "--check"]) == 0
+    assert cloud.state() == {}
+    assert main(["undo", "--yes"]) == 0
+    assert cloud.state() == before
+    assert last().head.undoes == deleted.head.id
+    assert main(["undo", "--yes"]) == 0
+    assert cloud.state() == {}
+
+
+def test_an_object_that_changed_since_is_skipped(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    (flavor,) = cloud.flavors()
+    cloud.describe(flavor.id, "by hand [gpustack]")
+    assert main(["undo", "--yes"]) == 14
+    assert "hand: skipped: changed since the plan: description = by hand" in capsys.readouterr().err
+    assert cloud.by_id
+
+
+def test_a_flavor_in_use_is_not_deleted_by_an_undo(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    (flavor,) = cloud.flavors()
+    cloud.instances[flavor.id] = 2
+    assert main(["undo", "--yes"]) == 14
+    assert "hand: skipped: 2 instances use it" in capsys.readouterr().err
+    assert cloud.by_id
+
+
+def test_a_record_of_another_cloud_is_not_undone(
+    cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    made = last().head.id
+    elsewhere: Mapping[str, Any] = {**PLACE, "region": "Elsewhere"}
+    monkeypatch.setattr("gpustack.cloud.session.place_of", lambda connection: dict(elsewhere))
+    assert main(["undo", made, "--yes"]) == 15
+    assert "the change is of another cloud: https://keystone/v3 R" in capsys.readouterr().err
+    assert main(["undo", "--yes"]) == 15
+    assert "no change of this cloud is recorded" in capsys.readouterr().err
+
+
+def test_an_unfinished_change_is_reported_first(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    path = last().path
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    assert main(["flavor", "set", "hand", "--count", "2", "--yes"]) == 0
+    assert f"warning: the change {path.stem} (flavor create) is unfinished" in capsys.readouterr().err
+
+
+def test_history_lists_runs_and_their_operations(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    assert main(["flavor", "set", "hand", "--count", "2", "--yes"]) == 0
+    capsys.readouterr()
+    assert main(["history", "-f", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["Command"], row["Done"], row["State"]) for row in rows] == [
+        ("flavor set", "1/1", "done"),
+        ("flavor create", "1/1", "done"),
+    ]
+    assert main(["history", rows[0]["ID"], "-f", "json"]) == 0
+    (operation,) = json.loads(capsys.readouterr().out)
+    assert (operation["Kind"], operation["Object"], operation["Result"]) == ("flavor", "hand", "done")
+    assert operation["Wanted"]["extra_specs"]["pci_passthrough:alias"] == "A:2"
+
+
+def test_a_journal_elsewhere_is_named_by_its_file(
+    cloud: NovaModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CREATE, "--yes", "--journal", str(tmp_path / "j.jsonl")]) == 0
+    assert f"to undo: gpustack undo {tmp_path / 'j.jsonl'}" in capsys.readouterr().err
+    assert main(["undo", str(tmp_path / "j.jsonl"), "--yes"]) == 0
+    assert cloud.state() == {}

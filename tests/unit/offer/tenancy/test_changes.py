@@ -1,0 +1,133 @@
+"""Changes of tenancy: in order, checked, and back again. The aggregates and traits are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from gpustack.changes.change import reversed_order
+from gpustack.nova_options.aggregates import Aggregate
+from gpustack.offer.tenancy.changes import AggregateChange, MetadataChange, TraitChange, changes
+from gpustack.offer.tenancy.model import MARK
+from gpustack.offer.tenancy.operations import (
+    AddHost,
+    AddTrait,
+    CreateAggregate,
+    DeleteAggregate,
+    RemoveHost,
+    RemoveTrait,
+    SetMetadata,
+    TenancyOperation,
+)
+from support.change_runs import results
+
+KINDS = ("aggregate", "aggregate_host", "aggregate_metadata", "trait")
+OPERATIONS: list[TenancyOperation] = [
+    AddTrait(why="w", host="gpu1", provider="p", trait="CUSTOM_T"),
+    CreateAggregate(why="w", aggregate="new"),
+    SetMetadata(why="w", aggregate="new", values={MARK: "CUSTOM_T"}, before={}),
+    AddHost(why="w", aggregate="new", host="gpu1"),
+    SetMetadata(why="w", aggregate="new", values={"trait:CUSTOM_T": "required"}, before={MARK: "CUSTOM_T"}),
+    RemoveHost(why="w", aggregate="old", host="gpu1"),
+    RemoveTrait(why="w", host="gpu1", provider="p", trait="CUSTOM_OLD"),
+    DeleteAggregate(why="w", aggregate="old", metadata={MARK: "CUSTOM_OLD"}),
+]
+
+
+@dataclass
+class _Cloud:
+    """A stand-in for Nova's aggregates and Placement's traits."""
+
+    known: dict[str, Aggregate] = field(default_factory=dict)
+    traits: dict[str, set[str]] = field(default_factory=dict)
+    number: int = 1
+
+    def aggregates(self, api: object) -> list[Aggregate]:
+        return list(self.known.values())
+
+    def create_aggregate(self, api: object, name: str) -> int:
+        self.number += 1
+        self.known[name] = Aggregate(name=name, hosts=frozenset(), id=self.number)
+        return self.number
+
+    def delete_aggregate(self, api: object, aggregate: int) -> None:
+        self.known = {name: found for name, found in self.known.items() if found.id != aggregate}
+
+    def change_aggregate(self, api: object, aggregate: int, action: str, body: Mapping[str, Any]) -> None:
+        (found,) = (found for found in self.known.values() if found.id == aggregate)
+        if action == "set_metadata":
+            values = {**found.metadata, **body["metadata"]}
+            found = replace(found, metadata={key: value for key, value in values.items() if value is not None})
+        elif action == "add_host":
+            found = replace(found, hosts=found.hosts | {body["host"]})
+        else:
+            found = replace(found, hosts=found.hosts - {body["host"]})
+        self.known[found.name] = found
+
+    def bearers(self, api: object, trait: str) -> frozenset[str]:
+        return frozenset(self.traits.get(trait, ()))
+
+    def add_trait(self, api: object, provider: str, trait: str) -> None:
+        self.traits.setdefault(trait, set()).add(provider)
+
+    def remove_trait(self, api: object, provider: str, trait: str) -> None:
+        self.traits[trait].discard(provider)
+
+    def state(self) -> tuple[object, ...]:
+        entries = {name: (found.hosts, dict(found.metadata)) for name, found in self.known.items()}
+        return entries, {trait: set(providers) for trait, providers in self.traits.items() if providers}
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> _Cloud:
+    old = Aggregate(name="old", hosts=frozenset({"gpu1"}), metadata={MARK: "CUSTOM_OLD"}, id=1)
+    stand_in = _Cloud(known={"old": old}, traits={"CUSTOM_OLD": {"p"}})
+    monkeypatch.setattr("gpustack.offer.tenancy.changes.compute", stand_in)
+    monkeypatch.setattr("gpustack.offer.tenancy.changes.placement", stand_in)
+    return stand_in
+
+
+def run(made: Any) -> list[str]:
+    return results(made, dict.fromkeys(KINDS))
+
+
+def test_changes_are_made_in_order_and_reverted(cloud: _Cloud) -> None:
+    before = cloud.state()
+    made = changes(OPERATIONS)
+    assert run(made) == ["done"] * 8
+    metadata = {MARK: "CUSTOM_T", "trait:CUSTOM_T": "required"}
+    assert cloud.state() == ({"new": (frozenset({"gpu1"}), metadata)}, {"CUSTOM_T": {"p"}})
+    assert run(made)[0] == "unchanged"
+    assert run(reversed_order(made)) == ["done"] * 8
+    assert cloud.state() == before
+
+
+def test_a_change_of_others_stops_what_comes_after_it(cloud: _Cloud) -> None:
+    made = changes(OPERATIONS)
+    cloud.create_aggregate(None, "new")
+    cloud.change_aggregate(None, 2, "set_metadata", {"metadata": {"of": "others"}})
+    assert run(made) == ["done", "skipped", *["not begun"] * 6]
+
+
+def test_an_aggregate_with_hosts_is_not_deleted(cloud: _Cloud) -> None:
+    assert run(changes(OPERATIONS[-1:])) == ["skipped"]
+    assert "old" in cloud.known
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        MetadataChange(why="", name="a", seen={"availability_zone": "x"}, wanted={"availability_zone": "y"}),
+        AggregateChange(why="", name="a", seen=None, wanted={"ssd": "true"}),
+        TraitChange(why="", name="t", seen=False, wanted=True, about={"host": "h", "trait": "HW_CPU_X86_VMX"}),
+    ],
+)
+def test_an_edited_journal_changes_nothing_of_others(change: Any) -> None:
+    assert change.permitted()
+
+
+def test_what_a_plan_makes_is_permitted() -> None:
+    assert not any(change.permitted() for change in changes(OPERATIONS))
