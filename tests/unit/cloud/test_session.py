@@ -16,7 +16,18 @@ from gpustack.base.errors import CloudError
 from gpustack.cli.app import main
 from gpustack.cloud import session
 from gpustack.cloud.microversions import FLAVOR_SPECS, SILENT_CELLS, UUIDS, VALIDATED_SPECS
-from gpustack.cloud.session import Refused, Unanswered, each, find, get, listing, newest, request, translated_errors
+from gpustack.cloud.session import (
+    Refused,
+    Unanswered,
+    connect,
+    each,
+    find,
+    get,
+    listing,
+    newest,
+    request,
+    translated_errors,
+)
 from support.fleet_cloud import Answer, StandIn
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
@@ -206,3 +217,17 @@ def test_a_silent_service_is_not_asked_again() -> None:
     with pytest.raises(Unanswered, match="no answer in 60 seconds"):
         get(cloud.connection, "compute", "/things", "list things")
     assert len(cloud.requests) == 1
+
+
+OWN = ", api_timeout: 7"
+
+
+@pytest.mark.parametrize(
+    ("key", "timeout", "used"), [("", None, None), ("", 30.0, 30.0), (OWN, 30.0, 7), (OWN, None, 7)]
+)
+def test_the_time_limit_of_clouds_yaml_wins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str, timeout: float | None, used: float | None
+) -> None:
+    (tmp_path / "clouds.yaml").write_text(f"clouds: {{prod: {{auth: {{auth_url: '{NOBODY}', username: me}}{key}}}}}")
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    assert connect("prod", timeout=timeout).config.config["api_timeout"] == used

@@ -33,12 +33,21 @@ def fleet() -> Fleet:
         (Criteria(projects=["p1"]), 1),
         (Criteria(users=["ada"]), 1),
         (Criteria(users=["u2"]), 0),
+        (Criteria(users=[""]), 0),
         (Criteria(servers=["VM1"]), 1),
         (Criteria(hosts=["gpu2"], servers=["vm1"]), 0),
     ],
 )
 def test_criteria(fleet: Fleet, criteria: Criteria, expected: int) -> None:
     assert len(selected(fleet, criteria).gpus) == expected
+
+
+def test_a_holder_with_an_unknown_user_fits_no_user() -> None:
+    consumer = Consumer(uuid="vm1", project="p1", user="", devices={"gpu1-81": 1})
+    instance = server("vm1", "gpu1", user="")
+    fleet = join(Answers(devices=(device("gpu1", 0x81, used=1),), servers=(instance,), consumers={"vm1": consumer}))
+    assert len(selected(fleet, Criteria(servers=["vm1"])).gpus) == 1
+    assert selected(fleet, Criteria(users=[""])).gpus == ()
 
 
 def test_findings_are_those_of_the_listed_gpus() -> None:

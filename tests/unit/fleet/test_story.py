@@ -48,6 +48,14 @@ def test_card_host_holder_and_history() -> None:
     assert (in_words(None), in_words([]), fields["findings"]) == ("-", "-", [])
 
 
+@pytest.mark.parametrize(("user", "ends"), [("", " create"), ("u9", " create by u9"), ("u1", " create by ada")])
+def test_history_names_users_as_far_as_they_are_known(user: str, ends: str) -> None:
+    fleet = join(Answers(devices=(device("gpu1", 0x81),), users={"u1": "ada"}))
+    events = [Event(at=AT, server="vm1", what="create", user=user)]
+    fields = story(fleet, fleet.gpus[0], [], events)
+    assert in_words(fields["history"]) == f"2026-01-02T03:04:05Z{ends}"
+
+
 def test_a_gpu_that_is_not_there() -> None:
     fleet = join(Answers(devices=(device("gpu1", 0x81),)))
     with pytest.raises(UsageError, match=r"0000:81:00\.0"):

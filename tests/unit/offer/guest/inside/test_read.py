@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def test_a_guest_with_its_driver_has_no_findings(tmp_path: Path) -> None:
     assert [gpu["driver"] for gpu in facts["gpus"]] == ["nvidia", "nvidia"]
     assert (facts["driver_version"], facts["flavor"], facts["complete"]) == ("580.95.05", "g1.a100.2", True)
     assert codes(root, check.Promise(count=2, ids=("10de:20b5",))) == []
+
+
+@pytest.mark.parametrize(("name", "known"), [("x" * 255, True), ("x" * 256, False), ("", False), ("a\nb", False)])
+def test_names_of_flavors_have_at_most_255_printable_characters(tmp_path: Path, name: str, known: bool) -> None:
+    root = guest_root(tmp_path, gpus=["10de:20b5"])
+    for path in (root / "run/cloud-init").glob("instance-data*.json"):
+        path.write_text(json.dumps({"ds": {"ec2_metadata": {"instance-type": name}}}))
+    assert read.facts(str(root), check.consoles())["flavor"] == (name if known else None)
 
 
 def test_unbound_gpus(tmp_path: Path) -> None:
