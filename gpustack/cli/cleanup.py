@@ -157,6 +157,12 @@ def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
         age = f"the oldest, {' '.join(oldest)}, since {since} UTC" if since else "since an unknown time"
         number = f"{len(working)} device{'s are' if len(working) > 1 else ' is'}"
         yield f"{number} held by work in progress; {age}. Work that does not end is reported as stuck"
+    for waiting, because in {v.waiting: v.because for v in protected if v.waiting is not None}.items():
+        hosts = " and ".join(waiting.hosts) or "unknown hosts"
+        yield (
+            f"instance {waiting.instance}: {waiting.task or 'a migration'} without progress for "
+            f"{waiting.age.total_seconds():.0f} seconds, on {hosts}; still protected: {because}"
+        )
     young = [verdict.again for verdict in protected if verdict.again is not None]
     if young:
         yield f"{len(young)} changed within the grace time: plan again after {max(young):%F %T} UTC"

@@ -31,7 +31,8 @@ class Table:
 def table(name: str) -> Table:
     """Read a table.
 
-    :param name: ``options``, ``placement``, ``filters``, ``weighers``, ``pci_keys``, ``providers`` or ``extra_specs``.
+    :param name: ``options``, ``placement``, ``filters``, ``weighers``, ``task_states``, ``pci_keys``, ``providers`` or
+        ``extra_specs``.
     """
     text = (data_dir("nova") / f"{name}.jsonl").read_text(encoding="utf-8")
     header, *records = json.loads(f"[{','.join(text.splitlines())}]")

@@ -21,7 +21,17 @@ def write(path: Path, plan: CleanupPlan) -> None:
         ("cell", "class", "status"),
         counts,
     )
-    Page([verdicts, *_state(complete=not plan.unread and plan.unasked is None)]).write(path)
+    waiting = gauge(
+        "gpustack_cleanup_task_age_seconds",
+        "Time since the last write of work without progress that protects rows, by cell, host, instance and task.",
+        ("cell", "host", "instance", "task"),
+        {
+            (verdict.cell, verdict.host, work.instance, work.task): work.age.total_seconds()
+            for verdict in plan.verdicts
+            if (work := verdict.waiting) is not None
+        },
+    )
+    Page([verdicts, waiting, *_state(complete=not plan.unread and plan.unasked is None)]).write(path)
 
 
 def write_failure(path: Path) -> None:

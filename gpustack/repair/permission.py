@@ -60,6 +60,27 @@ def settle(verdict: Verdict, usages: Mapping[str, Usage]) -> Verdict:
     return replace(verdict, evidence=(*verdict.evidence, *witness), advice=verdict.then or verdict.advice, then="")
 
 
+def restarted(verdict: Verdict, usages: Mapping[str, Usage]) -> Verdict:
+    """Return the verdict; *stuck* if the nova-compute of each host of its task started after the task's last write.
+
+    Only for a task that only a nova-compute continues: none of them knows of it. A person must end it.
+    """
+    waiting = verdict.waiting
+    if verdict.status is not Status.PROTECTED or waiting is None or not waiting.by_compute or not waiting.hosts:
+        return verdict
+    for host in waiting.hosts:
+        usage = usages.get(host, _NOBODY)
+        if usage.gap or misnamed(usage, host, frozenset({host})):
+            return verdict
+        if usage.age is None or usage.age >= waiting.younger:
+            return verdict
+    because = (
+        f"{verdict.because}; nothing has been written since {waiting.since}, and nova-compute on "
+        f"{' and '.join(waiting.hosts)} started later: it does not continue the task"
+    )
+    return replace(verdict, status=Status.STUCK, because=because, advice=waiting.advice, again=None)
+
+
 def witnesses(verdict: Verdict, usages: Mapping[str, Usage]) -> Iterator[str]:
     """Yield, for each host, the proof on which the repair relies."""
     for question in verdict.questions or ():

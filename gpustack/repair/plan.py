@@ -235,8 +235,12 @@ def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
 
 
 def settled(plan: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
-    """Return the plan after the hosts answered: verdicts without their permission become *undecided* or *report*."""
-    return replace(plan, verdicts=tuple(permission.settle(verdict, answers) for verdict in plan.verdicts))
+    """Return the plan after the hosts answered.
+
+    Verdicts without their permission become *undecided* or *report*, and tasks that no nova-compute continues *stuck*.
+    """
+    verdicts = (permission.restarted(permission.settle(verdict, answers), answers) for verdict in plan.verdicts)
+    return replace(plan, verdicts=tuple(verdicts))
 
 
 @contextmanager

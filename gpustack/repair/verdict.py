@@ -85,6 +85,28 @@ class HeldDevice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Work without a write for ``--stuck-after`` that still protects rows.
+
+    :ivar task: the task of the instance; empty if a migration alone is under way.
+    :ivar since: the last write, naive UTC.
+    :ivar age: the time since then; ``younger`` is the same without the possible difference between clocks.
+    :ivar hosts: the hosts whose nova-compute may continue it; empty if they are unknown.
+    :ivar by_compute: whether only a nova-compute continues the task.
+    :ivar advice: what a person can do if nothing continues it.
+    """
+
+    instance: str
+    task: str
+    since: datetime
+    age: timedelta
+    younger: timedelta
+    hosts: tuple[str, ...]
+    by_compute: bool
+    advice: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Origin:
     """The compute node and the owner of repaired rows at the repair, as a journal records them.
 
@@ -276,6 +298,8 @@ class Verdict:
     """The devices of the owner on both hosts of ``migrations``, for the journal."""
     origin: Origin | None = None
     """The compute node and the owner, for the journal."""
+    waiting: Waiting | None = None
+    """The work without progress that protects the rows."""
     again: datetime | None = None
     """When the grace time ends, naive UTC, if nothing else protects the rows."""
 

@@ -5,7 +5,8 @@ keeps the devices indefinitely. It is stuck if nothing has been written for ``--
 
 * the instance has no task: no nova-compute works on it (a starting nova-compute clears the task, ``_init_instance``)
 * a host that has to do the next step has been down for that time
-* the task normally takes seconds
+* the task takes seconds (``data/nova/task_states.jsonl``; a task that is not listed counts as long)
+* only nova-compute continues the task, and that of each of its hosts started after the last write (``--ask-hosts``)
 * nothing has been written for 24 times ``--stuck-after`` (24 hours by default)
 
 Work in several cells is stuck only after 24 times ``--stuck-after``, because the hosts of the other cell are unknown.
@@ -16,27 +17,19 @@ The default of ``--stuck-after`` is an hour: Nova's services wait for each other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from gpustack.base.hostnames import extends
+from gpustack.nova_options.tables import table
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ERROR, Instance, Migration
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import in_flight
-from gpustack.repair.verdict import Lingering, Repair, Status, Verdict
+from gpustack.repair.verdict import Lingering, Repair, Status, Verdict, Waiting
 
-_LONG_TASKS = frozenset(
-    {
-        # Data is copied, or an image is loaded: nova/compute/task_states.py.
-        *("resize_migrating", "resize_finish", "migrating", "rebuilding", "rebuild_block_device_mapping"),
-        *("rebuild_spawning", "scheduling", "block_device_mapping", "networking", "spawning"),
-        *("image_snapshot_pending", "image_snapshot", "image_pending_upload", "image_uploading"),
-        *("shelving", "shelving_image_pending_upload", "shelving_image_uploading", "shelving_offloading"),
-        *("unshelving", "image_backup", "deleting"),
-    }
-)
 _LONG = 24
 """Multiple of ``--stuck-after`` that a long task may take without a write."""
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.GONE)
@@ -54,7 +47,7 @@ def stuck(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = 
     working = [owner] if owner is not None else [worker for worker in view.owners.values() if in_flight(worker)]
     reasons = [_reason(worker, view, clock) for worker in working]
     if not reasons or None in reasons:
-        return verdict
+        return replace(verdict, waiting=_waiting(owner, clock) if owner is not None else None)
     because = "; ".join(dict.fromkeys(filter(None, reasons)))
     if owner is not None and (move := _reverted(owner, verdict, view, clock)):
         return replace(
@@ -121,10 +114,9 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
     if not held or last is None or clock.now - last < clock.stuck_after:
         return None
     work = f"{'; '.join(held)}; nothing has been written since {last}"
-    elsewhere = any(move.cross_cell_move for move in moves) or any(m.in_flight for m in owner.migrations_elsewhere)
-    if owner.in_several_cells or elsewhere:  # the hosts of the other cell are unknown
+    if _in_other_cells(owner, moves):
         return None if _waits(owner, moves) else _late(work, last, clock)
-    task = owner.instance.task_state if owner.alive and owner.instance is not None else None
+    task = _task(owner)
     down = [f"nova-compute on {host} {state}" for host, state in _down(owner, moves, view, clock)]
     if down:
         return f"{work}; {' and '.join(down)} and must continue the work"
@@ -132,9 +124,42 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
         return f"{work}, and no nova-compute works on it: the instance has no task"
     if task is None:
         return None
-    if task not in _LONG_TASKS:
+    if not _known_task(task).get("long", True):
         return f"{work}; this task takes seconds"
     return _late(work, last, clock)
+
+
+def _task(owner: Owner) -> str | None:
+    return owner.instance.task_state if owner.alive and owner.instance is not None else None
+
+
+def _known_task(name: str) -> Mapping[str, Any]:
+    """Return what Nova's source shows of a task; empty for one that no known release has."""
+    return next((record for record in table("task_states").records if record["name"] == name), {})
+
+
+def _in_other_cells(owner: Owner, moves: Iterable[Migration]) -> bool:
+    """Whether hosts of another cell, which are unknown here, may continue the work."""
+    elsewhere = any(move.cross_cell_move for move in moves) or any(m.in_flight for m in owner.migrations_elsewhere)
+    return owner.in_several_cells or elsewhere
+
+
+def _waiting(owner: Owner, clock: Clock) -> Waiting | None:
+    """Return the work that has been without a write for ``--stuck-after``, and still protects rows; None otherwise."""
+    moves = [move for move in owner.moves if move.in_flight]
+    last, task = _last(owner, moves), _task(owner)
+    if last is None or clock.now - last < clock.stuck_after or _waits(owner, moves) or not in_flight(owner):
+        return None
+    return Waiting(
+        instance=owner.uuid,
+        task=task or "",
+        since=last,
+        age=clock.now - last,
+        younger=clock.now - last - min(clock.grace, clock.service_down_time),
+        hosts=() if _in_other_cells(owner, moves) else tuple(dict.fromkeys(filter(None, _actors(owner, moves)))),
+        by_compute=task is not None and _known_task(task).get("by") == "compute",
+        advice=_advice(owner),
+    )
 
 
 def _late(work: str, last: datetime, clock: Clock) -> str | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import yaml
 
+from gpustack.novadb.clock import HostState
 from gpustack.repair import permission, rules
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.verdict import Repair, Status, Verdict
+from gpustack.repair.verdict import Repair, Status, Verdict, Waiting
 from support import neighbourhood
 
 UP, DOWN = "service: {seen: 5}", "service: {seen: 3600}"
@@ -366,3 +368,52 @@ def test_a_lost_move_is_failed_only_if_its_source_is_younger(seconds: int | None
     verdict = judged(f"stuck_after: 3600\n{UP}\n{ROW}\nowners: {{vm: {{moves: {moves}}}}}", "A")
     source = Usage(functions=GPUS, age=None if seconds is None else timedelta(seconds=seconds))
     assert permission.settle(verdict, {"gpu1": COMPLETE, "gpu2": source}).status is status
+
+
+WAITING = Waiting(
+    instance="vm",
+    task="spawning",
+    since=datetime(2026, 1, 1),  # noqa: DTZ001
+    age=timedelta(hours=2),
+    younger=timedelta(hours=1.9),
+    hosts=("gpu2",),
+    by_compute=True,
+    advice="end it",
+)
+
+
+@pytest.mark.parametrize(
+    ("usage", "waiting", "status"),
+    [
+        ({"age": timedelta(hours=1)}, {}, Status.STUCK),
+        ({"age": timedelta(hours=1.95)}, {}, Status.PROTECTED),
+        ({"age": None}, {}, Status.PROTECTED),
+        ({"age": timedelta(hours=1), "gap": "no libvirt"}, {}, Status.PROTECTED),
+        ({"age": timedelta(hours=1), "names": frozenset({"gpu7"})}, {}, Status.PROTECTED),
+        ({"age": timedelta(hours=1)}, {"by_compute": False}, Status.PROTECTED),
+        ({"age": timedelta(hours=1)}, {"hosts": ("gpu2", "gpu3")}, Status.PROTECTED),
+        ({"age": timedelta(hours=1)}, {"hosts": ()}, Status.PROTECTED),
+    ],
+)
+def test_a_task_of_which_no_nova_compute_knows(
+    usage: dict[str, object], waiting: dict[str, object], status: Status
+) -> None:
+    """Only a complete answer of each host that may continue it shows that its nova-compute started later."""
+    verdict = Verdict(
+        klass="A",
+        title="",
+        status=Status.PROTECTED,
+        cell="cell1",
+        host="gpu1",
+        node="gpu1",
+        host_state=HostState.UP,
+        rows=(),
+        owner="vm",
+        evidence=(),
+        because="a task",
+        waiting=replace(WAITING, **waiting),  # type: ignore[arg-type]
+    )
+    answer = Usage(**{"names": frozenset({"gpu2"}), **usage})  # type: ignore[arg-type]
+    judged = permission.restarted(verdict, {"gpu2": answer})
+    assert judged.status is status
+    assert (judged.advice == "end it") is (status is Status.STUCK)
