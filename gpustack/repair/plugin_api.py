@@ -85,7 +85,7 @@ def objections(restart: Restart, databases: Collection[Path]) -> Iterator[Findin
 
 
 def _compared(restart: Restart, sources: Sources) -> Iterator[Finding]:
-    """Yield the objections from the host's rows. An unreadable cell matters only if no other cell has the host."""
+    """Yield the objections from the host's rows. An unreadable cell leaves owners in doubt."""
     selection = Selection(hosts=frozenset({restart.host}))
     unread: list[str] = []
     known = False

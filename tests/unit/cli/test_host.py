@@ -94,7 +94,8 @@ def test_json_is_a_list_of_plans(run: Run) -> None:
     code, out, _ = run("--snapshot", SNAPSHOTS / "k4200.json", "-f", "json")
     (plan,) = json.loads(out)
     assert code == 0
-    assert list(plan) == ["host", "refused", "gpus", "shared", "operations", "findings", "reboot", "expected", "trial"]
+    keys = ["host", "refused", "gpus", "shared", "operations", "findings", "reboot", "expected", "next_boot", "trial"]
+    assert list(plan) == keys
     assert [op["kind"] for op in plan["operations"]] == ["write_file"] * 4 + ["run_command"] * 3 + ["reboot"]
 
 

@@ -124,13 +124,14 @@ def test_databases_that_cannot_be_read_permit_nothing(tmp_path: Path) -> None:
     assert "GPU387" in result["text"]
 
 
-@pytest.mark.parametrize(("broken", "code"), [("cell2", ""), ("cell1", "GPU387")])
-def test_a_cell_that_cannot_be_read_matters_if_it_may_have_the_host(tmp_path: Path, broken: str, code: str) -> None:
+@pytest.mark.parametrize("broken", ["cell1", "cell2"])
+def test_a_cell_that_cannot_be_read_permits_nothing(tmp_path: Path, broken: str) -> None:
+    """The host's own cell has its rows; another one may have a second copy of the instance that holds the GPU."""
     urls = {name: f"sqlite:///{tmp_path}/{name}.sqlite" for name in ("cell1", "cell2")}
     held(CellFile(urls["cell1"]))
     (tmp_path / f"{broken}.sqlite").write_bytes(b"no database" * 1000)
-    due = Restart(host="gpu1", answer=answer(**({} if broken == "cell2" else IDLE)))
-    assert [finding.code for finding in objections(due, [nova_conf(tmp_path, urls)])] == ([code] if code else [])
+    due = Restart(host="gpu1", answer=answer(**IDLE))
+    assert [finding.code for finding in objections(due, [nova_conf(tmp_path, urls)])] == ["GPU387"]
 
 
 def test_the_operator_overrides_the_check_by_host() -> None:
