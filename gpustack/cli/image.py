@@ -66,7 +66,7 @@ class ImageCommand(OpenStackCommand):
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         flavors = needs_of(spec, release_of(parsed_args.release, spec), hosts)
         cloud = ImageCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT))
-        paired, self._missing = pairs(cloud.images(), flavors, parsed_args.images)
+        paired, self._missing = pairs(cloud.images(), flavors, parsed_args.images, cloud.project())
         self._checked = check(paired)
         self._findings = [
             *unmatched(self._missing),
@@ -146,7 +146,10 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
 
         cloud = self.read(parsed_args)
         if self._missing:
-            raise UsageError(f"no image has the name or id {' or '.join(self._missing)}", remedy="openstack image list")
+            raise UsageError(
+                f"no image has the id, and no public or own image the name {' or '.join(self._missing)}",
+                remedy="openstack image list; name images of other projects by their ids",
+            )
         operations = changes([checked.pair for checked in self._checked], parsed_args.firmware)
         if not _agreed(self, operations, yes=parsed_args.yes):
             return 0

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.errors import CloudError
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines
@@ -72,7 +71,7 @@ gpustack quota show --project research"""
         self._complete = present.complete
         projects = list(cloud.all_projects())
         if parsed_args.project:
-            projects = [_named(cloud, name) for name in dict.fromkeys(parsed_args.project)]
+            projects = [cloud.named_project(name) for name in dict.fromkeys(parsed_args.project)]
         return replace(present, used={project.id: cloud.used(project.id) for project in projects}), projects
 
     def after(self, parsed_args: argparse.Namespace) -> int:
@@ -82,11 +81,3 @@ gpustack quota show --project research"""
 
         self.report_findings([] if self._complete else [finding(Code.LIMITS_INCOMPLETE, place="Keystone")])
         return 0
-
-
-def _named(cloud: LimitsCloud, name: str) -> Project:
-    found = cloud.projects(name)
-    if len(found) != 1:
-        several = f"{len(found)} projects are" if found else "no project is"
-        raise CloudError(f"{several} called {name!r}", remedy="name the project by its id")
-    return found[0]

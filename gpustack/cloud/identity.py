@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gpustack.base.errors import CloudError
+from gpustack.base.text import listed
 from gpustack.cloud.session import Refused, each, find, get, well_formed
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOST = 100
 """The most ids that are looked up one by one: lists can omit those of other domains."""
+
+_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,35 +82,46 @@ def _single(cloud: Connection, kind: str, entry: str) -> str | None:
         return None if content is None else str(content[kind.removesuffix("s")]["name"])
 
 
-def projects(cloud: Connection, name: str = "") -> tuple[Project, ...]:
-    """Return the projects with this id or name; all without one.
+def projects(cloud: Connection, ref: str = "") -> tuple[Project, ...]:
+    """Return the projects that an id or a name means; all without one.
+
+    32 hexadecimal digits are always an id: a project that is named like the id of another one is named by its own id.
 
     :raises CloudError: if Keystone cannot be reached or refuses.
     """
-    doing = f"look up the project {name!r}" if name else "list projects"
-    content = get(cloud, "identity", f"/projects?name={quote(name, safe='')}" if name else "/projects", doing)
-    with well_formed(doing):
-        entries: list[Mapping[str, Any]] = list(content["projects"])
-    if name and not entries and _ID.fullmatch(name):
-        single = find(cloud, "identity", f"/projects/{name}", doing)
+    doing = f"look up the project {ref!r}" if ref else "list projects"
+    if _ID.fullmatch(ref):
+        single = find(cloud, "identity", f"/projects/{ref}", doing)
+        entries = [] if single is None else [single.get("project")]
+    else:
+        content = get(cloud, "identity", f"/projects?name={quote(ref, safe='')}" if ref else "/projects", doing)
         with well_formed(doing):
-            entries = [single["project"]] if single else []
+            entries = list(content["projects"])
     with well_formed(doing):
-        return tuple(
+        found = (
             Project(id=str(entry["id"]), name=str(entry["name"]), domain=str(entry.get("domain_id") or ""))
             for entry in entries
         )
+        # Keystone's database may compare names without case.
+        return tuple(entry for entry in found if ref in ("", entry.id, entry.name))
 
 
-def project_id(cloud: Connection, name: str) -> str:
-    """Return the id of a project; one that looks like an id is not looked up.
+def project(cloud: Connection, ref: str) -> Project:
+    """Return the only project that an id or a name means.
+
+    :raises CloudError: if there is none, or more than one in all domains; or if Keystone refuses.
+    """
+    found = projects(cloud, ref)
+    if len(found) == 1:
+        return found[0]
+    several = listed([f"{entry.id} (domain {entry.domain})" for entry in found], _SHOWN)
+    what = f"{len(found)} projects are called {ref!r}: {several}" if found else f"no project is called {ref!r}"
+    raise CloudError(what, remedy="name the project by its id")
+
+
+def project_id(cloud: Connection, ref: str) -> str:
+    """Return the id of a project; an id is not looked up.
 
     :raises CloudError: if no project, or more than one, has this name; or if Keystone refuses.
     """
-    if _ID.fullmatch(name):
-        return name
-    found = projects(cloud, name)
-    if len(found) != 1:
-        several = f"{len(found)} projects are" if found else "no project is"
-        raise CloudError(f"{several} called {name!r}", remedy="name the project by its id")
-    return found[0].id
+    return ref if _ID.fullmatch(ref) else project(cloud, ref).id

@@ -7,12 +7,13 @@ completely or not at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-from gpustack.cloud.session import find, listing, request, well_formed
+from gpustack.cloud.session import find, listing, request, translated_errors, well_formed
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -23,13 +24,14 @@ _RESEMBLES_WINDOWS = re.compile(r"windows|(?<![a-z])win[-_ ]?(?:\d|server)", re.
 _ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 _PATCH = "application/openstack-images-v2.1-json-patch"
 _FORBIDDEN = "images are changed by their project or by administrators: use a cloud of clouds.yaml with that role"
-_FIELDS = frozenset(("id", "name", "status", "visibility", "min_disk", "min_ram", "size", "virtual_size"))
+_FIELDS = frozenset(("id", "name", "owner", "status", "visibility", "min_disk", "min_ram", "size", "virtual_size"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
     """An image.
 
+    :ivar owner: the id of its project.
     :ivar min_disk: the least root disk in GiB; 0 for any.
     :ivar min_ram: the least memory in MiB; 0 for any.
     :ivar size: bytes in Glance's store; 0 if unknown.
@@ -41,6 +43,7 @@ class Image:
     name: str
     status: str = "active"
     visibility: str = "public"
+    owner: str = ""
     min_disk: int = 0
     min_ram: int = 0
     size: int = 0
@@ -76,6 +79,16 @@ class Image:
         """Whether Nova made it from an instance."""
         return self.properties.get("image_type") == "snapshot"
 
+    def is_meant(self, refs: Iterable[str], project: str) -> bool:
+        """Whether an id, a name or a pattern means the image.
+
+        Names and patterns mean public images and those of one's own project: others can name theirs at will.
+
+        :param project: the id of the own project; empty if unknown.
+        """
+        own = self.visibility == "public" or (bool(project) and self.owner == project)
+        return any(ref == self.id or (own and (ref == self.name or fnmatchcase(self.name, ref))) for ref in refs)
+
     def is_true(self, name: str) -> bool | None:
         """The value of a boolean property, by oslo.utils' rules; None if the image does not have it."""
         value = self.properties.get(name)
@@ -107,6 +120,11 @@ class ImageCloud:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def project(self) -> str:
+        """Return the id of the own project; empty if the user has none."""
+        with translated_errors("sign in"):
+            return str(self._connection.session.get_project_id() or "")
 
     def images(self) -> tuple[Image, ...]:
         """List all images that the user may see: one request for each thousand.
@@ -153,6 +171,7 @@ def parsed(entry: Mapping[str, Any]) -> Image:
         name=str(entry.get("name") or ""),
         status=str(entry["status"]),
         visibility=str(entry.get("visibility") or ""),
+        owner=str(entry.get("owner") or ""),
         min_disk=int(entry.get("min_disk") or 0),
         min_ram=int(entry.get("min_ram") or 0),
         size=int(entry.get("size") or 0),

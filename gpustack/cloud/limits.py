@@ -156,9 +156,13 @@ class LimitsCloud:
         """Return all projects."""
         return identity.projects(self._reading)
 
-    def projects(self, name: str) -> tuple[Project, ...]:
-        """Return the projects with this id or name."""
-        return identity.projects(self._reading, name)
+    def projects(self, ref: str) -> tuple[Project, ...]:
+        """Return the projects that an id or a name means."""
+        return identity.projects(self._reading, ref)
+
+    def named_project(self, ref: str) -> Project:
+        """Return the only project that an id or a name means."""
+        return identity.project(self._reading, ref)
 
     def used(self, project: str) -> Mapping[str, int]:
         """Return the units that a project uses, by resource class."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 from openstack.connection import Connection
@@ -75,6 +76,11 @@ class StandIn:
             return 404, {"error": {"message": "nothing there"}}
         answer = self.answers[known]
         return answer(path) if callable(answer) else answer
+
+    @property
+    def session(self) -> SimpleNamespace:
+        """The session of a user of the project ``own``."""
+        return SimpleNamespace(get_project_id=lambda: "own", get_user_id=lambda: "operator")
 
     def __getattr__(self, name: str) -> _Proxy:
         if name not in ("compute", "placement", "identity", "image"):

@@ -13,6 +13,9 @@ from gpustack.offer.image.guest import guest_problems
 from gpustack.offer.image.hardware import is_x86
 from gpustack.offer.image.model import FIRMWARE, HIDE, MACHINE_TYPE, Pair
 
+WRITTEN = frozenset((MACHINE_TYPE, OS_TYPE, HIDE, FIRMWARE))
+"""The properties that gpustack writes; an undo changes no others."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SetProperties(Operation):
@@ -20,6 +23,7 @@ class SetProperties(Operation):
 
     :ivar after: the new values; None removes a property.
     :ivar before: the present values of the same properties; None for a missing one.
+    :ivar owner: the id of the image's project; empty in journals of earlier versions.
     """
 
     kind: ClassVar[str] = "set_image_properties"
@@ -27,9 +31,12 @@ class SetProperties(Operation):
     name: str
     after: Mapping[str, str | None]
     before: Mapping[str, str | None]
+    owner: str = ""
+    visibility: str = ""
 
     def describe(self) -> str:
-        return f"change {self.name} ({self.image}): {self.why}"
+        place = ", ".join(filter(None, (self.image, self.visibility, self.owner and f"project {self.owner}")))
+        return f"change {self.name} ({place}): {self.why}"
 
     def details(self) -> list[str]:
         """The changes, one for each line."""
@@ -38,7 +45,13 @@ class SetProperties(Operation):
     def reverse(self) -> SetProperties:
         """The change back."""
         return SetProperties(
-            why="restore the former values", image=self.image, name=self.name, after=self.before, before=self.after
+            why="restore the former values",
+            image=self.image,
+            name=self.name,
+            after=self.before,
+            before=self.after,
+            owner=self.owner,
+            visibility=self.visibility,
         )
 
 
@@ -59,7 +72,15 @@ def changes(pairs: Sequence[Pair], firmware: str | None = None) -> tuple[SetProp
             before = {key: present.get(key) for key in after}
             why = "its flavors need these properties"
             operations.append(
-                SetProperties(why=why, image=pair.image.id, name=pair.image.name, after=after, before=before)
+                SetProperties(
+                    why=why,
+                    image=pair.image.id,
+                    name=pair.image.name,
+                    after=after,
+                    before=before,
+                    owner=pair.image.owner,
+                    visibility=pair.image.visibility,
+                )
             )
     return tuple(operations)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpustack.base.errors import JournalError
 from gpustack.changes.journal_file import JournalFile, read_lines
-from gpustack.offer.image.change import SetProperties
+from gpustack.offer.image.change import WRITTEN, SetProperties
 
 _FORMAT = "gpustack_image_journal"
 _VERSION = 1
@@ -65,7 +65,7 @@ def read(path: Path) -> tuple[Changed, ...]:
         if not lines or lines[0].get(_FORMAT) != _VERSION:
             raise JournalError("this is no journal of gpustack image, or of another version", where=str(path))
         ends = {line["end"]: str(line["outcome"]) for line in lines if "end" in line}
-        return tuple(
+        changed = tuple(
             Changed(
                 operation=SetProperties(
                     why=str(line["why"]),
@@ -73,6 +73,8 @@ def read(path: Path) -> tuple[Changed, ...]:
                     name=str(line["name"]),
                     after=_values(line["after"]),
                     before=_values(line["before"]),
+                    owner=str(line.get("owner") or ""),
+                    visibility=str(line.get("visibility") or ""),
                 ),
                 outcome=ends.get(line["begin"], ""),
             )
@@ -81,6 +83,24 @@ def read(path: Path) -> tuple[Changed, ...]:
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise JournalError("a line does not belong to a journal", where=str(path)) from error
+    for entry in changed:
+        _check(entry.operation, path)
+    return changed
+
+
+def _check(operation: SetProperties, path: Path) -> None:
+    """Refuse what gpustack never writes: others may have edited the journal.
+
+    :raises JournalError: if a property is none of :data:`gpustack.offer.image.change.WRITTEN`.
+    """
+    other = sorted({*operation.after, *operation.before} - WRITTEN)
+    if other or operation.after.keys() != operation.before.keys():
+        names = ", ".join(other) or "values before and after of different properties"
+        raise JournalError(
+            f"image {operation.image}: gpustack does not write {names}; nothing was changed",
+            where=str(path),
+            remedy="somebody has edited the journal: restore it, or change the image by hand",
+        )
 
 
 def _values(entry: dict[str, object]) -> dict[str, str | None]:

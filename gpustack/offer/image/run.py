@@ -44,6 +44,9 @@ def carry_out(api: ImageCloud, operation: SetProperties, journal: ImageJournal |
     image = api.image(operation.image)
     if image is None:
         return Outcome(operation=operation, result=Result.SKIPPED, detail="the image does not exist any more")
+    if operation.owner and image.owner != operation.owner:
+        detail = f"its project was {operation.owner} and is {image.owner or 'unknown'}"
+        return Outcome(operation=operation, result=Result.SKIPPED, detail=detail)
     if all(image.properties.get(key) == value for key, value in operation.after.items()):
         return Outcome(operation=operation, result=Result.UNCHANGED)
     other = [key for key, value in operation.before.items() if image.properties.get(key) != value]

@@ -211,11 +211,19 @@ class Undo:
             return Result.SKIPPED, f"the instance is {server.status}{f', task {server.task}' if server.task else ''}"
         if entry.request and last_shelving(self.api, entry.server) != entry.request:
             return Result.SKIPPED, "somebody unshelved the instance and shelved it again since"
+        if not entry.request and not self._shelved_by_us(entry.server):
+            return Result.SKIPPED, "Nova has no record that gpustack shelved the instance"
         try:
             self.api.act(entry.server, "unshelve")
         except Refused as error:
             return Result.FAILED, error.what
         return self._wait(entry)
+
+    def _shelved_by_us(self, server: str) -> bool:
+        """Whether the user as whom gpustack authenticates shelved an instance: others can edit a journal."""
+        user = self.api.user()
+        newest = next((action for action in self.api.actions(server) if action.what == "shelve"), None)
+        return newest is not None and (not user or not newest.user or newest.user == user)
 
     def _wait(self, entry: Shelved) -> tuple[Result, str]:
         end = self.clock() + self.seconds

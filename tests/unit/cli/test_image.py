@@ -18,7 +18,14 @@ hosts: {gpu1: [p100]}
 nova: {release: "2025.2"}
 flavors: {f: {model: p100, vcpus: 4, ram: 8GiB, disk: 40, images: ["d*", gone]}}
 """
-GOOD = {"id": "1", "name": "debian", "status": "active", "hw_machine_type": "q35", "hw_firmware_type": "bios"}
+GOOD = {
+    "id": "1",
+    "name": "debian",
+    "status": "active",
+    "visibility": "public",
+    "hw_machine_type": "q35",
+    "hw_firmware_type": "bios",
+}
 HOSTILE = {**GOOD, "id": "2", "name": "d\x1b[2J\n\u202e", "os_type": "\x1b[2J", "hw_machine_type": "pc\x1b[2J"}
 LISTING = "image /images?visibility=all&limit=1000"
 

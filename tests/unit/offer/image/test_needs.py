@@ -107,3 +107,16 @@ def test_names_of_the_command_line_replace_those_of_flavors() -> None:
     flavors = [flavor("a", "deb*"), flavor("c")]
     assert paired([LINUX, image("off", status="queued")], flavors, "off", "gone") == {"off": ["c"]}
     assert pairs([LINUX], flavors, ("off", "gone", "debian"))[1] == ("off", "gone")
+
+
+def test_names_mean_public_and_own_images_only() -> None:
+    own, public, foreign, shared = (
+        Image(id=owner, name="ubuntu", owner=owner, visibility=visibility)
+        for owner, visibility in (("me", "private"), ("p1", "public"), ("p2", "private"), ("p3", "shared"))
+    )
+    found, missing = pairs([own, public, foreign, shared], (), ["ubun*", "ubuntu"], "me")
+    assert ([pair.image for pair in found], missing) == ([own, public], ())
+    found, missing = pairs([own, public, foreign, shared], (), ["p2"], "me")
+    assert ([pair.image for pair in found], missing) == ([foreign], ())
+    found, missing = pairs([foreign], (), ["ubuntu"], "")
+    assert (found, missing) == ((), ("ubuntu",))

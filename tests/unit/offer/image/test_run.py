@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -96,3 +97,25 @@ def test_another_file_is_no_journal(tmp_path: Path, text: str) -> None:
     (tmp_path / "j").write_text(text, encoding="utf-8")
     with pytest.raises(JournalError):
         read(tmp_path / "j")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"after": {"visibility": "public"}, "before": {"visibility": "private"}},
+        {"after": {"owner": "p"}, "before": {"owner": "q"}},
+        {"after": {"os_type": "windows"}, "before": {"os_type": None, "gpustack_driver": "1"}},
+    ],
+)
+def test_an_edited_journal_is_refused(tmp_path: Path, forged: dict[str, object]) -> None:
+    entry = {"begin": 1, "why": "x", "image": "1", "name": "i", **forged}
+    lines = [{"gpustack_image_journal": 1}, entry]
+    (tmp_path / "j").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    with pytest.raises(JournalError, match="nothing was changed"):
+        read(tmp_path / "j")
+
+
+def test_an_image_with_another_owner_is_left_alone() -> None:
+    glance = Glance(present=Image(id="1", name="i", owner="new", properties={"os_type": "Windows"}))
+    outcome = carry_out(glance, replace(CHANGE, owner="old"))
+    assert (outcome.result, outcome.detail) == (Result.SKIPPED, "its project was old and is new")

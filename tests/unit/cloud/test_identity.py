@@ -1,0 +1,43 @@
+"""A project's id or name means one project."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import CloudError
+from gpustack.cloud.identity import project, project_id, projects
+from support.fleet_cloud import StandIn
+
+VICTIM, FORGER = "a" * 32, "b" * 32
+
+
+def entry(ref: str, name: str, domain: str = "default") -> dict[str, str]:
+    return {"id": ref, "name": name, "domain_id": domain}
+
+
+def keystone(*entries: dict[str, str]) -> Any:
+    """A stand-in for Keystone with these projects. It compares names without case, as MySQL does."""
+    answers: dict[str, Any] = {f"identity /projects/{e['id']}": (200, {"project": e}) for e in entries}
+    for name in {e["name"] for e in entries}:
+        alike = [e for e in entries if e["name"].lower() == name.lower()]
+        answers[f"identity /projects?name={name}"] = (200, {"projects": alike})
+    return StandIn(answers)
+
+
+def test_a_project_named_like_an_id_gets_nothing_of_its_owner() -> None:
+    cloud = keystone(entry(VICTIM, "victim"), entry(FORGER, VICTIM))
+    assert [found.id for found in projects(cloud, VICTIM)] == [VICTIM]
+    assert (project(cloud, VICTIM).name, project_id(cloud, VICTIM)) == ("victim", VICTIM)
+
+
+def test_a_name_of_several_domains_lists_their_ids() -> None:
+    cloud = keystone(entry(VICTIM, "research"), entry(FORGER, "research", "other"))
+    with pytest.raises(CloudError, match=rf"2 projects .*{VICTIM} \(domain default\), {FORGER} \(domain other\)"):
+        project_id(cloud, "research")
+
+
+def test_case_distinguishes_names() -> None:
+    cloud = keystone(entry(VICTIM, "Research"), entry(FORGER, "research"))
+    assert project_id(cloud, "research") == FORGER
