@@ -138,6 +138,9 @@ class Options(SpecSection):
     boot_changes: tuple[BootChange, ...] = ()
     """Changes of kernel arguments of others that the next boot may make, each with its sign: `["-quiet", "+mitigations=off"]`. All other changes block the plan."""  # noqa: E501
 
+    accept_tpm: StrictBool = False
+    """Accept that the TPM does not unlock volumes at the next boot, because the plan changes what it measures. Add a recovery key first; enroll the TPM again afterwards."""  # noqa: E501
+
     def overlaid(self, other: Options) -> Options:
         """These options, with those that ``other`` sets explicitly replaced."""
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})

@@ -165,3 +165,30 @@ class Boot(FactsModel):
     kexec_loaded: bool | None = None
     kexec_configured: bool = False
     next_root: bool = False
+
+
+class VolumeToken(FactsModel):
+    """A token in a LUKS2 header: ``systemd-tpm2``, ``clevis-tpm2``, ``clevis-tang``, …, with its PCRs."""
+
+    type: Module
+    pcrs: tuple[Number, ...] = ()
+
+
+class Volume(FactsModel):
+    """An open LUKS2 volume.
+
+    :ivar device: the encrypted block device; ``name`` is the mapping above it.
+    :ivar unknown: why its tokens could not be read.
+    """
+
+    device: HostPath
+    name: Line
+    tokens: tuple[VolumeToken, ...] = ()
+    unknown: Line | None = None
+
+
+class Tpm(FactsModel):
+    """Whether the host has a TPM, and the encrypted volumes that it may unlock."""
+
+    present: bool = False
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=64)] = ()

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, field_validator
 
-from gpustack.hosts.facts.boot_model import Boot
+from gpustack.hosts.facts.boot_model import Boot, Tpm
 from gpustack.hosts.facts.fields import (
     Arguments,
     Bdf,
@@ -312,6 +312,7 @@ class Host(FactsModel):
     iommu: Iommu = Iommu()
     boot: Boot = Boot()
     initramfs_tool: Line | None = None
+    tpm: Tpm = Tpm()
     files: Mapping[HostPath, ConfigFile] = {}
     pci: Annotated[tuple[Function, ...], Field(max_length=MOST_FUNCTIONS)]
     unread: tuple[Unread, ...] = ()

@@ -19,6 +19,7 @@ from gpustack.prepare.host.decide.targets import Targets
 from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import reboot as reboots
 from gpustack.prepare.host.next_boot import rebuild as boot
+from gpustack.prepare.host.next_boot import tpm
 from gpustack.prepare.host.next_boot import trial as trials
 from gpustack.prepare.host.next_boot.difference import BootDifference, MenuExpectation
 from gpustack.prepare.host.next_boot.tools import update_grub
@@ -244,7 +245,11 @@ def _prove(spec: Spec, draft: _Draft) -> _Draft:
     operations = (*draft.files, *draft.commands)
     after = differences.after(host, desired, operations, is_trial=draft.trial is not None)
     change = differences.difference(host, after, accepted=options.boot_changes)
-    return draft.having(*differences.findings(host, change, desired), next_boot=change)
+    found = (
+        *differences.findings(host, change, desired),
+        *tpm.findings(host, operations, accepted=options.accept_tpm),
+    )
+    return draft.having(*found, next_boot=change)
 
 
 def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:

@@ -22,7 +22,7 @@ from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.decide.desired import PARAMETERS
 from gpustack.prepare.host.next_boot import bls as entries
 from gpustack.prepare.host.next_boot import difference as differences
-from gpustack.prepare.host.next_boot import kernel_install, record
+from gpustack.prepare.host.next_boot import kernel_install, record, tpm
 from gpustack.prepare.host.next_boot.reboot import ids_of, reboot
 from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
 from gpustack.prepare.host.next_boot.tools import has_entries, has_systemd_boot, rebuild, update_grub
@@ -76,6 +76,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         drop_in = host.files[GRUB].text if GRUB in skipped else None
         change = differences.difference(host, differences.after_files(host, operations, drop_in))
         findings += differences.findings(host, change)
+        findings += tpm.findings(host, operations, accepted=force)
         menu = differences.menus(host, operations, drop_in)
     refused = any(f.severity is Severity.ERROR for f in findings)
     if why and not refused:

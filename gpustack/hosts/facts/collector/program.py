@@ -18,6 +18,7 @@ from .open_by import holders
 from .reader import HostRoot
 from .start import needed_modules
 from .tools import initramfs_tool
+from .tpm import tpm
 
 VERSION = 1
 
@@ -57,6 +58,7 @@ def collect(root: str = "/") -> Dict[str, Any]:
         "iommu": {**iommu(host, no_iommu), "groups": groups(host, offered)},
         "boot": boot(host, machine_type, [*gpu_modules(functions), *needed_modules(functions)]),
         "initramfs_tool": initramfs_tool(host),
+        "tpm": tpm(host),
         "files": configuration_files(host),
         "pci": functions,
         "unread": host.unread,

@@ -170,6 +170,23 @@ class HostRoot:
         finally:
             os.close(descriptor)
 
+    def device(self, path: str, offset: int, length: int) -> Optional[bytes]:
+        """Bytes of a block device, or of a file at its path in another root; ``None`` if it could not be read."""
+        try:
+            real, status = self._locate(path)
+            is_device = self.running and stat.S_ISBLK(status.st_mode)
+            if not (is_device or stat.S_ISREG(status.st_mode)):
+                self.note(path, "not a block device")
+                return None
+            descriptor = os.open(real, self._flags)
+            try:
+                return os.pread(descriptor, length, offset)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._failed(path, error)
+            return None
+
     def _locate(self, path: str) -> Tuple[bytes, os.stat_result]:
         """The real path and its status. Most paths do not end in a link, so one call is enough."""
         real = self._real(path, follow=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.operations import WriteFile
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
@@ -171,7 +172,7 @@ def test_a_newer_kernel_is_named_and_must_have_the_cards_driver(root: Path) -> N
 def test_an_undo_is_blocked_by_words_of_others(root: Path) -> None:
     (root / "etc/default/grub.d").mkdir(exist_ok=True)
     planned = plan(root)
-    contents = {op.path: op.content for op in planned.operations if hasattr(op, "content")}
+    contents = {op.path: op.content for op in planned.operations if isinstance(op, WriteFile)}
     for path, content in contents.items():
         (root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
         (root / path.lstrip("/")).write_text(content)
