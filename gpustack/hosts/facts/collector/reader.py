@@ -173,12 +173,7 @@ class HostRoot:
     def device(self, path: str, offset: int, length: int) -> Optional[bytes]:
         """Bytes of a block device, or of a file at its path in another root; ``None`` if it could not be read."""
         try:
-            real, status = self._locate(path)
-            is_device = self.running and stat.S_ISBLK(status.st_mode)
-            if not (is_device or stat.S_ISREG(status.st_mode)):
-                self.note(path, "not a block device")
-                return None
-            descriptor = os.open(real, self._flags)
+            descriptor = self._open(path, device=self.running)
             try:
                 return os.pread(descriptor, length, offset)
             finally:
@@ -196,10 +191,10 @@ class HostRoot:
             status = os.stat(real)
         return real, status
 
-    def _open(self, path: str) -> int:
+    def _open(self, path: str, device: bool = False) -> int:
         real, status = self._locate(path)
         mode = status.st_mode
-        if not stat.S_ISREG(mode):  # a FIFO would block, a device node could act
+        if not (stat.S_ISREG(mode) or (device and stat.S_ISBLK(mode))):  # a FIFO would block, a device node could act
             kind = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
             raise OSError(kind, "is a directory" if stat.S_ISDIR(mode) else "not a regular file")
         return os.open(real, self._flags)

@@ -12,7 +12,7 @@ from gpustack.base.findings import Finding, Severity, finding
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.readiness.host import host_reasons
-from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.linux.modprobe import read_modprobe
@@ -34,6 +34,7 @@ from gpustack.spec.model import Spec
 
 PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 """All kernel parameters that gpustack sets or removes."""
+MANAGED = frozenset(map(canonical, PARAMETERS))
 # Findings that a plan fixes, or reports with its own codes.
 _NOT_REPEATED = frozenset(
     {

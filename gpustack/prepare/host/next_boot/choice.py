@@ -141,29 +141,20 @@ def shifted(position: str | None, shift: int) -> str | None:
 
 
 def _of_systemd_boot(host: Host) -> Choice:
-    efi = host.boot.efi
+    efi, ordered = host.boot.efi, _newest_first(host)
     loader = next((f.text for path, f in host.files.items() if path.endswith("/loader/loader.conf")), "")
-    settings = _DEFAULT.findall(loader)
-    for why, pattern in (
-        ("LoaderEntryOneShot", efi.once),
-        ("LoaderEntryDefault", efi.default),
-        ("loader.conf", settings[-1] if settings else None),
-    ):
-        if pattern is None:
-            continue
+    in_file = _DEFAULT.findall(loader)[-1:]
+    settings = [("LoaderEntryOneShot", efi.once), ("LoaderEntryDefault", efi.default)]
+    for why, pattern in (*settings, *(("loader.conf", pattern) for pattern in in_file)):
         wanted = efi.selected if pattern == "@saved" else pattern
-        names = {entry: PurePosixPath(entry.source).name for entry in _newest_first(host)}
-        found = [e for e, name in names.items() if wanted and fnmatch.fnmatchcase(name.lower(), wanted.lower())]
-        if found:
-            return Choice(entry=found[0], why=f"{why}: {pattern}")
-        if why != "loader.conf":
+        names = ((entry, PurePosixPath(entry.source).name.lower()) for entry in ordered if wanted)
+        found = next((entry for entry, name in names if fnmatch.fnmatchcase(name, (wanted or "").lower())), None)
+        if found is not None:
+            return Choice(entry=found, why=f"{why}: {pattern}")
+        if pattern is not None and why != "loader.conf":
             return Choice(entry=None, why=why, unknown=f"{why} names {pattern}, which is no entry that is a file")
-    ordered = _newest_first(host)
-    return Choice(
-        entry=ordered[0] if ordered else None,
-        why="the newest version",
-        unknown="" if ordered else "there are no boot entries",
-    )
+    unknown = "" if ordered else "there are no boot entries"
+    return Choice(entry=next(iter(ordered), None), why="the newest version", unknown=unknown)
 
 
 def _newest_first(host: Host) -> list[BootEntry]:

@@ -7,7 +7,7 @@ counts among words of one name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -16,12 +16,12 @@ from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host
-from gpustack.linux.cmdline import CommandLine, argument, canonical
+from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import read_defaults
 from gpustack.linux.module_parameters import fulfils
-from gpustack.prepare.host.decide.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, PARAMETERS, Desired
+from gpustack.prepare.host.decide.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, MANAGED, Desired
 from gpustack.prepare.host.next_boot import obstacles, predict
-from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot
+from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, compared
 from gpustack.prepare.host.next_boot.tools import has_entries, update_grub
 from gpustack.prepare.host.next_boot.trial import is_running, trial
 from gpustack.prepare.host.own_files import GRUB
@@ -173,7 +173,7 @@ def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -
     :param accepted: the changes that the spec accepts, each with its sign.
     """
     running, now = predict.running(host), predict.now(host)
-    managed = {canonical(name) for name in PARAMETERS}
+    managed = set(MANAGED)
     if is_running(host):
         managed |= {argument(text).name for text in trial(0).arguments}
     found: dict[tuple[str, str], BootWord] = {}
@@ -205,28 +205,6 @@ def _source(sign: str, word: BootWord, now: NextBoot, is_in_menu: bool, *, is_ow
     if sign == "-":
         return f"only in {now.place}" if is_in_menu else _RUNNING
     return f"{word.source}, {'not booted yet' if is_in_menu else 'never applied'}"
-
-
-def compared(before: Iterable[BootWord], after: Iterable[BootWord]) -> Iterator[tuple[str, BootWord]]:
-    """The words that ``after`` lacks and adds, each with its sign; repetitions of a word don't count."""
-    old, new = _by_name(before), _by_name(after)
-    for name in dict.fromkeys((*old, *new)):
-        ours, theirs = old.get(name, {}), new.get(name, {})
-        if list(ours) == list(theirs):
-            continue
-        is_reordered = set(ours) == set(theirs)
-        yield from (("-", word) for text, word in ours.items() if is_reordered or text not in theirs)
-        yield from (("+", word) for text, word in theirs.items() if is_reordered or text not in ours)
-
-
-def _by_name(words: Iterable[BootWord]) -> Mapping[str, dict[str | None, BootWord]]:
-    """The words by name and value; of equal ones, the last counts."""
-    by_name: dict[str, dict[str | None, BootWord]] = {}
-    for word in words:
-        values = by_name.setdefault(word.name, {})
-        values.pop(word.value, None)
-        values[word.value] = word
-    return by_name
 
 
 def findings(host: Host, difference: BootDifference, desired: Desired | None = None) -> Iterator[Finding]:

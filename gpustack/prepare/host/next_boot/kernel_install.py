@@ -21,6 +21,7 @@ from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.module_parameters import fulfils
 from gpustack.prepare.host.next_boot import record
 from gpustack.prepare.host.next_boot.bls import Entries, record_of, swallowed, with_arguments
+from gpustack.prepare.host.next_boot.model import compared, kernel_words
 from gpustack.prepare.host.next_boot.record import ENTRIES, KERNEL_CMDLINE, MADE
 from gpustack.prepare.host.next_boot.tools import install_kernel
 from gpustack.prepare.host.own_files import OwnedFile, digest
@@ -134,13 +135,12 @@ def _own(line: CommandLine, without: frozenset[str] = frozenset()) -> list[str]:
 
 
 def _differing(host: Host, current: CommandLine, own: frozenset[str]) -> Iterator[Finding]:
-    file = _own(current)
+    file = kernel_words(current.text)
+    places = {"-": "the entry", "+": KERNEL_CMDLINE}
     for entry in _ordinary(host):
-        in_entry = _own(CommandLine(text=entry.arguments), own)
-        if sorted(in_entry) != sorted(file):
-            differences = [f"{a} is only in the entry" for a in in_entry if a not in file]
-            differences += [f"{a} is only in {KERNEL_CMDLINE}" for a in file if a not in in_entry]
-            different = ", ".join(differences) or "an argument is repeated in one of them"
+        in_entry = (word for word in kernel_words(entry.arguments) if word.text not in own)
+        if changes := list(compared(in_entry, file)):
+            different = ", ".join(f"{word.text} is only in {places[sign]}" for sign, word in changes)
             place = f"{host.hostname} {entry.source}"
             yield finding(Code.ENTRY_DIFFERS_FROM_CMDLINE, place=place, different=different)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from gpustack.linux.cmdline import CommandLine, canonical
 
@@ -70,10 +69,6 @@ class NextBoot:
         """The command line, for comparisons with ``/proc/cmdline`` and with a generated menu."""
         return " ".join(word.text for word in self.words or ())
 
-    def with_words(self, words: Iterable[BootWord]) -> Self:
-        """Return a copy with other words."""
-        return replace(self, words=tuple(words))
-
     def to_dict(self) -> dict[str, object]:
         """The boot as plain data, for JSON."""
         return {
@@ -120,3 +115,25 @@ def _without_loader(words: Iterable[BootWord]) -> tuple[BootWord, ...]:
 def variables(words: Iterable[BootWord]) -> tuple[str, ...]:
     """The variables of GRUB in words, whose values are unknown."""
     return tuple(dict.fromkeys(name for word in words for name in _VARIABLE.findall(word.text)))
+
+
+def compared(before: Iterable[BootWord], after: Iterable[BootWord]) -> Iterator[tuple[str, BootWord]]:
+    """The words that ``after`` lacks and adds, each with its sign; repetitions of a word don't count."""
+    old, new = _by_name(before), _by_name(after)
+    for name in dict.fromkeys((*old, *new)):
+        ours, theirs = old.get(name, {}), new.get(name, {})
+        if list(ours) == list(theirs):
+            continue
+        is_reordered = set(ours) == set(theirs)
+        yield from (("-", word) for text, word in ours.items() if is_reordered or text not in theirs)
+        yield from (("+", word) for text, word in theirs.items() if is_reordered or text not in ours)
+
+
+def _by_name(words: Iterable[BootWord]) -> Mapping[str, dict[str | None, BootWord]]:
+    """The words by name and value; of equal ones, the last counts."""
+    by_name: dict[str, dict[str | None, BootWord]] = {}
+    for word in words:
+        values = by_name.setdefault(word.name, {})
+        values.pop(word.value, None)
+        values[word.value] = word
+    return by_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
@@ -12,7 +12,8 @@ from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.module_parameters import fulfils
-from gpustack.prepare.host.decide.desired import PARAMETERS, Desired
+from gpustack.prepare.host.decide.desired import MANAGED, PARAMETERS, Desired
+from gpustack.prepare.host.next_boot.model import compared, menu_words
 from gpustack.prepare.host.next_boot.tools import rebuild, update_grub
 from gpustack.prepare.host.next_boot.trial import TITLE as TRIAL_TITLE
 from gpustack.prepare.host.own_files import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
@@ -108,16 +109,12 @@ def _wrong_entries(host: Host, desired: Desired) -> list[BootEntry]:
     """The normal boot entries whose values of ``PARAMETERS`` differ from those of the next command line."""
     if desired.next_line is None:
         return []
-    wanted = _looked_after(desired.next_line)
+    wanted = menu_words(desired.next_line.text)
     return [
         entry
         for entry in host.boot.entries
-        if not entry.recovery and _looked_after(CommandLine(text=entry.arguments)) != wanted
+        if not entry.recovery and any(word.name in MANAGED for _, word in compared(menu_words(entry.arguments), wanted))
     ]
-
-
-def _looked_after(line: CommandLine) -> Mapping[str, tuple[str | None, ...]]:
-    return {name: tuple(a.value for a in line.all(name)) for name in PARAMETERS}
 
 
 def lacking(line: CommandLine, desired: Desired) -> list[str]:

@@ -26,6 +26,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS, read_defaults
 from gpustack.prepare.host.decide.desired import Desired
+from gpustack.prepare.host.next_boot.choice import by_default
 from gpustack.prepare.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT, OwnedFile
 from gpustack.prepare.host.render import render_trial
 
@@ -143,7 +144,7 @@ def findings(host: Host) -> Iterator[Finding]:
         for name in _TIMEOUTS:
             if (defaults.text(name) or "").strip().startswith("-"):
                 yield finding(Code.TRIAL_MENU_WAITS, place=place, name=name)
-        if why := _other_default(defaults.text("GRUB_DEFAULT"), environment.saved_entry):
+        if why := _other_default(host, defaults.text("GRUB_DEFAULT")):
             yield finding(Code.TRIAL_DEFAULT_ENTRY, place=place, why=why)
 
 
@@ -163,10 +164,9 @@ def _unusable(place: str, environment: BootEnvironment) -> Iterator[Finding]:
         yield finding(Code.TRIAL_NEXT_BOOT_TAKEN, place=place, entry=environment.next_entry)
 
 
-def _other_default(chosen: str | None, saved: str | None) -> str:
+def _other_default(host: Host, wanted: str | None) -> str:
     """Why GRUB does not boot the first entry by default; empty if it does. The trial boots the first entry's kernel."""
-    if chosen is None:
+    if wanted is None:
         return "GRUB_DEFAULT can't be evaluated"
-    if chosen == "saved":
-        return "" if saved in (None, "0") else f"GRUB boots the saved entry {saved}"
-    return "" if chosen in ("", "0") else f"GRUB_DEFAULT is {chosen}"
+    chosen = by_default(host, host.boot.entries, (), wanted or "0")
+    return "" if chosen.entry is not None and chosen.entry == host.boot.entries[0] else chosen.why
