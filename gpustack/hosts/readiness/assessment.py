@@ -211,7 +211,9 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.BOOT_DISPLAY, place=place)
     claims = sorted({claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)})
     if claims:
-        yield finding(Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims))
+        yield finding(
+            Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims), advice=_framebuffer_advice(host, main)
+        )
     if main.sriov_numvfs:
         enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
         yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled)
@@ -234,6 +236,15 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     if missing:
         sizes = ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing)
         yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
+
+
+def _framebuffer_advice(host: Host, main: Function) -> str:
+    """The remedy without a second display: vfio-pci frees VGA functions itself (``vfio_pci_vga_init``)."""
+    releases = [kernel.release for kernel in host.boot.kernels] or [host.kernel.release or "0"]
+    is_removed = all(int(release.partition(".")[0] or 0) >= 6 for release in releases if release[:1].isdigit())
+    if is_removed and main.pci_class.startswith("0300"):
+        return "no argument is needed: since Linux 6.0, vfio-pci removes the framebuffer when it binds the GPU"
+    return "add `video=efifb:off` or `initcall_blacklist=sysfb_init` to the kernel's arguments"
 
 
 def of_instances(functions: Iterable[Function]) -> Iterator[str]:

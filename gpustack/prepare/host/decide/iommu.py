@@ -33,11 +33,13 @@ class IommuArguments:
 
 
 def kind(host: Host) -> str | None:
-    """``intel``, ``amd``, or None if unknown: by the firmware's tables, else by the processor's vendor."""
+    """``intel``, ``amd``, ``arm`` (SMMU) or None: by the firmware's tables, else by the processor's vendor."""
     if "DMAR" in host.iommu.acpi_tables:
         return "intel"
     if "IVRS" in host.iommu.acpi_tables:
         return "amd"
+    if host.architecture == "aarch64" and "IORT" in host.iommu.acpi_tables:
+        return "arm"
     return {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "amd"}.get(host.cpu.vendor or "")
 
 
@@ -45,7 +47,8 @@ def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
     """Decide the IOMMU's arguments, and report settings that contradict them."""
     wanted = [
         *(["intel_iommu=on"] if kind(host) == "intel" else []),
-        *(["iommu=pt"] if options.iommu_pt else []),
+        # The kernel enables an SMMU without an argument, and iommu= is a parameter of x86.
+        *(["iommu=pt"] if options.iommu_pt and kind(host) != "arm" else []),
         *([f"{UNSAFE_INTERRUPTS}=1"] if options.allow_unsafe_interrupts else []),
     ]
     findings = [*_conflicts(host, options, other), *_interrupts(host, options), *_kind_findings(host, other)]

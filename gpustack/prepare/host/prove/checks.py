@@ -10,6 +10,7 @@ from typing import Any
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.text import printable
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.gpus import Gpu, forwards
 from gpustack.hosts.facts.model import Function, Host
@@ -21,6 +22,8 @@ from gpustack.prepare.host.decide.binding import identical
 from gpustack.prepare.host.decide.desired import Desired
 from gpustack.prepare.host.decide.targets import Targets
 from gpustack.prepare.host.decide.virtual_functions import explained, ordered, surplus
+from gpustack.prepare.host.next_boot import predict
+from gpustack.prepare.host.next_boot.model import compared
 from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
 from gpustack.prepare.host.next_boot.tools import by_hand, has_dracut, has_entries
 from gpustack.prepare.host.next_boot.trial import is_running as is_trial
@@ -144,6 +147,21 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
             yield _failed(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(faults), severity)
         else:
             yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
+
+
+def running_boot(host: Host) -> Iterator[HostCheck]:
+    """Check that the running boot is the one that the menu starts by default: kernel and arguments."""
+    running, now = predict.running(host), predict.now(host)
+    if host.boot.mounts is None or running.words is None or now.words is None or now.unknown:
+        return  # an older collector, a mounted disk, or a menu that is not evaluated
+    what, place = "the running boot is the default entry's", f"{host.hostname} /proc/cmdline"
+    seen = [f"{sign} {word.text}" for sign, word in compared(running.words, now.words)]
+    if now.kernel is not None and running.kernel not in (None, now.kernel):
+        seen.append(f"Linux {now.kernel} instead of {running.kernel}")
+    if seen:
+        yield _failed(Code.VERIFY_BOOT_DIFFERS, what, place, printable(", ".join(seen)))
+    else:
+        yield _ok(what, place, now.why)
 
 
 def files(host: Host, desired: Desired) -> Iterator[HostCheck]:

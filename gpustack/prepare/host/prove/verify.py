@@ -65,6 +65,7 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
         if not trial:
             results += checks.not_in_trial(host)
             results += checks.menu(host, desired)
+            results += checks.running_boot(host)
             results += checks.files(host, desired)
             results += checks.future(host, desired)
             results += checks.initramfs(host, desired, initramfs)

@@ -12,6 +12,7 @@ from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
 from gpustack.prepare.host.plan import HostPlan, plan_host
+from gpustack.prepare.host.prove.verify import verify_host
 from gpustack.prepare.host.show import show_plan
 from gpustack.prepare.host.undo import plan_undo
 from gpustack.spec.load import parse_spec
@@ -221,3 +222,24 @@ def test_a_read_only_or_unmounted_boot_partition_blocks(root: Path) -> None:
 )
 def test_boots_that_skip_the_menu(root: Path, facts: dict[str, Any], codes_expected: list[str]) -> None:
     assert codes(plan(root, **facts)) == codes_expected
+
+
+def test_an_arm_host_needs_no_argument(root: Path) -> None:
+    facts = collect(str(root))
+    facts["architecture"] = "aarch64"
+    facts["iommu"].update(acpi_tables=["IORT"], units=["smmu3.0x1"])
+    planned = plan_host(parse_spec(SPEC.format(""), "test"), parse_host(facts, "test"))
+    assert codes(planned) == []
+    assert planned.next_boot is not None
+    assert planned.next_boot.changes == ()
+    assert any(op.describe().startswith("run update-initramfs") for op in planned.operations)
+
+
+def test_verify_reports_a_boot_that_is_not_the_menus(root: Path) -> None:
+    def seen() -> list[str]:
+        checks = verify_host(parse_spec(SPEC.format(""), "test"), read(root), None).checks
+        return [check.seen for check in checks if "default entry" in check.what]
+
+    assert seen() == ["GRUB_DEFAULT=0"]
+    edit(root / "proc/cmdline", " quiet", " quiet console=ttyS0")
+    assert seen() == ["- console=ttyS0"]
