@@ -17,7 +17,7 @@ from gpustack.cli.common import THIS_MACHINE, Lister, add_source_options, gather
 if TYPE_CHECKING:
     from gpustack.hosts.facts.gather import Gathered
     from gpustack.hosts.facts.model import Host
-    from gpustack.hosts.readiness.table import Row
+    from gpustack.hosts.readiness.table import HostRows
 
 
 _NICS = "nics"
@@ -59,7 +59,7 @@ gpustack scan; gpustack scan gpu-[01:04] --sudo; gpustack scan --root /mnt/image
 gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot gpu01.json"""
 
     _gathered: Gathered
-    _rows: tuple[Row, ...] = ()
+    _scanned: tuple[HostRows, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
@@ -72,15 +72,17 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[list[Any]]]:
         from gpustack.hosts.facts.store import save_snapshot
-        from gpustack.hosts.readiness.table import COLUMNS, FIELDS, describe, rows, text
+        from gpustack.hosts.readiness.table import COLUMNS, FIELDS, by_host, describe, text
 
         self._gathered = gather(self, parsed_args)
         if parsed_args.save and self._gathered.raw:
             save_snapshot(parsed_args.save, self._gathered.raw)
-        self._rows = rows(self._gathered.hosts)
-        nics = [_nics(host) for host in self._gathered.hosts]
-        near = {id(host): of_host for host, of_host in zip(self._gathered.hosts, nics, strict=True)}
-        described = [{**describe(row), _NICS: near[id(row.host)].get(row.gpu.main.address, [])} for row in self._rows]
+        self._scanned = by_host(self._gathered.hosts)
+        rows = [row for of_host in self._scanned for row in of_host.rows]
+        described = []
+        for of_host in self._scanned:
+            near = _nics(of_host.host)
+            described += [{**describe(row), _NICS: near.get(row.gpu.main.address, [])} for row in of_host.rows]
         known = (*FIELDS, _NICS)
         keys = _chosen(parsed_args.columns, COLUMNS, known)
         parsed_args.columns = []
@@ -94,19 +96,18 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
                 TableCell(fields[key], _names(fields[key]) if key == _NICS else text(row, key, fields[key]))
                 for key in keys
             ]
-            for row, fields in zip(self._rows, described, strict=True)
+            for row, fields in zip(rows, described, strict=True)
         ]
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and the hosts that could not be read."""
-        from gpustack.hosts.readiness.host import host_reasons
-
-        for host in self._gathered.hosts:
-            if not any(row.host is host for row in self._rows):
-                self.report(f"{host.hostname}: no GPU among its {len(host.pci)} PCI functions")
-        reasons = [f for host in self._gathered.hosts for f in host_reasons(host)]
-        reasons += [f for row in self._rows for f in row.readiness.reasons]
-        notes = [f for row in self._rows for f in row.readiness.notes]
+        for of_host in self._scanned:
+            if not of_host.rows:
+                self.report(f"{of_host.host.hostname}: no GPU among its {len(of_host.host.pci)} PCI functions")
+        readiness = [row.readiness for of_host in self._scanned for row in of_host.rows]
+        reasons = [f for of_host in self._scanned for f in of_host.reasons]
+        reasons += [f for of_gpu in readiness for f in of_gpu.reasons]
+        notes = [f for of_gpu in readiness for f in of_gpu.notes]
         self.report_findings([*reasons, *(f for f in notes if self.verbosity > 1 or f.severity is not Severity.INFO)])
         failures = self._gathered.failures
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))

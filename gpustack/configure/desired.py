@@ -26,7 +26,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.spec import markers
-from gpustack.spec.assignment import Assigned, Service, assigned_gpus, service_of
+from gpustack.spec.assignment import Assigned, Service, service_of
 from gpustack.spec.attributes import required
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.models import Model
@@ -132,8 +132,8 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     """
     mode: Placement = spec.nova.placement if spec.nova else "off"
     ordered = sorted(hosts, key=lambda h: h.hostname)
-    assigned = [target for host in ordered for target in assigned_gpus(spec, host)]
     of_host = {host.hostname: service_of(spec, host) for host in ordered}
+    assigned = [target for service in of_host.values() for target in service.assigned]
     networks = {host.hostname: network_functions(spec, host) for host in ordered}
     computes = {
         host.hostname: (

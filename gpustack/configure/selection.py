@@ -52,20 +52,20 @@ def moves(
     Nova's claim of a move compares ids and device type, and leaves out resource class and traits
     (``nova/compute/resource_tracker.py``, ``_move_claim``; ``nova/pci/stats.py``, ``ignored_spec_tags``).
     """
-    models = spec.models_of(alias)
-    hosts = dict.fromkeys(target.host.hostname for target in targets if target.model in models)
-    for host in hosts:
-        others = [
-            f"{target.address} ({target.model})"
-            for target in targets
-            if target.host.hostname == host
+    models = frozenset(spec.models_of(alias))
+    hosts = {target.host.hostname for target in targets if target.model in models}
+    others: dict[str, list[str]] = {}
+    for target in targets:
+        if (
+            target.host.hostname in hosts
             and target.model not in models
             and vendor in (None, target.gpu.main.vendor)
             and product in (None, target.gpu.main.product)
             and kind in (None, target.gpu.dev_type)
-        ]
-        if others:
-            yield finding(Code.MOVE_CLAIMS_OTHER_KIND, place=host, alias=alias, others=listed(others, _SHOWN))
+        ):
+            others.setdefault(target.host.hostname, []).append(f"{target.address} ({target.model})")
+    for host, gpus in others.items():
+        yield finding(Code.MOVE_CLAIMS_OTHER_KIND, place=host, alias=alias, others=listed(gpus, _SHOWN))
 
 
 def _classes(spec: Spec, models: Sequence[str]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.base.codes import Code
@@ -20,7 +20,8 @@ from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.repair.classes import label
-from gpustack.spec.out_of_service import entry_of
+from gpustack.spec.model import OutOfService
+from gpustack.spec.out_of_service import by_machine, entry_of
 
 _STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}
 """The states of rows; all others are unavailable."""
@@ -34,7 +35,8 @@ def join(answers: Answers) -> Fleet:
     withheld = list(_not_offered(index, listed))
     absent = {gpu.place for gpu in withheld}
     listed += withheld
-    listed = [_with_reason(index, gpu) for gpu in listed]
+    entries = by_machine(answers.out_of_service)
+    listed = [_with_reason(index, gpu, entries) for gpu in listed]
     found = list(disagreements(index))
     broken = {(key(entry.node), entry.address) for entry in found if entry.breaks and entry.address}
     listed = [
@@ -69,10 +71,10 @@ def join(answers: Answers) -> Fleet:
     return replace(fleet, counts=host_counts(fleet.gpus, index))
 
 
-def _with_reason(index: Index, gpu: Gpu) -> Gpu:
+def _with_reason(index: Index, gpu: Gpu, entries: Mapping[str, list[OutOfService]]) -> Gpu:
     function = index.function(gpu.node, gpu.address)
     serial = function.serial if function else None
-    entry = entry_of(index.answers.out_of_service, {gpu.host, gpu.node}, gpu.address, serial) if gpu.address else None
+    entry = entry_of(entries, {gpu.host, gpu.node}, gpu.address, serial) if gpu.address else None
     return replace(gpu, out_of_service=entry.why) if entry else gpu
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gpustack.novadb.model import Service
+from gpustack.spec.out_of_service import by_machine
 
 if TYPE_CHECKING:
     from gpustack.spec.model import OutOfService
@@ -37,6 +40,11 @@ class Clock:
     """GPUs that class H never makes available (``--spec``)."""
     doubt: str = ""
     """Why the database's times do not show which services run now; empty if they do."""
+
+    @cached_property
+    def out_of_service_by_machine(self) -> Mapping[str, Sequence[OutOfService]]:
+        """The entries of ``out_of_service`` by the short names of their hosts."""
+        return by_machine(self.out_of_service)
 
     def age(self, reported_at: datetime) -> timedelta:
         """Return the time since a report, by the nearer clock: the database's, or the last report of other services."""

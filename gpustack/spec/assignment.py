@@ -5,10 +5,9 @@ Host preparation, Nova's configuration and flavors all use it, so that Nova neve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpustack.base.hostnames import same
 from gpustack.hosts.facts import variants
 from gpustack.hosts.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.hosts.facts.model import Function, Host
@@ -140,12 +139,14 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
 class Service:
     """The GPUs of a host that are assigned to passthrough, split by ``out_of_service`` of the spec.
 
+    :ivar assigned: all of them, by address.
     :ivar offered: the GPUs that Nova offers.
     :ivar withheld: the others, with their entries. They stay bound: an instance may still use them.
     :ivar absent: entries that match no assigned GPU of the host.
     :ivar unknown: entries by serial number, if the serial number of an assigned GPU is unknown.
     """
 
+    assigned: tuple[Assigned, ...] = ()
     offered: tuple[Assigned, ...] = ()
     withheld: tuple[tuple[Assigned, OutOfService], ...] = ()
     absent: tuple[OutOfService, ...] = ()
@@ -163,11 +164,16 @@ class Service:
 def service_of(spec: Spec, host: Host) -> Service:
     """Split the assigned GPUs of a host into those that Nova offers, and those that are out of service."""
     assigned = assigned_gpus(spec, host)
-    entries = [entry for entry in spec.out_of_service if same(entry.host, host.hostname)]
-    withheld = {target.address: entry for entry in reversed(entries) for target in assigned if _is(entry, target)}
-    unmatched = [entry for entry in entries if not any(_is(entry, target) for target in assigned)]
+    entries = spec.out_of_service_on(host.hostname)
+    cards: dict[tuple[str | None, str | None], list[Assigned]] = {}
+    for target in assigned if entries else ():
+        for name in _names(target):
+            cards.setdefault(name, []).append(target)
+    withheld = {target.address: entry for entry in reversed(entries) for target in cards.get(_name(entry), ())}
+    unmatched = [entry for entry in entries if _name(entry) not in cards]
     blind = any(_serial(target) is None for target in assigned)
     return Service(
+        assigned=assigned,
         offered=tuple(target for target in assigned if target.address not in withheld),
         withheld=tuple((target, withheld[target.address]) for target in assigned if target.address in withheld),
         absent=tuple(entry for entry in unmatched if entry.address or not blind),
@@ -175,10 +181,17 @@ def service_of(spec: Spec, host: Host) -> Service:
     )
 
 
-def _is(entry: OutOfService, target: Assigned) -> bool:
-    if entry.serial:
-        return _serial(target) == entry.serial
-    return entry.address in target.gpu.addresses | {target.gpu.main.physical_function}
+def _name(entry: OutOfService) -> tuple[str | None, str | None]:
+    """The address or the serial number by which an entry names its GPU."""
+    return (None, entry.serial) if entry.serial else (entry.address, None)
+
+
+def _names(target: Assigned) -> Iterator[tuple[str | None, str | None]]:
+    """All addresses and serial numbers by which entries may name a GPU."""
+    for address in target.gpu.addresses | {target.gpu.main.physical_function}:
+        yield address, None
+    if serial := _serial(target):
+        yield None, serial
 
 
 def _serial(target: Assigned) -> str | None:

@@ -24,7 +24,7 @@ from gpustack.spec.check_tenancy import check_tenancy
 from gpustack.spec.document import Document
 from gpustack.spec.model import OutOfService
 from gpustack.spec.models import Match
-from gpustack.spec.patterns import HostPattern
+from gpustack.spec.patterns import HostPattern, Patterns
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 
 MAX_COMPARED = 1000
@@ -195,7 +195,7 @@ def _meet(pattern: HostPattern, others: Iterable[HostPattern]) -> bool:
 def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Problem]:
     """An entry must name a host of the spec, and one GPU, which no other entry names."""
     entries = document.data.get("out_of_service") if isinstance(document.data, dict) else None
-    patterns = list(_patterns(hosts))
+    patterns = Patterns(_patterns(hosts))
     named: set[tuple[str, str]] = set()
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         try:
@@ -205,7 +205,7 @@ def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Pr
         path: Path = ("out_of_service", index)
         if (card.address is None) == (card.serial is None):
             yield document.problem(path, "expected either an address or a serial number")
-        if not any(pattern.matches(card.host) for pattern in patterns):
+        if not patterns.matching(card.host):
             yield document.problem((*path, "host"), f"no pattern of hosts matches {quoted(card.host)}")
         if (card.host, card.card) in named:
             yield document.problem(path, f"{card.host} {card.card} is named twice")

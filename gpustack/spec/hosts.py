@@ -26,7 +26,7 @@ _OTHER_WAYS = (
 
 def patterns_for(spec: Spec, hostname: str) -> tuple[str, ...]:
     """The matching keys of the spec's ``hosts``: patterns in the order of the file, the plain name last."""
-    keys = [pattern.text for pattern in spec.host_patterns if pattern.matches(hostname)]
+    keys = [pattern.text for pattern in spec.host_patterns.matching(hostname)]
     if hostname in spec.plain_hosts:
         keys.append(hostname)
     return tuple(keys)

@@ -19,11 +19,12 @@ from pydantic import (
     StringConstraints,
 )
 
+from gpustack.base import hostnames
 from gpustack.spec import attributes
 from gpustack.spec.fields import BootChange, Hex4, Name, NumaPolicy, Pattern, SpecSection, described
 from gpustack.spec.flavors import THRESHOLDS, Attributes, Flavor, FlavorName
 from gpustack.spec.models import Bdf, Model
-from gpustack.spec.patterns import HostPattern
+from gpustack.spec.patterns import HostPattern, Patterns
 from gpustack.spec.quotas import Quotas
 from gpustack.spec.reclaim import Reclaim
 from gpustack.spec.tenancy import Tenancy
@@ -301,6 +302,17 @@ class Spec(SpecSection):
         return frozenset(text for text in self.hosts if HostPattern.parse(text).is_name)
 
     @cached_property
-    def host_patterns(self) -> tuple[HostPattern, ...]:
+    def host_patterns(self) -> Patterns:
         """The entries of ``hosts`` that are patterns, in the order of the file."""
-        return tuple(HostPattern.parse(text) for text in self.hosts if text not in self.plain_hosts)
+        return Patterns(HostPattern.parse(text) for text in self.hosts if text not in self.plain_hosts)
+
+    def out_of_service_on(self, host: str) -> tuple[OutOfService, ...]:
+        """The entries of ``out_of_service`` for a host, in the order of the file; ignores case."""
+        return self._out_of_service.get(hostnames.key(host), ())
+
+    @cached_property
+    def _out_of_service(self) -> Mapping[str, tuple[OutOfService, ...]]:
+        by_host: dict[str, list[OutOfService]] = {}
+        for entry in self.out_of_service:
+            by_host.setdefault(hostnames.key(entry.host), []).append(entry)
+        return {host: tuple(entries) for host, entries in by_host.items()}

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from gpustack.base.hostnames import may_be_of_one_machine
+from gpustack.base.hostnames import may_be_of_one_machine, short
 
 if TYPE_CHECKING:
     from gpustack.spec.model import OutOfService
 
 
+def by_machine(entries: Iterable[OutOfService]) -> dict[str, list[OutOfService]]:
+    """The entries by the :func:`short` name of their host, for :func:`entry_of`."""
+    by_name: dict[str, list[OutOfService]] = {}
+    for entry in entries:
+        by_name.setdefault(short(entry.host), []).append(entry)
+    return by_name
+
+
 def entry_of(
-    entries: Collection[OutOfService], hosts: Collection[str], address: str, serial: str | None = None
+    entries: Mapping[str, Collection[OutOfService]], hosts: Collection[str], address: str, serial: str | None = None
 ) -> OutOfService | None:
     """The entry of a GPU; None if it is in service.
 
     A wrong "same host" only adds a reason to a list or refuses a command; it never offers a GPU.
 
+    :param entries: the entries of the spec, as :func:`by_machine` returns them.
     :param hosts: the names of its host.
     :param serial: its serial number; None if unknown.
     """
-    for entry in entries:
+    for entry in (entry for name in sorted({*map(short, hosts)}) for entry in entries.get(name, ())):
         same_card = entry.address == address or (entry.serial is not None and entry.serial == serial)
         if same_card and may_be_of_one_machine({entry.host}, hosts):
             return entry

@@ -22,6 +22,7 @@ import string
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 
 MAX_LENGTH = 254
 MAX_HOSTS = 100_000
@@ -119,6 +120,12 @@ class HostPattern:
         return all(isinstance(part, _Text) for part in self._parts)
 
     @property
+    def start(self) -> str:
+        """The text with which all its names begin; empty if there is none."""
+        first = self._parts[0]
+        return first.text if isinstance(first, _Text) else ""
+
+    @property
     def is_open(self) -> bool:
         """Whether it contains ``*`` or ``?``, so that its hosts can't be listed."""
         return any(isinstance(part, _Any | _One) for part in self._parts)
@@ -151,6 +158,21 @@ class HostPattern:
         if self.is_open:
             raise ValueError(f"{self.text!r} contains * or ?, so its hosts can't be listed")
         yield from _names(self._parts)
+
+
+class Patterns:
+    """Several host patterns. A name is compared with those that begin with the same text."""
+
+    def __init__(self, patterns: Iterable[HostPattern]) -> None:
+        self._by_start: dict[str, list[tuple[int, HostPattern]]] = {}
+        for place, pattern in enumerate(patterns):
+            self._by_start.setdefault(pattern.start, []).append((place, pattern))
+        self._lengths = sorted({len(start) for start in self._by_start})
+
+    def matching(self, name: str) -> list[HostPattern]:
+        """The patterns that match a name, in their order."""
+        alike = [pair for length in self._lengths for pair in self._by_start.get(name[:length], ())]
+        return [pattern for _place, pattern in sorted(alike, key=itemgetter(0)) if pattern.matches(name)]
 
 
 def _names(parts: tuple[_Part, ...], head: str = "") -> Iterator[str]:

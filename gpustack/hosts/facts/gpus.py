@@ -105,6 +105,13 @@ def is_nvswitch(function: Function) -> bool:
 
 def assemble(host: Host, main: Function) -> Gpu:
     """Assemble a GPU or an NVSwitch from its main function: add the companions and the IOMMU group."""
+    known: Gpu | None = host.assembled.get(main.address)
+    if known is None or known.main is not main:
+        known = host.assembled[main.address] = _assemble(host, main)
+    return known
+
+
+def _assemble(host: Host, main: Function) -> Gpu:
     members = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()
     beside = {f.address: f for f in host.slots[main.bdf.slot] if f.address != main.address}
     beside |= {f.address: f for f in _behind_card_switch(host, main) if f.iommu_group == main.iommu_group is not None}

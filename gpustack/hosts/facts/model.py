@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, field_validator
 
@@ -327,9 +327,14 @@ class Host(FactsModel):
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
         copy = self.model_copy(update={"pci": tuple(functions)})
-        for name in ("functions", "children", "groups", "slots", "virtual"):
+        for name in ("functions", "children", "groups", "slots", "virtual", "assembled"):
             copy.__dict__.pop(name, None)
         return copy
+
+    @cached_property
+    def assembled(self) -> dict[str, Any]:
+        """The cards that :func:`gpustack.hosts.facts.gpus.assemble` returned, by address: each is assembled once."""
+        return {}
 
     @cached_property
     def functions(self) -> dict[str, Function]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.findings import Finding
 from gpustack.hosts.facts.gpus import Gpu, gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import Readiness, assess
@@ -48,12 +49,22 @@ class Row:
     readiness: Readiness
 
 
-def rows(hosts: Sequence[Host]) -> tuple[Row, ...]:
-    """One row per GPU, in the order of ``hosts`` and then by address."""
+@dataclass(frozen=True, kw_only=True)
+class HostRows:
+    """The GPUs of a host by address, and the findings about the host itself."""
+
+    host: Host
+    reasons: tuple[Finding, ...]
+    rows: tuple[Row, ...]
+
+
+def by_host(hosts: Sequence[Host]) -> tuple[HostRows, ...]:
+    """The rows of each host, in the order of ``hosts``."""
     table = []
     for host in hosts:
         of_host = host_reasons(host)
-        table += [Row(host=host, gpu=gpu, readiness=assess(host, gpu, of_host=of_host)) for gpu in gpus(host)]
+        rows = tuple(Row(host=host, gpu=gpu, readiness=assess(host, gpu, of_host=of_host)) for gpu in gpus(host))
+        table.append(HostRows(host=host, reasons=of_host, rows=rows))
     return tuple(table)
 
 

@@ -13,7 +13,7 @@ from gpustack.fleet.model import Fleet, Gpu
 from gpustack.hosts.facts.model import Host
 from gpustack.operate.gpu_service.plan import Seen
 from gpustack.spec.model import Spec
-from gpustack.spec.out_of_service import entry_of
+from gpustack.spec.out_of_service import by_machine, entry_of
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -41,6 +41,7 @@ def look(
     facts = named(hosts, names)
     function = facts.functions.get(address) if facts else None
     scheduled = spec is None or spec.nova is None or spec.nova.placement == "schedule"
+    entries = by_machine(spec.out_of_service if spec else ())
     return Seen(
         host=service.host,
         address=address,
@@ -49,7 +50,7 @@ def look(
         by_address=_by_address(fleet, here),
         inventory=placement.inventory(cloud, gpu.provider) if gpu and gpu.provider else None,
         scheduled=scheduled,
-        entry=entry_of(spec.out_of_service, names, address, function.serial if function else None) if spec else None,
+        entry=entry_of(entries, names, address, function.serial if function else None),
     )
 
 

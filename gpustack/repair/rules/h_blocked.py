@@ -62,7 +62,8 @@ def _out_of_service(view: NodeView, row: PciRow, clock: Clock) -> str:
     """Return the reason that the spec has for the function or its card; empty without one."""
     names = {name for name in (view.node.host, view.node.hypervisor_hostname) if name}
     entries = (
-        entry_of(clock.out_of_service, names, address.lower()) for address in (row.address, row.parent_addr or "")
+        entry_of(clock.out_of_service_by_machine, names, address.lower())
+        for address in (row.address, row.parent_addr or "")
     )
     return next((entry.why for entry in entries if entry), "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.spec.model import OutOfService
-from gpustack.spec.out_of_service import entry_of
+from gpustack.spec.out_of_service import by_machine, entry_of
 
 SERIAL = "12-34-56-78-9a-bc-de-00"
 ENTRIES = (
@@ -27,5 +27,5 @@ ENTRIES = (
     ],
 )
 def test_the_entry_of_a_gpu(hosts: set[str], address: str, serial: str | None, reason: str | None) -> None:
-    entry = entry_of(ENTRIES, hosts, address, serial)
+    entry = entry_of(by_machine(ENTRIES), hosts, address, serial)
     assert (entry.reason if entry else None) == reason

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpustack.spec.hosts import expand
-from gpustack.spec.patterns import MAX_HOSTS, HostPattern, fold, natural
+from gpustack.spec.patterns import MAX_HOSTS, HostPattern, Patterns, fold, natural
 
 WORDS = st.from_regex(r"[a-z0-9_.-]{0,4}", fullmatch=True)
 BOUNDS = st.one_of(st.from_regex(r"[0-9]{1,3}", fullmatch=True), st.from_regex(r"[A-Za-z]", fullmatch=True))
@@ -200,3 +200,12 @@ def test_patterns_stand_for_exactly_the_names(names: list[str]) -> None:
 def test_a_thousand_rows_are_folded_to_one_pattern_each() -> None:
     names = [f"rack{rack}-gpu{number:02d}" for rack in range(100) for number in range(1, 100)]
     assert len(fold(names)) == 100
+
+
+TEXTS = ("gpu*", "gpu[01:40]", "*", "gpu0?", "gpu01", "?pu*", "rack[a:c]-gpu1", "gpu01.*", "GPU*")
+
+
+@given(st.lists(st.sampled_from(TEXTS), max_size=9), NAMES)
+def test_patterns_are_looked_up_by_their_start(texts: list[str], name: str) -> None:
+    patterns = [HostPattern.parse(text) for text in texts]
+    assert Patterns(patterns).matching(name) == [pattern for pattern in patterns if pattern.matches(name)]
