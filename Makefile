@@ -138,6 +138,9 @@ nova-tables: ## gpustack/data/nova from the source of each release of Nova on Py
 	@tools/setup test
 	.venv/bin/python tools/nova-tables $(if $(CHECK),--check)
 
+signs: ## the table of signs in kernel logs, from SOURCES (unpacked packages and clones); CHECK=1 only compares
+	tools/signs $(SOURCES) $(if $(CHECK),--check)
+
 audit: ## known faults of the locked packages, from PyPI; before each release
 	@tools/setup release
 	@for file in tools/locks/*.txt; do .venv/bin/python -m pip_audit --strict --require-hashes --disable-pip -r "$$file" || exit 1; done

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 HOSTS_OF_SPEC = "the hosts of SPEC"
 THIS_MACHINE = "this machine"
+_LOG = 4 << 20  # bytes of a log that count
 
 
 class _Voice(command.Command):
@@ -155,6 +156,19 @@ def add_format(parser: argparse.ArgumentParser, output: str = "the output", othe
         default="text",
         help=f"format of {output} (default: %(default)s)",
     )
+
+
+def read_log(name: str) -> bytes:
+    """The log in a file; ``-`` is standard input. Of a long one, the end counts.
+
+    :raises HostError: if it can't be read.
+    """
+    from gpustack.base.files import read_end
+
+    try:
+        return read_end(None if name == "-" else Path(name), _LOG)
+    except OSError as error:
+        raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error
 
 
 def add_exit_code(parser: argparse.ArgumentParser, condition: str) -> None:

@@ -21,7 +21,7 @@ _LISTED = 20
 
 
 class ExplainCommand(Command):
-    """Explain a finding, a class of clean-up or a card. Reads no host and no cloud.
+    """Explain a finding, a class of clean-up, a card or a message of a kernel. Reads no host and no cloud.
 
     A finding is named by its code, a class by its letter or name, a card by vendor:device or by words of its name.
     """
@@ -31,11 +31,14 @@ class ExplainCommand(Command):
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("subject", nargs="+", metavar="CODE|CLASS|CARD", help="code of a finding, class, or card")
+        parser.add_argument("subject", nargs="*", metavar="CODE|CLASS|CARD", help="code of a finding, class, or card")
+        parser.add_argument("--message", metavar="TEXT", help="explain this message of a kernel or a driver")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         subject = " ".join(parsed_args.subject)
-        for line in explanation(subject):
+        if bool(subject) == (parsed_args.message is not None):
+            raise UsageError("one subject is needed", remedy="name a code, a class or a card, or use --message TEXT")
+        for line in explanation(subject) if subject else _message(parsed_args.message):
             self.show(line)
         return 0
 
@@ -59,6 +62,33 @@ def explanation(subject: str) -> Iterator[str]:
             f"{subject!r} is no code of a finding, no class of clean-up and no card of the catalogue",
             remedy=_similar(subject),
         )
+
+
+def _message(text: str) -> Iterator[str]:
+    """The sign of a message: its meaning, remedy and source."""
+    from gpustack.base.findings import definitions
+    from gpustack.hosts.facts.collector.text import lines
+    from gpustack.hosts.health.kernel_log import rows, table
+
+    found = table().events(lines(text))
+    if not found:
+        raise UsageError("no sign matches this message", remedy="pass the complete message, as dmesg prints it")
+    event = found[-1]
+    row = next((row for row in rows() if row["id"] == event.sign), {})
+    yield f"{event.sign}: {row.get('meaning', 'an unknown number of an error')}"
+    yield ""
+    if event.address:
+        yield _field("Address", event.address)
+    if event.code is None:
+        yield _field("Harmless", row.get("reason", "it names no failure"))
+    else:
+        definition = next(entry for code, entry in definitions().items() if code.value == event.code)
+        yield _field("Finding", f"{(event.severity or definition.severity).upper()} {event.code} {definition.title}")
+        yield _field("Action", row["action"]) if "action" in row else ""
+        yield _field("Remedy", definition.remedy.format_map({"host": "HOST", "address": event.address or "ADDRESS"}))
+    yield _field("Source", row.get("source", "NVIDIA, Xid catalog"))
+    if row.get("first"):
+        yield _field("Versions", f"{row['first']} to {row['last']}")
 
 
 def _definition(code: str) -> Definition:

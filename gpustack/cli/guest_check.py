@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.errors import CHANGES, HostError, UsageError
+from gpustack.base.errors import CHANGES, UsageError
 from gpustack.base.findings import Severity
 from gpustack.base.text import printable
-from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, is_for_machines, positive, ssh_options
+from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, is_for_machines, positive, read_log, ssh_options
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
 
-_LOG = 4 << 20
 """The part of a console log that counts, in bytes from its end."""
 _COLUMNS = ("Guest", "Address", "Card", "Driver", "Findings")
 
@@ -82,12 +81,13 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
 
     def _facts(self, parsed_args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         """The guest's name and facts."""
+        from gpustack.hosts.health.kernel_log import table
         from gpustack.offer.guest import check, source
         from gpustack.offer.guest.inside import console
 
         if parsed_args.console is not None:
-            log = _read(parsed_args.console)
-            return "guest", console.facts(log, check.consoles())
+            log = read_log(parsed_args.console)
+            return "guest", console.facts(log, check.consoles(), table())
         if parsed_args.ssh is not None:
             return parsed_args.ssh.rpartition("@")[2], source.over_ssh(parsed_args.ssh, ssh_options(parsed_args))
         if parsed_args.sudo and parsed_args.root:
@@ -95,16 +95,6 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         if parsed_args.sudo:
             return "guest", source.with_sudo(ssh_options(parsed_args))
         return "guest", source.local(parsed_args.root)
-
-
-def _read(name: str) -> bytes:
-    """A console log; of a long one, the end counts."""
-    from gpustack.base.files import read_end
-
-    try:
-        return read_end(None if name == "-" else Path(name), _LOG)
-    except OSError as error:
-        raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a console log") from error
 
 
 def _cells(row: dict[str, Any], found: Sequence[Finding]) -> tuple[str, ...]:

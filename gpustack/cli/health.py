@@ -17,11 +17,13 @@ from gpustack.cli.common import (
     add_source_options,
     gather,
     is_for_machines,
+    read_log,
     tell_failures,
 )
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
+    from gpustack.hosts.facts.collector.signs import Event
     from gpustack.hosts.facts.gather import Gathered
     from gpustack.hosts.facts.model import Host
     from gpustack.hosts.health.check import Health, Report
@@ -34,26 +36,35 @@ class HealthCommand(Lister):
 
     Reads each host once, over SSH, and changes nothing. Counters and messages count since boot; with --baseline, only
     what is new since then counts, and GPUs that are missing or new are reported. `gpustack scan --save` writes a
-    baseline. The column Health is ok, or has the codes of the findings, which are printed on stderr.
+    baseline. The column Health is ok, or has the codes of the findings, which are printed on stderr. With --kernel-log,
+    reads a saved log instead of hosts, and lists its signs.
     """
 
     epilog = """\
 gpustack scan gpu-[01:04] --sudo --save baseline.json; gpustack health gpu-[01:04] --sudo --baseline baseline.json;
-gpustack health --snapshot hosts.json -f json --exit-code"""
+gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gpustack health --kernel-log -"""
 
     _gathered: Gathered
     _reports: tuple[Report, ...] = ()
+    _of_log: tuple[Finding, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         parser.add_argument(
             "--baseline", type=Path, metavar="FILE", help="compare with this earlier snapshot (gpustack scan --save)"
         )
+        parser.add_argument(
+            "--kernel-log",
+            metavar="FILE|-",
+            help="read this saved kernel log (dmesg, journalctl, a console) instead of hosts",
+        )
         add_exit_code(parser, "a GPU has a warning or an error")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         from gpustack.hosts.health.check import check
 
+        if parsed_args.kernel_log is not None:
+            return self._saved_log(parsed_args.kernel_log, is_for_machines(parsed_args))
         baseline = self._baseline(parsed_args.baseline)
         self._gathered = gather(self, parsed_args)
         if baseline is not None:
@@ -70,17 +81,37 @@ gpustack health --snapshot hosts.json -f json --exit-code"""
         """Report the findings, and the hosts that could not be read."""
         findings = self._findings()
         self.report_findings(findings)
-        failures = self._gathered.failures
-        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
+        if parsed_args.kernel_log is None:
+            failures = self._gathered.failures
+            tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         bad = any(entry.severity is not Severity.INFO for entry in findings)
         return CHANGES if parsed_args.exit_code and bad else 0
 
     def _findings(self) -> list[Finding]:
         return [
+            *self._of_log,
+            *self._of_reports(),
+        ]
+
+    def _of_reports(self) -> list[Finding]:
+        return [
             entry
             for report in self._reports
             for entry in (*report.others, *(entry for health in report.gpus for entry in health.findings))
         ]
+
+    def _saved_log(self, path: str, machines: bool) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        from gpustack.hosts.facts.collector.text import lines
+        from gpustack.hosts.health.saved_log import check_log
+
+        place = "standard input" if path == "-" else path
+        report = check_log(lines(read_log(path)), place)
+        self._of_log = report.findings
+        signs = [_sign(event) for event in report.signs]
+        if machines:
+            return _SIGN_FIELDS, [tuple(sign.values()) for sign in signs]
+        rows = [[printable(str("-" if cell is None else cell), keep="") for cell in sign.values()] for sign in signs]
+        return tuple(name.replace("_", " ").capitalize() for name in _SIGN_FIELDS), [tuple(row) for row in rows]
 
     def _baseline(self, path: Path | None) -> dict[str, Host] | None:
         from gpustack.hosts.facts.store import load_snapshot
@@ -93,9 +124,18 @@ gpustack health --snapshot hosts.json -f json --exit-code"""
         return hosts
 
 
+_SIGN_FIELDS = ("id", "address", "code", "severity", "count", "first", "last", "earlier_boot", "message")
+
+
+def _sign(event: Event) -> dict[str, object]:
+    """A sign for output."""
+    values = (event.sign, event.address, event.code, event.severity, event.count, event.first, event.last)
+    return dict(zip(_SIGN_FIELDS, (*values, event.earlier, event.message), strict=True))
+
+
 _FIELDS = (
     *("host", "address", "model", "findings", "responds", "power_state"),
-    *("fatal", "nonfatal", "correctable", "link_width", "max_link_width", "reset_methods"),
+    *("fatal", "nonfatal", "correctable", "link_width", "max_link_width", "reset_methods", "signs"),
 )
 
 
@@ -115,6 +155,7 @@ def _described(health: Health) -> dict[str, object]:
         "link_width": link.width if link else None,
         "max_link_width": link.max_width if link else None,
         "reset_methods": list(main.reset_methods),
+        "signs": [_sign(event) for event in health.signs],
     }
 
 

@@ -304,3 +304,16 @@ def test_only_cloud_sends_requests_to_openstack() -> None:
 def test_a_request_elsewhere_breaks_the_rule(line: str) -> None:
     assert requests_of(line)
     assert not requests_of("from openstack.connection import Connection\ncloud = connect()\ncompute.services(cloud)")
+
+
+def test_kernel_messages_are_only_in_the_table_of_signs() -> None:
+    """Patterns of messages are made from the sources; a module that needs one asks the table for its kind."""
+    phrases = re.compile(r"NVRM: |AMD-Vi|DMAR: |\bXid \(|giving up|fallen off the bus|probe of|RmInitAdapter|Bus Error")
+    calls = re.compile(r"re\.(?:compile|search|match|findall)\(|_pattern\(")
+    found = {
+        str(path.relative_to(TOP))
+        for path in (TOP / "gpustack").rglob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if phrases.search(line) and calls.search(line)
+    }
+    assert not found

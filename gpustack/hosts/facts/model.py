@@ -225,7 +225,9 @@ class NumaNode(FactsModel):
 class Kernel(FactsModel):
     """The running kernel; ``booted_at`` in seconds since the epoch (``btime`` of ``/proc/stat``).
 
-    :ivar log: the newest messages about resets, power states and IOMMU faults; None if the log could not be read.
+    :ivar log: the newest messages with the words of a sign, each with its time; None if the log could not be read.
+        Facts of an older gpustack have no times.
+    :ivar log_dropped: the number of further such messages.
     """
 
     release: KernelRelease | None = None
@@ -234,7 +236,8 @@ class Kernel(FactsModel):
     lockdown: Line | None = None
     secure_boot: bool | None = None
     loaded_modules: tuple[Module, ...] = ()
-    log: Annotated[tuple[Message, ...], Field(max_length=1024)] | None = None
+    log: Annotated[tuple[Message, ...], Field(max_length=4096)] | None = None
+    log_dropped: Number | None = None
 
 
 class ReservedRegion(FactsModel):

@@ -6,14 +6,16 @@ counts; a baseline of another boot still has the cards.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Finding, Severity, finding
+from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.facts.gpus import Gpu, gpus
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
-from gpustack.hosts.health.kernel_log import Event, Sign, events
+from gpustack.hosts.health.kernel_log import events
 from gpustack.hosts.readiness import isolation
 from gpustack.hosts.readiness.host import is_virtual_machine
 from gpustack.hosts.topology.build import topology
@@ -23,11 +25,7 @@ MANY_CORRECTED = 100
 """Corrected errors up to this number are normal for a link under load."""
 _ASLEEP = "D3cold"
 _KINDS = ("fatal", "nonfatal")
-_CODES = {
-    Sign.RESET_FAILED: Code.RESET_FAILED,
-    Sign.POWER_STATE_STUCK: Code.POWER_STATE_STUCK,
-    Sign.IOMMU_FAULT: Code.IOMMU_FAULTS,
-}
+_UNNAMED = dict.fromkeys(("driver", "card", "branch", "file", "error", "client", "module", "product"), "unknown")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,20 +33,26 @@ class Health:
     """The health of one GPU.
 
     :ivar errors: the errors since the baseline, or since boot: of the card and of the port above it together.
+    :ivar signs: the signs in the kernel log: of the card, of ports above it, of the physical function of a virtual one.
     """
 
     host: Host
     gpu: Gpu
     errors: ErrorCounters | None = None
     findings: tuple[Finding, ...] = ()
+    signs: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The health of a host: its GPUs, and findings that concern none of them, such as a missing one."""
+    """The health of a host: its GPUs, and findings that concern none of them, such as a missing one.
+
+    :ivar signs: the signs that concern the host as such.
+    """
 
     gpus: tuple[Health, ...] = ()
     others: tuple[Finding, ...] = field(default=())
+    signs: tuple[Event, ...] = ()
 
 
 def check(host: Host, baseline: Host | None = None) -> Report:
@@ -60,20 +64,24 @@ def check(host: Host, baseline: Host | None = None) -> Report:
     earlier = baseline if baseline is not None and _same_boot(host, baseline) else None
     new = _new_events(host, earlier)
     judged = tuple(_judged(host, gpu, earlier, new, links.values()) for gpu in gpus(host))
-    return Report(gpus=judged, others=(*_cards(host, baseline), *_unknown(host)))
+    of_host = tuple(event for event in new if event.address is None)
+    others = (*_cards(host, baseline), *sign_findings(of_host, host.hostname, host.hostname), *_unknown(host))
+    return Report(gpus=judged, others=others, signs=of_host)
 
 
 def _judged(host: Host, gpu: Gpu, earlier: Host | None, new: Iterable[Event], links: Iterable[Finding]) -> Health:
     errors = {f.address: _since(f, earlier) for f in _counted(host, gpu)}
+    concerned = _concerned(host, gpu)
+    signs = tuple(event for event in new if event.address in concerned)
     findings = [
         *_silent(host, gpu),
         *_errors(host, gpu, errors),
         *_links(host, gpu, links),
         *([] if gpu.main.reset_methods else [finding(Code.NO_RESET_METHOD, place=_place(host, gpu))]),
         *isolation.of_gpu(host, gpu),
-        *_messages(host, gpu, list(new)),
+        *sign_findings(signs, _place(host, gpu), host.hostname, gpu.main.address),
     ]
-    return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings))
+    return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings), signs=signs)
 
 
 def _place(host: Host, gpu: Gpu) -> str:
@@ -156,30 +164,48 @@ def _same_boot(host: Host, baseline: Host) -> bool:
 
 
 def _new_events(host: Host, earlier: Host | None) -> list[Event]:
-    """The events since the baseline. Messages have no time here, so equal ones are taken off by number."""
-    known = list(events((earlier.kernel.log or ()) if earlier else ()))
+    """The events since the baseline: without its messages, each as often as it has it."""
+    known = Counter((earlier.kernel.log or ()) if earlier else ())
     new = []
-    for event in events(host.kernel.log or ()):
-        if event in known:
-            known.remove(event)
+    for message in host.kernel.log or ():
+        if known[message] > 0:
+            known[message] -= 1
         else:
-            new.append(event)
-    return new
+            new.append(message)
+    return events(new)
 
 
-def _messages(host: Host, gpu: Gpu, new: list[Event]) -> Iterator[Finding]:
-    for sign, code in _CODES.items():
-        of_gpu = [event for event in new if event.sign is sign and event.address in gpu.addresses]
-        if of_gpu:
-            yield finding(
-                code,
-                place=_place(host, gpu),
-                count=len(of_gpu),
-                message=of_gpu[-1].message,
-                host=host.hostname,
-                address=gpu.main.address,
-                severity=None,
-            )
+def _concerned(host: Host, gpu: Gpu) -> frozenset[str]:
+    """The addresses whose messages concern a GPU: its own, of the ports above it, of its physical function."""
+    addresses = set(gpu.addresses)
+    function: Function | None = gpu.main
+    while function is not None and (above := function.parent or function.root_parent) and above not in addresses:
+        addresses.add(above)
+        function = host.functions.get(above)
+    if gpu.main.physical_function:
+        addresses.add(gpu.main.physical_function)
+    return frozenset(addresses)
+
+
+def sign_findings(signs: Iterable[Event], place: str, host: str = "HOST", gpu: str | None = None) -> Iterator[Finding]:
+    """One finding for each code and place, with the last message.
+
+    :param gpu: the address of the GPU that all signs concern; None if each concerns the function in its message.
+    """
+    by_place: dict[tuple[str, str | None], list[Event]] = {}
+    for event in signs:
+        by_place.setdefault((event.code or "", None if gpu else event.address), []).append(event)
+    for (code, address), of_place in by_place.items():
+        last = of_place[-1]
+        values = {**_UNNAMED, "text": last.message, "bars": last.values.get("bar"), **last.values}
+        yield finding(
+            Code(code),
+            place=f"{place} {address}" if address else place,
+            severity=max((Severity(event.severity or "info") for event in of_place), key=lambda each: each.rank),
+            **{**values, "count": sum(event.count for event in of_place), "message": last.message},
+            host=host,
+            address=gpu or address or "ADDRESS",
+        )
 
 
 # --- cards ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 
 from gpustack.hosts.facts.bundle import bundled
@@ -18,8 +20,9 @@ def program(flavors: Mapping[str, Promise] | None = None, *options: str) -> str:
     :param flavors: what the flavors promise, by their names in the cloud.
     :param options: options before those of the command line.
     """
-    embedded = json.dumps(data(flavors))
-    return bundled(_ENTRY, _TITLE, f"{list(options)!a} + sys.argv[1:], __import__('json').loads({embedded!a})")
+    packed = base64.b64encode(zlib.compress(json.dumps(data(flavors)).encode(), 9)).decode()
+    unpacked = f"__import__('zlib').decompress(__import__('base64').b64decode({packed!a})).decode()"
+    return bundled(_ENTRY, _TITLE, f"{list(options)!a} + sys.argv[1:], __import__('json').loads({unpacked})")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gpustack.base.codes import Code
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding, definitions, finding
+from gpustack.hosts.health.kernel_log import rows as rows_of_signs
+from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest.inside import compare
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of
@@ -43,6 +45,7 @@ CODES = {
     "unknown": Code.GUEST_UNKNOWN,
 }
 """The codes of the kinds of problems."""
+_SIGN_KEYS = ("id", "code", "severity", "scope", "kind", "number", "action", "pattern", "words", "ends")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,14 @@ def findings(facts: Mapping[str, Any], promised: Promise | None, where: str) -> 
     :param where: the guest's name.
     """
     for problem in compare.problems(dict(facts), promised.plain() if promised else None):
-        yield finding(CODES[problem["kind"]], place=f"{where} {problem['place']}", **problem["values"])
+        code = _codes().get(problem["kind"])
+        if code is not None:  # a guest can report codes that are no signs
+            yield finding(code, place=f"{where} {problem['place']}", **problem["values"])
+
+
+def _codes() -> dict[str, Code]:
+    """The codes of the kinds of problems; a sign's problem has its code as kind."""
+    return {**CODES, **{code: Code(code) for code in table().codes}}
 
 
 def consoles() -> list[list[str | None]]:
@@ -119,10 +129,11 @@ def data(flavors: Mapping[str, Promise] | None = None) -> dict[str, Any]:
             "message": definitions()[code].message,
             "remedy": definitions()[code].remedy,
         }
-        for kind, code in CODES.items()
+        for kind, code in _codes().items()
     }
     promised = {name: entry.plain() for name, entry in (flavors or {}).items()}
-    return {"consoles": consoles(), "texts": texts, "flavors": promised}
+    signs = [{key: row[key] for key in _SIGN_KEYS if key in row} for row in rows_of_signs()]
+    return {"consoles": consoles(), "texts": texts, "flavors": promised, "signs": signs}
 
 
 def rows(facts: Mapping[str, Any], found: Sequence[Finding], where: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import HostError
+from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import bundle
 from gpustack.offer.guest.check import consoles
 from gpustack.offer.guest.inside import read, report
@@ -22,7 +23,7 @@ def local(root: Path | None = None) -> dict[str, Any]:
     :raises HostError: if the directory can't be read.
     """
     try:
-        return read.facts(str(root or "/"), consoles())
+        return read.facts(str(root or "/"), consoles(), table())
     except OSError as error:
         reason = error.strerror or str(error)
         raise HostError(

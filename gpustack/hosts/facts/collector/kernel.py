@@ -67,7 +67,8 @@ def kernel(host: HostRoot) -> Dict[str, Any]:
         "lockdown": lockdown(host),
         "secure_boot": secure_boot(host),
         "loaded_modules": loaded_modules(host),
-        "log": log,
+        "log": log[0] if log else None,
+        "log_dropped": log[1] if log else None,
     }
 
 

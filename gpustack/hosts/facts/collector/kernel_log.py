@@ -1,45 +1,71 @@
-"""Messages of the kernel that show a failing device: resets, power states, IOMMU faults."""
+"""Messages of the kernel that can be signs of failing devices, by the words of the table of signs."""
 
 import collections
 import os
 import re
 import stat
-from typing import Deque, Dict, Iterator, List, Optional
+from typing import Deque, Dict, Iterator, List, Optional, Set, Tuple
 
 from .limits import CONTROL, TABLE_LIMIT
 from .reader import HostRoot
+from .words import WORDS
 
 KMSG = "/dev/kmsg"
 RECORD_LIMIT = 8192
 MESSAGE_LIMIT = 512
 MOST_OF_A_KIND = 64
-KINDS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        r"not ready [0-9]+ms after",
-        r"change power state",
-        r"DMAR: .*(?:Request device|Fault|fault addr)",
-        r"IO_PAGE_FAULT|AMD-Vi: Event logged",
-        r"arm-smmu.*(?:fault|event)",
-    )
-)
+MOST = 4096
+TOKEN = re.compile(r"[A-Za-z_]{3,}")
+"""A word of a message."""
+_ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F](?:\.[0-7])?\b")
 # A record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, time, flags; message.
-_RECORD = re.compile(r"[0-9]+,[0-9]+,[0-9]+,[^;]*;(.*)")
+_RECORD = re.compile(r"([0-9]+),[0-9]+,([0-9]+),[^;]*;(.*)")
+Kind = Tuple[str, Optional[str]]
 
 
-def kernel_log(host: HostRoot) -> Optional[List[str]]:
-    """The newest matching messages since boot, oldest first within a kind; ``None`` if the log can't be read."""
+def kernel_log(host: HostRoot) -> Optional[Tuple[List[str], int]]:
+    """The newest messages with the words of a sign since boot, each with its time, and how many were left out.
+
+    Of each sign and device the newest 64 stay, so that one faulty device displaces no other.
+
+    :returns: the messages, oldest first; ``None`` if the log can't be read.
+    """
+    words = _words()
+    kept: Dict[Kind, Deque[Tuple[int, str]]] = collections.defaultdict(lambda: collections.deque(maxlen=MOST_OF_A_KIND))
+    matched = 0
     try:
-        all_records = list(records(host))
+        for number, record in enumerate(records(host)):
+            match = _RECORD.match(record)
+            kind = _kind(match.group(3), words) if match else None
+            if match and kind is not None:
+                matched += 1
+                seconds, rest = divmod(int(match.group(2)), 1000000)
+                text = "[{:5}.{:06}] {}".format(seconds, rest, CONTROL.sub("?", match.group(3)))
+                if len(kept) < MOST or kind in kept:
+                    kept[kind].append((number, text[:MESSAGE_LIMIT]))
     except OSError:
         return None  # it takes root, and another root has none
-    messages: Dict[int, Deque[str]] = collections.defaultdict(lambda: collections.deque(maxlen=MOST_OF_A_KIND))
-    for record in all_records:
-        match = _RECORD.match(record)
-        kind = next((number for number, sign in enumerate(KINDS) if match and sign.search(match.group(1))), None)
-        if match and kind is not None:
-            messages[kind].append(CONTROL.sub("?", match.group(1))[:MESSAGE_LIMIT])
-    return [message for kind in sorted(messages) for message in messages[kind]]
+    messages = sorted(entry for of_kind in kept.values() for entry in of_kind)[-MOST:]
+    return [text for _, text in messages], matched - len(messages)
+
+
+def _words() -> Dict[str, List[str]]:
+    """The second words of the signs, by the first."""
+    words: Dict[str, List[str]] = {}
+    for pair in WORDS.split(","):
+        first, _, second = pair.partition(" ")
+        words.setdefault(first, []).append(second)
+    return words
+
+
+def _kind(text: str, words: Dict[str, List[str]]) -> Optional[Kind]:
+    """The first word of a sign and the device of a message; ``None`` if it has no sign's words."""
+    tokens: Set[str] = set(TOKEN.findall(text))
+    for first in tokens.intersection(words):
+        if any(second in text for second in words[first]):
+            address = _ADDRESS.search(text)
+            return first, address.group() if address else None
+    return None
 
 
 def records(host: HostRoot) -> Iterator[str]:

@@ -4,7 +4,7 @@ A problem is a kind, a place, and values for the text of a finding. The cause is
 that NVIDIA's driver ignores has no driver bound as well.
 """
 
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Set
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from . import messages
 
@@ -50,6 +50,10 @@ _REPORTED = (
 )
 
 
+# Codes of messages about any device of the bus: only those of GPUs, and of ports above them, count.
+_OF_THE_BUS = ("GPU769", "GPU770", "GPU771", "GPU922", "GPU923", "GPU924", "GPU925", "GPU926", "GPU927", "GPU929")
+
+
 def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -> List[Problem]:
     """The problems of a guest.
 
@@ -62,14 +66,15 @@ def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -
         *_counted(facts, expected),
         *_unplaced(gpus, events),
         *_of_events(events),
+        *_of_signs(events),
         *_failed(events, explained),
         *_drivers(facts, gpus, events, explained),
-        *_unknown(facts, explained | {event["address"] for event in events if event["kind"] in _FAILURES}),
+        *_unknown(facts, explained | {event["address"] for event in events if _is_failure(event)}),
     ]
 
 
-def _problem(kind: str, place: Optional[str], **values: object) -> Problem:
-    return {"kind": kind, "place": place or "kernel", "values": values}
+def _problem(kind: str, where: Optional[str], **values: object) -> Problem:
+    return {"kind": kind, "place": where or "kernel", "values": values}
 
 
 def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, Any]]]) -> Iterator[Dict[str, Any]]:
@@ -89,12 +94,40 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
         elif event["kind"] == messages.PROBE_FAILED:
             wanted = event["address"] in addresses or event["driver"] in messages.DRIVERS
             wanted = wanted and event["driver"] not in DISPLAY_ONLY
+        elif event["kind"] == messages.SIGN and event["code"] in _OF_THE_BUS:
+            below = _below(event, gpus)
+            wanted = event["address"] is None or event["address"] in addresses or bool(below)
+            event = {**event, "address": below or event["address"]}
         else:
             wanted = True
         concerned = {event["address"]} if event["address"] else nvidia
         outdated = {messages.NOUVEAU: bound | unbound, messages.FIRMWARE: bound - broken}.get(event["kind"], bound)
         if wanted and not (event["kind"] in _OF_PROBE and concerned and concerned <= outdated):
             yield event
+
+
+def _below(event: Dict[str, Any], gpus: Optional[List[Dict[str, Any]]]) -> Optional[str]:
+    """The GPU below the port of an event, by the buses that the kernel printed; ``None`` if there is none."""
+    first, _, last = event["buses"].partition("-")
+    domain = (event["address"] or "").partition(":")[0]
+    for gpu in gpus or ():
+        its_domain, bus, _ = gpu["address"].split(":")
+        if first and domain == its_domain and int(first, 16) <= int(bus, 16) <= int(last or first, 16):
+            address: str = gpu["address"]
+            return address
+    return None
+
+
+def _of_signs(events: List[Dict[str, Any]]) -> Iterator[Problem]:
+    """One problem for each code and GPU, with the last message."""
+    by_place: Dict[Tuple[str, Optional[str]], List[Dict[str, Any]]] = {}
+    for event in events:
+        if event["kind"] == messages.SIGN:
+            by_place.setdefault((event["code"], event["address"]), []).append(event)
+    for (code, address), of_place in by_place.items():
+        count = sum(int(event["count"]) for event in of_place if event["count"].isdigit())
+        text = of_place[-1]["text"]
+        yield _problem(code, address, message=text, count=count, host="HOST", address=address or "ADDRESS", text=text)
 
 
 def _explained(events: List[Dict[str, Any]], gpus: List[Dict[str, Any]]) -> Set[Optional[str]]:
@@ -147,6 +180,10 @@ def _of_events(events: List[Dict[str, Any]]) -> Iterator[Problem]:
             yield _problem(event["kind"], event["address"], **values)
 
 
+def _is_failure(event: Dict[str, Any]) -> bool:
+    return event["kind"] in _FAILURES or (event["kind"] == messages.SIGN and event["severity"] == "error")
+
+
 def _failed(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iterator[Problem]:
     failed: Set[Optional[str]] = set()
     for kind in _FAILURES:
@@ -166,7 +203,7 @@ def _drivers(
     for address in sorted(nouveau, key=str):
         yield _problem(messages.NOUVEAU, address)
     unsigned = [event for event in events if event["kind"] == messages.UNSIGNED]
-    failed = {event["address"] for event in events if event["kind"] in _FAILURES}
+    failed = {event["address"] for event in events if _is_failure(event)}
     unbound = [gpu for gpu in gpus if gpu["driver"] == "" and gpu["address"] not in explained | failed]
     if unsigned and (unbound or any(gpu["driver"] is None for gpu in gpus) or not gpus):
         yield _problem(messages.UNSIGNED, None, text=unsigned[-1]["text"])

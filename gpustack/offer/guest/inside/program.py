@@ -6,6 +6,8 @@ import select
 import sys
 from typing import Any, Dict, List, Optional
 
+from gpustack.hosts.facts.collector.signs import Table
+
 from . import compare, read, report
 
 CONSOLES = ("/dev/console", "/dev/ttyS0", "/dev/ttyAMA0", "/dev/hvc0")
@@ -15,8 +17,8 @@ _ACTIVE = "/sys/class/tty/console/active"
 def main(arguments: List[str], data: Dict[str, Any]) -> int:
     """Check this guest; return the exit status: 1 if there are problems, 2 if the guest can't be read.
 
-    :param data: ``consoles``, the ids of virtual displays; ``texts``, code, severity, message and remedy by kind of
-        problem; ``flavors``, the expected GPUs by the name of the flavor.
+    :param data: ``consoles``, the ids of virtual displays; ``signs``, the table of messages; ``texts``, code, severity,
+        message and remedy by kind of problem; ``flavors``, the expected GPUs by the name of the flavor.
     """
     import argparse
 
@@ -27,7 +29,7 @@ def main(arguments: List[str], data: Dict[str, Any]) -> int:
     parser.add_argument("--report", action="store_true", help="write one line to the console; nothing without GPUs")
     options = parser.parse_args(arguments)
     try:
-        facts = read.facts(options.root, data["consoles"])
+        facts = read.facts(options.root, data["consoles"], Table(data["signs"]))
     except OSError as error:
         sys.stderr.write("guest-check.py: {}: {}\n".format(options.root, error.strerror or error))
         return 2
@@ -43,7 +45,7 @@ def main(arguments: List[str], data: Dict[str, Any]) -> int:
             write(report.line(facts, summary) + "\n", options.root)
         return 0
     sys.stdout.write(summary + "\n" + "".join(_text(problem, data) for problem in problems))
-    return 1 if problems else 0
+    return 1 if any(data["texts"][problem["kind"]]["severity"] != "info" for problem in problems) else 0
 
 
 def _natural(text: str) -> int:

@@ -14,10 +14,11 @@ from gpustack.hosts.facts.collector.kernel_log import records
 from gpustack.hosts.facts.collector.limits import ADDRESS, TEXT_LIMIT, VALUE_LIMIT
 from gpustack.hosts.facts.collector.reader import HostRoot
 from gpustack.hosts.facts.collector.resources import bars
+from gpustack.hosts.facts.collector.signs import Table
+from gpustack.hosts.facts.collector.text import lines
 
 from . import messages
 from .devices import gpus
-from .text import lines
 
 _VERSION = re.compile(r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,2}")
 _FLAVOR = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
@@ -26,11 +27,12 @@ _RECORD = re.compile(r"[0-9]+,(?P<number>[0-9]+),[0-9]+,[^;]*;(?P<message>.*)")
 _INSTANCE_DATA = ("/run/cloud-init/instance-data-sensitive.json", "/run/cloud-init/instance-data.json")
 
 
-def facts(root: str, consoles: Sequence[Sequence[Optional[str]]]) -> Dict[str, Any]:
+def facts(root: str, consoles: Sequence[Sequence[Optional[str]]], table: Table) -> Dict[str, Any]:
     """The facts of a guest.
 
     :param root: the directory to read as ``/``.
     :param consoles: vendor and product of virtual displays.
+    :param table: the signs of the kernel's messages.
     :raises NotADirectoryError: if ``root`` is not a directory.
     """
     host = HostRoot(root)
@@ -39,7 +41,7 @@ def facts(root: str, consoles: Sequence[Sequence[Optional[str]]]) -> Dict[str, A
     return {
         "source": "guest",
         "gpus": _gpus(host, consoles),
-        "events": None if log is None else messages.events(log),
+        "events": None if log is None else messages.events(log, table),
         "complete": complete,
         "kernel": release,
         "drm": has_drm(host, release),

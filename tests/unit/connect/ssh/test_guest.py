@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 from gpustack.cli.app import main
+from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import read
 
 
 def test_the_same_facts_as_in_the_guest_itself(config, capsys):
-    local = read.facts("/", check.consoles())
+    local = read.facts("/", check.consoles(), table())
     assert main(["guest", "check", "--ssh", "gpu01", "--timeout", "120", "-f", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["address"] for row in rows] == [gpu["address"] for gpu in local["gpus"]]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.hosts.health.kernel_log import Sign, events
+from gpustack.hosts.health.kernel_log import events
 
-R, P, F = Sign.RESET_FAILED, Sign.POWER_STATE_STUCK, Sign.IOMMU_FAULT
+R, P, F = "reset-failed", "power-state", "iommu-fault"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ R, P, F = Sign.RESET_FAILED, Sign.POWER_STATE_STUCK, Sign.IOMMU_FAULT
             P,
             "0000:0a:00.0",
         ),
-        ("vfio-pci 0000:0a:00.0: Refused to change power state, currently in D3", None, ""),
+        ("vfio-pci 0000:0a:00.0: Refused to change power state, currently in D3", P, "0000:0a:00.0"),
         (
             "DMAR: [DMA Write NO_PASID] Request device [65:00.0] fault addr 0xfe000000 [fault reason 0x05] PTE Write",
             F,
@@ -49,5 +49,5 @@ R, P, F = Sign.RESET_FAILED, Sign.POWER_STATE_STUCK, Sign.IOMMU_FAULT
         ("systemd: not ready to change power state", None, ""),
     ],
 )
-def test_messages(message: str, sign: Sign | None, address: str) -> None:
+def test_messages(message: str, sign: str | None, address: str) -> None:
     assert [(event.sign, event.address) for event in events([message])] == ([(sign, address)] if sign else [])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check, vendordata
 from gpustack.offer.guest.inside import console
 from support import cloud_init
@@ -38,7 +39,7 @@ def test_the_script_runs_beside_the_users_data(tmp_path: Path) -> None:
     """Lists of vendor cloud-config vanish if the user has the same key; the script does not."""
     root = guest_root(tmp_path, gpus=["10de:20b5"] * 2, driver="nvidia")
     log = boot(root, {"runcmd": [["touch", f"{root}/user-ran"]]}, FLAVORS)
-    facts = console.facts(log, check.consoles())
+    facts = console.facts(log, check.consoles(), table())
     assert list(check.findings(facts, FLAVORS["g1.a100.2"], "vm")) == []
     assert (facts["flavor"], len(facts["gpus"])) == ("g1.a100.2", 2)
     ran = {path.name for path in root.iterdir()}

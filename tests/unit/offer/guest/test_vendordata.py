@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import NovaConfigError
+from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check, vendordata
 from gpustack.offer.guest.inside import console
 from support.guest_root import guest_root
@@ -33,7 +34,7 @@ def run(tmp_path: Path, root: Path, path: str | None = None) -> str:
 
 
 def codes(log: str, promised: check.Promise | None = None) -> list[str]:
-    facts = console.facts(log, check.consoles())
+    facts = console.facts(log, check.consoles(), table())
     return [entry.code.value for entry in check.findings(facts, promised, "vm")]
 
 
@@ -42,7 +43,7 @@ def test_the_report_is_one_line_that_the_operator_reads(tmp_path: Path) -> None:
     log = run(tmp_path, root)
     assert log.startswith("gpustack guest check: 2 GPUs, driver bound (nvidia 580.95.05) {")
     assert log.count("\n") == 1
-    facts = console.facts(log, check.consoles())
+    facts = console.facts(log, check.consoles(), table())
     assert [gpu["driver"] for gpu in facts["gpus"]] == ["nvidia", "nvidia"]
     assert codes(log, FLAVORS["g1.a100.2"]) == []
 
@@ -86,7 +87,7 @@ def test_a_guest_without_python_reports_that(tmp_path: Path) -> None:
         (programs / name).symlink_to(f"/usr/bin/{name}" if Path(f"/usr/bin/{name}").exists() else f"/bin/{name}")
     log = run(tmp_path, root, str(programs))
     assert log == "gpustack guest check: functions of GPUs: 1; not checked: no Python 3.6 or later in the guest\n"
-    [finding] = check.findings(console.facts(log, check.consoles()), None, "vm")
+    [finding] = check.findings(console.facts(log, check.consoles(), table()), None, "vm")
     assert "not checked: no Python 3.6 or later in the guest" in finding.message
 
 
@@ -114,7 +115,7 @@ def test_damaged_reports(tmp_path: Path, damage: str) -> None:
         "crlf": f"\x1b[0;1mlogin: \x1b[0m{line}\r\r\n",
         "forged": re.sub(r'"driver":"nvidia"', '"driver":{"a":1}', line),
     }[damage]
-    facts = console.facts(log, check.consoles())
+    facts = console.facts(log, check.consoles(), table())
     if damage == "crlf":
         assert len(facts["gpus"]) == 2
     else:

@@ -22,19 +22,30 @@ FAULT = (
 def log(root: SysRoot, *messages: str) -> list[str] | None:
     text = "".join(f"4,{number},1234,-;{message}\n" for number, message in enumerate(messages))
     root.write("/dev/kmsg", text)
-    return kernel_log(HostRoot(str(root.path)))
+    found = kernel_log(HostRoot(str(root.path)))
+    return None if found is None else [message.partition("] ")[2] for message in found[0]]
 
 
 def test_only_signs_of_failing_devices_are_read(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host()
     assert log(root, "usb 1-1: new device", RESET, " SUBSYSTEM=pci", "eth0: link up") == [RESET]
-    assert Host.model_validate(collect(str(root.path))).kernel.log == (RESET,)
+    kernel = Host.model_validate(collect(str(root.path))).kernel
+    assert (kernel.log, kernel.log_dropped) == ((f"[    0.001234] {RESET}",), 0)
 
 
 def test_a_flood_of_faults_does_not_hide_a_failed_reset(tmp_path: Path) -> None:
-    found = log(SysRoot(tmp_path).host(), RESET, *(FAULT.format(number) for number in range(10_000)))
+    root = SysRoot(tmp_path).host()
+    found = log(root, RESET, *(FAULT.format(number) for number in range(10_000)))
     assert found is not None
     assert (len(found), RESET in found, FAULT.format(9999) in found) == (MOST_OF_A_KIND + 1, True, True)
+    assert Host.model_validate(collect(str(root.path))).kernel.log_dropped == 10_000 - MOST_OF_A_KIND
+
+
+def test_one_faulty_device_displaces_no_other(tmp_path: Path) -> None:
+    root, other = SysRoot(tmp_path).host(), FAULT.format(1).replace("65:00.0", "66:00.0")
+    found = log(root, other, *(FAULT.format(number) for number in range(1000)))
+    assert found is not None
+    assert other in found
 
 
 def test_messages_are_bounded_and_printable(tmp_path: Path) -> None:
@@ -55,4 +66,4 @@ def test_without_a_log_it_is_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="this machine does not show its kernel log")
 def test_the_device_of_this_machine_ends() -> None:
-    assert isinstance(kernel_log(HostRoot("/")), list | None)
+    assert isinstance(kernel_log(HostRoot("/")), tuple | None)

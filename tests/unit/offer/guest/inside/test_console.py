@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import console
 
@@ -15,7 +16,7 @@ CASES = DATA["cases"]
 
 
 def findings(log: str | bytes, promised: check.Promise | None = None) -> list[str]:
-    facts = console.facts(log, check.consoles())
+    facts = console.facts(log, check.consoles(), table())
     return [f"{entry.code} {entry.place.removeprefix('vm ')}" for entry in check.findings(facts, promised, "vm")]
 
 
@@ -24,7 +25,7 @@ def test_findings_of_a_console_log(name: str) -> None:
     case = CASES[name]
     log = case["boot"] + case["log"]
     assert findings(log) == case["findings"]
-    facts = console.facts(log, check.consoles())
+    facts = console.facts(log, check.consoles(), table())
     texts = " ".join(entry.message for entry in check.findings(facts, None, "vm"))
     assert case.get("contains", "") in texts
 
@@ -67,7 +68,7 @@ def test_virtual_displays_are_no_gpus() -> None:
         for n, (text, kind) in enumerate((text, kind) for text in ids for kind in ("0000", "8000"))
     )
     log = f"[    0.0] Linux version 6.12.1 (a)\n{functions}"
-    assert console.facts(log, check.consoles())["gpus"] == []
+    assert console.facts(log, check.consoles(), table())["gpus"] == []
 
 
 def test_every_class_of_gpus_counts() -> None:
@@ -78,4 +79,4 @@ def test_every_class_of_gpus_counts() -> None:
         for n, text in enumerate(classes)
     )
     log = f"[    0.0] Linux version 6.12.1 (a)\n{functions}"
-    assert len(console.facts(log, check.consoles())["gpus"]) == len(classes)
+    assert len(console.facts(log, check.consoles(), table())["gpus"]) == len(classes)

@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import read
 from support.guest_root import guest_root
 
 
 def codes(root: Path, promised: check.Promise | None = None) -> list[str]:
-    facts = read.facts(str(root), check.consoles())
+    facts = read.facts(str(root), check.consoles(), table())
     return [f"{entry.code} {entry.place.removeprefix('vm ')}" for entry in check.findings(facts, promised, "vm")]
 
 
 def test_a_guest_with_its_driver_has_no_findings(tmp_path: Path) -> None:
     root = guest_root(tmp_path, gpus=["10de:20b5", "10de:20b5"], driver="nvidia")
-    facts = read.facts(str(root), check.consoles())
+    facts = read.facts(str(root), check.consoles(), table())
     assert [gpu["driver"] for gpu in facts["gpus"]] == ["nvidia", "nvidia"]
     assert (facts["driver_version"], facts["flavor"], facts["complete"]) == ("580.95.05", "g1.a100.2", True)
     assert codes(root, check.Promise(count=2, ids=("10de:20b5",))) == []

@@ -1,0 +1,419 @@
+"""Read signs of trouble in kernel logs: of a host's ``dmesg``, a saved journal, or a guest's console.
+
+The one reader of the collector's messages, of ``gpustack health`` and of the guest check. The patterns are data
+(``gpustack/data/signs.jsonl``, written by ``tools/signs`` from the sources). A message is read in four steps:
+
+1. The prefix of its log is removed (:func:`normalised`): levels, times, host and program, JSON.
+2. Its words choose the patterns that can match. Most lines have none of these words.
+3. A pattern matches the line, or the line with its continuations: a serial console cuts lines, and NVIDIA's driver and
+   the firmware's error records print one message as several lines.
+4. Later messages can end a sign, and a kernel that starts makes all earlier ones old.
+
+Nothing here depends on the content but the number of patterns that are tried: each line tries those of its words, and
+equal texts are tried once.
+"""
+
+import itertools
+import json
+import re
+from typing import Any, Dict, Iterable, Iterator, List, Match, NamedTuple, Optional, Pattern, Sequence, Set, Tuple
+
+from .kernel_log import TOKEN
+
+Row = Dict[str, Any]
+
+MOST_EVENTS = 1024
+MOST_PARTS = 8
+"""The most lines of one message."""
+_PART = 512
+_CACHED = 4096
+_DISTINCT = ("bar", "file", "card", "number", "product")  # values that make two signs of one kind
+_NEAR = 24  # lines within which the parts of a message follow
+
+_A = r"(?:PCI:)?((?:(?:0x)?[0-9a-fA-F]{4,8}:)?(?:0x)?[0-9a-fA-F]{1,2}:(?:0x)?[0-9a-fA-F]{1,2}(?:[.:][0-7])?)"
+_GPU_DRIVERS = r"(?:amdgpu|radeon|xe|i915|nouveau|NovaCore|nova_core)"
+_PLACEHOLDERS = {
+    "<A>": _A,
+    "<P>": r"(?<![\w.])[\w.+-]{1,32} " + _A + r"(?::pcie[0-9]{1,4})?: ",
+    "<G>": r"(?:(?<![\w.])" + _GPU_DRIVERS + " " + _A + r": |\[drm(?::[\w.]{1,80})?(?: \[\w{1,20}\])?\]? ?)"
+    r"(?:(?:\w{2,16}|\[drm[^\]]{0,100}\]{1,2}|\*ERROR\*|\*WARNING\*|(?:Tile[0-9]{1,2}: ?)?GT[0-9]{1,2}):? ){0,4}",
+    "<N>": r"(?<![\w.])nouveau " + _A + r": (?:\w{2,16}: ){0,2}",
+    "<GM>": r"'?(?:nvidia(?:[-_](?:drm|modeset|uvm|peermem|vgpu[-_]vfio|current[\w-]{0,20}|fs))?|nouveau|amdgpu|radeon"
+    r"|i915|xe|habanalabs|vfio[\w-]{0,24}|nvgrace[\w-]{0,20})'?",
+}
+
+
+class Event(NamedTuple):
+    """One sign of a log, with all of its messages.
+
+    :ivar sign: id of the table.
+    :ivar address: of the function or port, ``0000:65:00.0``; ``None`` if no message has one.
+    :ivar message: the last message, without the prefix of its log.
+    :ivar code: of the finding; ``None`` for harmless signs.
+    :ivar kind: the kind of event for other modules; ``sign`` for most.
+    :ivar values: named parts of the message.
+    :ivar first: time of the first message as the log has it; ``last``: of the last one.
+    :ivar earlier: whether a kernel started after the last message.
+    """
+
+    sign: str
+    address: Optional[str]
+    message: str
+    code: Optional[str] = None
+    severity: Optional[str] = None
+    scope: str = "function"
+    kind: str = "sign"
+    values: Dict[str, str] = {}
+    first: Optional[str] = None
+    last: Optional[str] = None
+    count: int = 1  # type: ignore[assignment]
+    earlier: bool = False
+
+
+def full_address(text: Optional[str]) -> Optional[str]:
+    """``0000:00:05.0`` for ``00:05.0``, ``0000:00:05`` or ``0x00:0x05.0``."""
+    if text is None:
+        return None
+    head, _, function = text.lower().replace("0x", "").partition(".")
+    parts = head.split(":")
+    if not function and len(parts) == 4:
+        function = parts.pop()
+    domain, bus, device = parts if len(parts) == 3 else ["0", *parts]
+    return "{:04x}:{:02x}:{:02x}.{}".format(int(domain, 16), int(bus, 16), int(device, 16), function or "0")
+
+
+# --- the prefixes of logs -------------------------------------------------------------------------------------------
+
+_ISO = (
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
+    r"(?: ?(?:Z|UTC|[+-][0-9]{2}:?[0-9]{2}))?"
+)
+_DAY = r"[A-Z][a-z]{2} [ 0-9]?[0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_STAMP = (
+    r"\[<? *\+?[0-9]{1,9}\.[0-9]{1,9} *>?\](?: ?\[ *[TC][0-9]{1,8}\])?"
+    r"|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]?[0-9] [0-9:]{8}(?: [0-9]{4})?\]"
+)
+_SYSLOG = re.compile(
+    r"(?:<[0-9]{1,3}>1 )?(?P<time>(?:[A-Z][a-z]{2} )?(?:"
+    + _ISO.replace("[.,]", "[.]")
+    + "|"
+    + _DAY
+    + r")(?: [A-Z]{3,5})?) "
+    r"[\w.-]{1,64} (?P<program>[A-Za-z][\w./@-]{0,47})(?:\[(?P<pid>[0-9]{1,10})\])?"
+    r"(?:: | (?:[0-9]{1,10}|-) [\w-]{1,32} (?:-|\[[^\]]{0,200}\]) )"
+)
+_LEVEL = re.compile(
+    r"<[0-9]{1,3}>|[a-z0-9]{2,8} *:[a-z]{3,8} *: ?(?=\[|[0-9])|[0-9]{1,3},[0-9]{1,20},[0-9]{1,20},[^;]{0,80};"
+)
+_TIME = re.compile("(?P<time>" + _STAMP + "|" + _ISO + r") ?(?:[\w.-]{1,64} (?P<program>kernel): )?")
+_INSIDE = re.compile(r"(?<=.)\[ *[0-9]{1,9}\.[0-9]{1,9}\] ")
+_PROGRAM = re.compile(r"(?P<program>[a-zA-Z][\w./@-]{1,47})\[[0-9]{1,10}\]: ")
+_BOOT_MARK = re.compile(r"-- (?:Boot [0-9a-f]{32}|Reboot) --")
+# Programs whose own messages count; another program only quotes.
+_SPEAKERS = re.compile(
+    r"kernel|systemd-modules-load|systemd-udevd|modprobe|dkms|nvidia-gridd|(?:nv-)?fabricmanager|nv-fabric.{0,12}"
+)
+_GUEST = "gpustack guest check: "
+
+
+class Line(NamedTuple):
+    """One line of a log without its prefix.
+
+    :ivar own: whether it had a prefix, so that it starts a message.
+    """
+
+    text: str
+    time: Optional[str] = None
+    own: bool = False
+    boot: bool = False
+
+
+def normalised(lines: Iterable[str]) -> Iterator[Line]:
+    """The lines without the prefixes of ``dmesg``, journals and syslog; without those of other programs."""
+    boot: Any = None
+    for line in lines:
+        if line.startswith("{") and '"MESSAGE"' in line:
+            record = _json(line)
+            if record is not None:
+                text, time, now = record
+                yield Line(text, time, True, boot not in (None, now))
+                boot = now
+                continue
+        entry = _plain(line)
+        inner = None if entry.own else _INSIDE.search(line)
+        if inner:  # a program's line without an end precedes the kernel's
+            yield Line(line[: inner.start()])
+            entry = _plain(line[inner.start() :])
+        yield entry
+
+
+def _json(line: str) -> Optional[Tuple[str, Optional[str], Any]]:
+    """Message, time and boot of a record of ``journalctl -o json``; the message is empty if it does not count."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    message, program = record.get("MESSAGE"), record.get("SYSLOG_IDENTIFIER", "kernel")
+    if isinstance(message, list):
+        message = bytes(n for n in message if isinstance(n, int) and 0 <= n < 256).decode("utf-8", "replace")
+    if not isinstance(message, str) or not isinstance(program, str) or not _SPEAKERS.fullmatch(program):
+        message = ""
+    time = record.get("__REALTIME_TIMESTAMP") or record.get("_SOURCE_MONOTONIC_TIMESTAMP")
+    text = message if program == "kernel" else program + ": " + message
+    return " ".join(text.split()), time if isinstance(time, str) else None, record.get("_BOOT_ID")
+
+
+def _plain(line: str) -> Line:
+    """A line without its prefix; its text is empty if another program wrote it."""
+    line = line.lstrip("\ufffd\ufeff")
+    if line.startswith("-- ") and _BOOT_MARK.match(line):
+        return Line("", None, True, True)
+    at, time, program = 0, None, None
+    match = _SYSLOG.match(line)
+    if match:
+        at, time, program = match.end(), match.group("time"), match.group("program")
+    for _ in range(2):  # syslog keeps the kernel's own time; -x puts levels before it
+        level = _LEVEL.match(line, at)
+        at = level.end() if level else at
+        stamp = _TIME.match(line, at)
+        if not stamp:
+            break
+        at, time, program = stamp.end(), time or stamp.group("time").strip("[< >]"), stamp.group("program") or program
+    text = line[at:] if at else line
+    if program is None or program == "kernel":
+        inner = _PROGRAM.match(text)
+        if inner and not _SPEAKERS.fullmatch(inner.group("program")):
+            return Line("", time, at > 0) if _GUEST not in text else Line(text, time, at > 0)
+        if inner:
+            text = inner.group("program") + ": " + text[inner.end() :]
+    elif _SPEAKERS.fullmatch(program):
+        text = program + ": " + text
+    elif _GUEST not in text:
+        return Line("", time, True)
+    return Line(text, time, at > 0 and line[:1] not in " \t")
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    row: Row
+    rest: Tuple[str, ...]
+
+
+class Table:
+    """The signs, ready for reading.
+
+    :ivar searches: the number of searches so far, for tests of growth.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = [row for row in rows if row.get("pattern") and row.get("kind") != "join"]
+        self.numbers = {row["id"]: row for row in rows if "number" in row and not row.get("pattern")}
+        self.codes = {row["code"] for row in rows if row.get("code")}
+        self.searches = 0
+        self._patterns: Dict[str, Pattern[str]] = {}
+        self._by_word: Dict[str, List[_Entry]] = {}
+        for row in self.rows:
+            first = row["words"][0]
+            self._by_word.setdefault(first, []).append(_Entry(row, tuple(row["words"][1:])))
+        joins = [row["pattern"] for row in rows if row.get("kind") == "join"]
+        self._join = re.compile("|".join(joins) or r"(?!)")
+
+    def events(self, messages: Iterable[str]) -> List[Event]:
+        """The signs of a log's lines, in their order of appearance; ended ones are left out."""
+        return _Reading(self, list(normalised(messages))).events()
+
+    def match(self, texts: Sequence[str], words: Set[str]) -> Optional[Tuple[Row, Match[str], str]]:
+        """The row that fits the first of these texts best, a line and its continuations.
+
+        :param words: the words of all texts.
+        """
+        for text in texts:
+            best: Optional[Tuple[Row, Match[str]]] = None
+            for word in words.intersection(self._by_word):
+                for row, rest in self._by_word[word]:
+                    match = self._search(row, text) if all(each in text for each in rest) else None
+                    if match and match.start() < len(texts[0]) and (best is None or _rank(row, match) > _rank(*best)):
+                        best = row, match
+            if best:
+                return best[0], best[1], text
+        return None
+
+    def _search(self, row: Row, text: str) -> Optional[Match[str]]:
+        self.searches += 1
+        return self._pattern(row["pattern"]).search(text, 0, MOST_PARTS * _PART)
+
+    def _pattern(self, text: str) -> Pattern[str]:
+        pattern = self._patterns.get(text)
+        if pattern is None:
+            full = text
+            for name, part in _PLACEHOLDERS.items():
+                full = full.replace(name, part)
+            pattern = self._patterns[text] = re.compile(full)
+        return pattern
+
+    def can_match(self, words: Set[str]) -> bool:
+        """Whether a pattern has one of these words."""
+        return not words.isdisjoint(self._by_word)
+
+    def joint(self, text: str) -> Optional[str]:
+        """The start that a part of a message of several lines has; ``None`` for other lines."""
+        match = self._join.match(text.lstrip())
+        return match.group().rstrip() if match else None
+
+    def is_in(self, row: Row, text: str) -> bool:
+        """Whether a text alone has a sign."""
+        return self._search(row, text) is not None
+
+    def is_command_line(self, text: str) -> bool:
+        """Whether the kernel prints its command line, as it does when it starts."""
+        return any(self._pattern(row["pattern"]).search(text) for row in self.rows if row.get("kind") == "command-line")
+
+    def numbered(self, kind: str, number: str) -> Row:
+        """The row of an Xid or SXid; an unknown number has the code of unknown ones."""
+        row = self.numbers.get("{}-{}".format(kind, int(number)))
+        return row or {"id": kind + "-unknown", "code": "GPU917", "severity": "warning", "scope": "function"}
+
+
+def _rank(row: Row, match: Match[str]) -> Tuple[int, bool, str]:
+    """The longest match names the message best; of equal ones, a harmless one."""
+    return match.end() - match.start(), "code" not in row, row["id"]
+
+
+class _Reading:
+    """The reading of one log."""
+
+    def __init__(self, table: Table, lines: List[Line]) -> None:
+        self._table = table
+        self._lines = lines
+        self._events: Dict[Tuple[Any, ...], Event] = {}
+        self._known: Dict[Tuple[str, ...], Any] = {}
+        self._started = -1
+        self._words = [set(TOKEN.findall(line.text)) for line in lines]
+
+    def events(self) -> List[Event]:
+        done = -1
+        for number, line in enumerate(self._lines):
+            if line.boot:
+                self._boot()
+            if not (self._table.can_match(self._words[number]) or self._cut(number)):
+                continue
+            for start in range(max(done + 1, self._start(number)), number + 1):
+                done = start
+                self._read(start)
+        found = list(self._events.values())
+        placed = {(event.code, event.earlier) for event in found if event.address and event.code}
+        # The same failure in a message without address is no second one.
+        return [event for event in found if event.address or (event.code, event.earlier) not in placed]
+
+    def _cut(self, number: int) -> bool:
+        """Whether the end of the line before and the start of this one together are a word of the table."""
+        line = self._lines[number]
+        if number == 0 or line.own or not line.text:
+            return False
+        before = self._lines[number - 1].text[-32:]
+        return self._table.can_match(set(TOKEN.findall(before + line.text[:32])))
+
+    def _start(self, number: int) -> int:
+        """The line with which the message of a line can begin."""
+        start = number
+        while start > 0 and number - start < 4 and not self._lines[start].own and self._lines[start - 1].text:
+            start -= 1
+        joint = self._table.joint(self._lines[number].text)
+        return start if joint is None else max(0, number - 1 if start == number else start)
+
+    def _read(self, start: int) -> None:
+        texts, words = self._texts(start)
+        if not texts[0]:
+            return
+        key = tuple(texts)
+        if key in self._known:
+            found = self._known[key]
+        else:
+            found = self._table.match(texts, words)
+            if len(self._known) < _CACHED:
+                self._known[key] = found
+        if found and not (found[2] != texts[0] and self._is_of_next(start, found[0])):
+            self._add(start, *found)
+
+    def _is_of_next(self, start: int, row: Row) -> bool:
+        """Whether the next line has the same sign alone, so that the end of this one is none of its part."""
+        return self._table.is_in(row, self._lines[start + 1].text)
+
+    def _texts(self, start: int) -> Tuple[List[str], Set[str]]:
+        """The text of a line, and of it with its continuations: of one message, cut anywhere, or between words."""
+        text = self._lines[start].text[: MOST_PARTS * _PART]
+        texts, words = [text], set(self._words[start])
+        joint = self._table.joint(text)
+        near = self._lines[start + 1 : start + _NEAR]
+        parts = [] if joint is None else [line.text.strip() for line in near if self._table.joint(line.text) == joint]
+        wrapped = list(itertools.takewhile(lambda line: not line.own and line.text, near))
+        candidates = [(" ", parts)] if parts else []
+        if wrapped:
+            pieces = [line.text for line in wrapped] if joint is None else self._pieces(near, joint)
+            candidates += [("", pieces), (" ", pieces)]
+        for glue, of_message in candidates:
+            joined = glue.join([text, *(part[:_PART] for part in of_message[:MOST_PARTS])])
+            texts.append(joined[: MOST_PARTS * _PART])
+            words.update(TOKEN.findall(texts[-1]))
+        return texts, words
+
+    def _pieces(self, near: Sequence[Line], joint: str) -> List[str]:
+        """The parts of a message of several lines, each of which a console has cut."""
+        return [
+            " " + line.text if line.own else line.text
+            for line in near
+            if line.text and (self._table.joint(line.text) == joint or not line.own)
+        ]
+
+    def _is_start(self, number: int) -> bool:
+        """Whether a kernel printed its version; programs print it too, without a time and a command line after it."""
+        near = self._lines[number + 1 : number + _NEAR]
+        return self._lines[number].own or any(self._table.is_command_line(line.text) for line in near)
+
+    def _boot(self) -> None:
+        self._events = {key: event._replace(earlier=True) for key, event in self._events.items()}
+        self._events = {(*key, "earlier") if key[-1] != "earlier" else key: e for key, e in self._events.items()}
+
+    def _add(self, number: int, row: Row, match: Match[str], text: str) -> None:
+        kind, time = row.get("kind", "sign"), self._lines[number].time
+        if kind == "boot":
+            if not self._is_start(number):
+                return
+            self._boot()
+        named = match.re.groupindex
+        unnamed = [part for number, part in enumerate(match.groups(), 1) if number not in named.values() and part]
+        values = {name: (part or "").strip() for name, part in match.groupdict().items()}
+        if kind in ("xid", "sxid") and "code" not in row:
+            row = self._table.numbered(kind, values["number"])
+            kind = row.get("kind", "sign")
+        address = full_address(unnamed[-1]) if unnamed else None
+        for key in [key for key, event in self._events.items() if _ends(row, address, values, event)]:
+            del self._events[key]
+        message = text[match.start() : match.start() + _PART]
+        if "number" in values:
+            message = "{} {}".format("SXid" if "SXid" in message else "Xid", text[match.start("number") :][:_PART])
+        event = Event(
+            row["id"], address, message, row.get("code"), row.get("severity"), row.get("scope", "function"), kind,
+            values, time, time,
+        )  # fmt: skip
+        key = (
+            row["id"],
+            row.get("action"),
+            address,
+            *(values.get(name) for name in ("bar", "file", "card", "number", "product")),
+        )
+        before = self._events.get(key)
+        if before is not None:
+            event = event._replace(first=before.first, count=before.count + 1)
+        elif len(self._events) >= MOST_EVENTS:
+            return
+        self._events[key] = event
+
+
+def _ends(row: Row, address: Optional[str], values: Dict[str, str], event: Event) -> bool:
+    """Whether a message ends a sign: of the same device, and of the same BAR if it names one."""
+    ended = event.sign in row.get("ends", ()) and not event.earlier
+    same = address in (None, event.address) or event.address is None
+    return ended and same and values.get("bar") in (None, event.values.get("bar"))

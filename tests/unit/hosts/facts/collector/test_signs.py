@@ -1,0 +1,146 @@
+"""Every sign in every form of a log, in both readers: messages that are made from the patterns of the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import definitions
+from gpustack.hosts.facts.collector.kernel_log import _kind, _words
+from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Table
+from gpustack.hosts.facts.collector.text import lines
+from gpustack.hosts.health.kernel_log import events, rows, table
+from gpustack.offer.guest.inside import messages
+from support.sign_samples import ADDRESS, FORMS, sample
+
+SIGNS = [row for row in rows() if "pattern" in row and row.get("kind") not in ("join", "xid", "sxid")]
+TROUBLE = [row for row in SIGNS if "code" in row]
+HARMLESS = [row for row in SIGNS if "code" not in row]
+NUMBERED = [row for row in rows() if "number" in row and "pattern" not in row]
+RESET = f"vfio-pci {ADDRESS}: not ready 65535ms after FLR; giving up"
+READY = f"vfio-pci {ADDRESS}: ready 1023ms after FLR"
+START = "Linux version 6.12.107+deb13-amd64 (debian-kernel@lists.debian.org) #1 SMP"
+
+
+def in_form(form: str, *texts: str) -> list[str]:
+    return lines("\n".join(FORMS[form](text, number) for number, text in enumerate(texts)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_sign_has_its_code_and_address_in_both_readers(form: str) -> None:
+    for row in TROUBLE:
+        log = in_form(
+            form, START, "usb 1-1: new high-speed USB device", sample(row["pattern"]), "eth0: link becomes ready"
+        )
+        found = [(event.code, event.address) for event in events(log)]
+        address = ADDRESS if any(name in row["pattern"] for name in ("<A>", "<P>", "<N>", "<G>")) else None
+        assert found == [(row["code"], address)], (row["id"], log)
+        codes = {event.get("code") or event["kind"] for event in messages.events(log, table())}
+        assert codes == {row.get("kind", row["code"]) if row.get("kind") != "xid" else row["code"]}, row["id"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_harmless_message_is_quiet(form: str) -> None:
+    for row in HARMLESS:
+        log = in_form(form, START, sample(row["pattern"]), "eth0: link becomes ready")
+        assert not events(log), (row["id"], log)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_number_has_the_code_of_its_action(form: str) -> None:
+    for row in NUMBERED:
+        kind, _, number = row["id"].partition("-")
+        texts = {
+            "xid": f"NVRM: Xid (PCI:{ADDRESS[:-2]}): {number}, pid=1234, name=python, Text",
+            "sxid": f"nvidia-nvswitch0: SXid (PCI:{ADDRESS}): {number}, Non-fatal, Link 28",
+        }
+        assert [(e.code, e.address) for e in events(in_form(form, texts[kind]))] == [(row["code"], ADDRESS)], row["id"]
+
+
+def test_unknown_numbers_are_unknown() -> None:
+    (event,) = events([f"NVRM: Xid (PCI:{ADDRESS}): 999, Something new"])
+    assert (event.code, event.severity) == ("GPU917", "warning")
+    text = "154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+    assert events([f"NVRM: Xid (PCI:{ADDRESS}): {text}"])[0].code == "GPU915"
+
+
+def test_the_collector_keeps_every_sign() -> None:
+    words = _words()
+    assert not [row["id"] for row in TROUBLE if _kind(sample(row["pattern"]), words) is None]
+
+
+def test_every_sign_is_explained() -> None:
+    known = {code.value for code in definitions()}
+    for row in rows():
+        assert row.get("code", "GPU912") in known
+        assert ("code" in row) != ("reason" in row) or row.get("kind") in ("xid", "sxid"), row["id"]
+        assert row["meaning"], row["id"]
+        assert row["source"], row["id"]
+    by_hand = [row for row in rows() if "hand" in row]
+    assert len(by_hand) <= 20
+    assert all(row["hand"] for row in by_hand)
+
+
+def test_a_console_that_cuts_lines_hides_no_sign() -> None:
+    for row in TROUBLE:
+        text = FORMS["dmesg"](sample(row["pattern"]), 1)
+        for width in (40, 80):
+            log = lines("\n".join(text[at : at + width] for at in range(0, len(text), width)))
+            assert row["code"] in {event.code for event in events([f"[    0.1] {START}", *log])}, (row["id"], log)
+
+
+def test_a_reset_that_succeeds_later_ends_a_failed_one() -> None:
+    other = RESET.replace(ADDRESS, "0000:66:00.0")
+    assert [event.address for event in events([RESET, other, READY])] == ["0000:66:00.0"]
+    assert [event.count for event in events([READY, RESET, RESET])] == [2]
+
+
+def test_only_the_last_boot_counts() -> None:
+    log = [f"[    1.0] {text}" for text in (START, RESET, START)]
+    assert [event.earlier for event in events(log)] == [True]
+    assert [event.earlier for event in events([RESET, "-- Boot 0123456789abcdef0123456789abcdef --"])] == [True]
+
+
+def test_other_programs_only_quote() -> None:
+    assert not events([f"Nov 24 05:54:02 gpu01 sshd[1]: {RESET}", f"[    5.1] myprogram[612]: {RESET}"])
+    assert events(["Nov 24 05:54:02 vm nvidia-gridd[612]: Failed to acquire license from license.example (Error: 1)"])
+
+
+HOSTILE = {
+    "a line without end": RESET + "x" * 4_000_000,
+    "control characters": "\x00\x1b[2J".join(RESET for _ in range(20_000)),
+    "thousands of matches": (RESET + "\n") * 12_000,
+    "different addresses": "\n".join(RESET.replace("65:", f"{n % 256:02x}:") for n in range(12_000)),
+    "parts without end": "NVRM: The NVIDIA GPU 0000:65:00.0\n" * 12_000,
+    "brackets": "[" * 500_000 + "] " * 500_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_logs_are_bounded_and_the_work_is_linear(name: str) -> None:
+    text = HOSTILE[name]
+    reader = Table(rows())
+    searches = []
+    for share in (4, 2):
+        before = reader.searches
+        found = reader.events(lines(text[: len(text) // share]))
+        searches.append(reader.searches - before)
+        assert len(found) <= MOST_EVENTS
+        assert all(len(event.message) <= 1024 for event in found)
+    assert searches[1] <= 2 * searches[0] + 100
+
+
+def test_a_cut_log_never_fails() -> None:
+    text = "\n".join(FORMS["dmesg"](sample(row["pattern"]), n) for n, row in enumerate(TROUBLE[:200]))
+    for cut in range(0, len(text) - 4000, 3001):
+        events(lines(text[cut : cut + 4000]))
+
+
+def test_codes_of_the_table_exist() -> None:
+    assert {Code(code) for code in table().codes} <= set(definitions())
+
+
+@pytest.mark.parametrize("address", ["0x81:0x00.0", "81:00.0", "0000:81:00.0"])
+def test_addresses_of_all_kernels(address: str) -> None:
+    text = f"DMAR: [DMA Write NO_PASID] Request device [{address}] fault addr 0xfe000000 [fault reason 0x05] PTE Write"
+    assert [event.address for event in events([text])] == ["0000:81:00.0"]
