@@ -271,9 +271,8 @@ class Table:
         return any(self._pattern(row["pattern"]).search(text) for row in self.rows if row.get("kind") == "command-line")
 
     def numbered(self, kind: str, number: str) -> Row:
-        """The row of an Xid or SXid; an unknown number has the code of unknown ones."""
-        row = self.numbers.get("{}-{}".format(kind, int(number)))
-        return row or {"id": kind + "-unknown", "code": "GPU917", "severity": "warning", "scope": "function"}
+        """The row of an Xid or SXid; an unknown number has a row of its own."""
+        return self.numbers.get("{}-{}".format(kind, int(number))) or self.numbers[kind + "-unknown"]
 
 
 def _rank(row: Row, match: Match[str]) -> Tuple[int, bool, str]:

@@ -50,8 +50,8 @@ _REPORTED = (
 )
 
 
-# Codes of messages about any device of the bus: only those of GPUs, and of ports above them, count.
-_OF_THE_BUS = ("GPU769", "GPU770", "GPU771", "GPU922", "GPU923", "GPU924", "GPU925", "GPU926", "GPU927", "GPU929")
+# How messages of GPUs' drivers begin; others can be about any device of the bus.
+_OF_DRIVERS = ("Xid", "SXid", "NVRM", "[drm", *messages.DRIVERS)
 
 
 def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -> List[Problem]:
@@ -94,9 +94,10 @@ def _relevant(events: Iterable[Dict[str, Any]], gpus: Optional[List[Dict[str, An
         elif event["kind"] == messages.PROBE_FAILED:
             wanted = event["address"] in addresses or event["driver"] in messages.DRIVERS
             wanted = wanted and event["driver"] not in DISPLAY_ONLY
-        elif event["kind"] == messages.SIGN and event["code"] in _OF_THE_BUS:
+        elif event["kind"] == messages.SIGN:
             below = _below(event, gpus)
-            wanted = event["address"] is None or event["address"] in addresses or bool(below)
+            of_driver = gpus is None and event["text"].startswith(_OF_DRIVERS)
+            wanted = event["address"] is None or event["address"] in addresses or bool(below) or of_driver
             event = {**event, "address": below or event["address"]}
         else:
             wanted = True

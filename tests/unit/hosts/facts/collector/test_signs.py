@@ -16,7 +16,7 @@ from support.sign_samples import ADDRESS, FORMS, sample
 SIGNS = [row for row in rows() if "pattern" in row and row.get("kind") not in ("join", "xid", "sxid")]
 TROUBLE = [row for row in SIGNS if "code" in row]
 HARMLESS = [row for row in SIGNS if "code" not in row]
-NUMBERED = [row for row in rows() if "number" in row and "pattern" not in row]
+NUMBERED = [row for row in rows() if row.get("number", -1) >= 0 and "pattern" not in row]
 RESET = f"vfio-pci {ADDRESS}: not ready 65535ms after FLR; giving up"
 READY = f"vfio-pci {ADDRESS}: ready 1023ms after FLR"
 START = "Linux version 6.12.107+deb13-amd64 (debian-kernel@lists.debian.org) #1 SMP"
