@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpustack.base.files import data_dir
-from gpustack.hosts.facts.collector.signs import Event, Table
+from gpustack.hosts.facts.collector.signs import Event, SignTable
 
 
 def events(messages: Iterable[str]) -> list[Event]:
@@ -23,6 +23,6 @@ def rows() -> tuple[dict[str, Any], ...]:
 
 
 @functools.cache
-def table() -> Table:
+def table() -> SignTable:
     """The table of signs."""
-    return Table(rows())
+    return SignTable(rows())

@@ -116,7 +116,7 @@ _SPEAKERS = re.compile(
 _GUEST = "gpustack guest check: "
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One line of a log without its prefix.
 
     :ivar own: whether it had a prefix, so that it starts a message.
@@ -128,7 +128,7 @@ class Line(NamedTuple):
     boot: bool = False
 
 
-def normalised(lines: Iterable[str]) -> Iterator[Line]:
+def normalised(lines: Iterable[str]) -> Iterator[LogLine]:
     """The lines without the prefixes of ``dmesg``, journals and syslog; without those of other programs."""
     boot: Any = None
     for line in lines:
@@ -136,13 +136,13 @@ def normalised(lines: Iterable[str]) -> Iterator[Line]:
             record = _json(line)
             if record is not None:
                 text, time, now = record
-                yield Line(text, time, True, boot not in (None, now))
+                yield LogLine(text, time, True, boot not in (None, now))
                 boot = now
                 continue
         entry = _plain(line)
         inner = None if entry.own else _INSIDE.search(line)
         if inner:  # a program's line without an end precedes the kernel's
-            yield Line(line[: inner.start()])
+            yield LogLine(line[: inner.start()])
             entry = _plain(line[inner.start() :])
         yield entry
 
@@ -163,11 +163,11 @@ def _json(line: str) -> Optional[Tuple[str, Optional[str], Any]]:
     return " ".join(text.split()), time if isinstance(time, str) else None, record.get("_BOOT_ID")
 
 
-def _plain(line: str) -> Line:
+def _plain(line: str) -> LogLine:
     """A line without its prefix; its text is empty if another program wrote it."""
     line = line.lstrip("\ufffd\ufeff")
     if line.startswith("-- ") and _BOOT_MARK.match(line):
-        return Line("", None, True, True)
+        return LogLine("", None, True, True)
     at, time, program = 0, None, None
     match = _SYSLOG.match(line)
     if match:
@@ -183,14 +183,14 @@ def _plain(line: str) -> Line:
     if program is None or program == "kernel":
         inner = _PROGRAM.match(text)
         if inner and not _SPEAKERS.fullmatch(inner.group("program")):
-            return Line("", time, at > 0) if _GUEST not in text else Line(text, time, at > 0)
+            return LogLine("", time, at > 0) if _GUEST not in text else LogLine(text, time, at > 0)
         if inner:
             text = inner.group("program") + ": " + text[inner.end() :]
     elif _SPEAKERS.fullmatch(program):
         text = program + ": " + text
     elif _GUEST not in text:
-        return Line("", time, True)
-    return Line(text, time, at > 0 and line[:1] not in " \t")
+        return LogLine("", time, True)
+    return LogLine(text, time, at > 0 and line[:1] not in " \t")
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class _Entry(NamedTuple):
     rest: Tuple[str, ...]
 
 
-class Table:
+class SignTable:
     """The signs, ready for reading.
 
     :ivar searches: the number of searches so far, for tests of growth.
@@ -283,7 +283,7 @@ def _rank(row: Row, match: Match[str]) -> Tuple[int, bool, str]:
 class _Reading:
     """The reading of one log."""
 
-    def __init__(self, table: Table, lines: List[Line]) -> None:
+    def __init__(self, table: SignTable, lines: List[LogLine]) -> None:
         self._table = table
         self._lines = lines
         self._events: Dict[Tuple[Any, ...], Event] = {}
@@ -358,7 +358,7 @@ class _Reading:
             words.update(TOKEN.findall(texts[-1]))
         return texts, words
 
-    def _pieces(self, near: Sequence[Line], joint: str) -> List[str]:
+    def _pieces(self, near: Sequence[LogLine], joint: str) -> List[str]:
         """The parts of a message of several lines, each of which a console has cut."""
         return [
             " " + line.text if line.own else line.text

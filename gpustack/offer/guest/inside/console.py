@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, Optional, Sequence, Union
 
 from gpustack.hosts.facts.collector.signs import Event as Sign
-from gpustack.hosts.facts.collector.signs import Table
+from gpustack.hosts.facts.collector.signs import SignTable
 from gpustack.hosts.facts.collector.text import lines
 
 from . import messages
@@ -15,7 +15,7 @@ from .report import reported
 _NAMES = {"nvidia-drm": "nvidia"}
 
 
-def facts(log: Union[bytes, str], consoles: Sequence[Sequence[Optional[str]]], table: Table) -> Dict[str, Any]:
+def facts(log: Union[bytes, str], consoles: Sequence[Sequence[Optional[str]]], table: SignTable) -> Dict[str, Any]:
     """The facts of the last boot in a console log.
 
     :param consoles: vendor and product of virtual displays.

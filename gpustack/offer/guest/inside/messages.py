@@ -6,7 +6,7 @@ The messages are read by :mod:`gpustack.hosts.facts.collector.signs`, by which `
 from typing import Any, Dict, Iterable, List
 
 from gpustack.hosts.facts.collector.signs import Event as Sign
-from gpustack.hosts.facts.collector.signs import Table
+from gpustack.hosts.facts.collector.signs import SignTable
 
 Event = Dict[str, Any]
 """``kind``, ``address`` (``None`` if the message has none), and values for the text of a finding."""
@@ -55,7 +55,7 @@ _TEXT = 200
 _UNKNOWN = "(version unknown)"
 
 
-def events(lines: Iterable[str], table: Table) -> List[Event]:
+def events(lines: Iterable[str], table: SignTable) -> List[Event]:
     """The events of kernel messages since the last start of a kernel, each once."""
     return of_signs(table.events(lines))
 

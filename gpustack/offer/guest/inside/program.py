@@ -6,7 +6,7 @@ import select
 import sys
 from typing import Any, Dict, List, Optional
 
-from gpustack.hosts.facts.collector.signs import Table
+from gpustack.hosts.facts.collector.signs import SignTable
 
 from . import compare, read, report
 
@@ -29,7 +29,7 @@ def main(arguments: List[str], data: Dict[str, Any]) -> int:
     parser.add_argument("--report", action="store_true", help="write one line to the console; nothing without GPUs")
     options = parser.parse_args(arguments)
     try:
-        facts = read.facts(options.root, data["consoles"], Table(data["signs"]))
+        facts = read.facts(options.root, data["consoles"], SignTable(data["signs"]))
     except OSError as error:
         sys.stderr.write("guest-check.py: {}: {}\n".format(options.root, error.strerror or error))
         return 2

@@ -14,7 +14,7 @@ from gpustack.hosts.facts.collector.kernel_log import records
 from gpustack.hosts.facts.collector.limits import ADDRESS, TEXT_LIMIT, VALUE_LIMIT
 from gpustack.hosts.facts.collector.reader import HostRoot
 from gpustack.hosts.facts.collector.resources import bars
-from gpustack.hosts.facts.collector.signs import Table
+from gpustack.hosts.facts.collector.signs import SignTable
 from gpustack.hosts.facts.collector.text import lines
 
 from . import messages
@@ -27,7 +27,7 @@ _RECORD = re.compile(r"[0-9]+,(?P<number>[0-9]+),[0-9]+,[^;]*;(?P<message>.*)")
 _INSTANCE_DATA = ("/run/cloud-init/instance-data-sensitive.json", "/run/cloud-init/instance-data.json")
 
 
-def facts(root: str, consoles: Sequence[Sequence[Optional[str]]], table: Table) -> Dict[str, Any]:
+def facts(root: str, consoles: Sequence[Sequence[Optional[str]]], table: SignTable) -> Dict[str, Any]:
     """The facts of a guest.
 
     :param root: the directory to read as ``/``.

@@ -7,7 +7,7 @@ import pytest
 from gpustack.base.codes import Code
 from gpustack.base.findings import definitions
 from gpustack.hosts.facts.collector.kernel_log import _kind, _words
-from gpustack.hosts.facts.collector.signs import MOST_EVENTS, Table
+from gpustack.hosts.facts.collector.signs import MOST_EVENTS, SignTable
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.health.kernel_log import events, rows, table
 from gpustack.offer.guest.inside import messages
@@ -119,7 +119,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_logs_are_bounded_and_the_work_is_linear(name: str) -> None:
     text = HOSTILE[name]
-    reader = Table(rows())
+    reader = SignTable(rows())
     searches = []
     for share in (4, 2):
         before = reader.searches
