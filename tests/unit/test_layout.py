@@ -202,6 +202,7 @@ SCENARIOS = {
     "test_monitoring",
     "test_mutants",
     "test_paths",
+    "test_recipes",
     "test_security_page",
     "test_upgrade_page",
     "test_words",
