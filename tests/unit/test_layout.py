@@ -203,6 +203,7 @@ SCENARIOS = {
     "test_mutants",
     "test_paths",
     "test_recipes",
+    "test_released",
     "test_security_page",
     "test_upgrade_page",
     "test_words",

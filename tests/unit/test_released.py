@@ -1,0 +1,71 @@
+"""Files that released versions wrote: this version reads them, and undoes what they record."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gpustack.cli.app import main
+from gpustack.operate.reclaim import journal as reclaim
+
+RELEASED = Path(__file__).parents[1] / "released"
+VERSIONS = sorted(path.name for path in RELEASED.iterdir() if path.is_dir())
+pytestmark = pytest.mark.parametrize("version", VERSIONS)
+
+
+def databases(version: str, place: Path, cell: str) -> list[str]:
+    """Make the databases of a release; returns the options that name them."""
+    for name, file in (("api", "api"), ("cell", cell)):
+        script = (RELEASED / version / f"{file}.sql").read_text(encoding="utf-8").replace("/place", str(place))
+        with sqlite3.connect(place / f"{name}.sqlite") as connection:
+            connection.executescript(script)
+    (place / "nova.conf").write_text(f"[api_database]\nconnection = sqlite:///{place}/api.sqlite\n")
+    return ["--config-file", str(place)]
+
+
+def rows(place: Path) -> list[str]:
+    with sqlite3.connect(place / "cell.sqlite") as connection:
+        return list(connection.iterdump())
+
+
+def expected(version: str, cell: str) -> list[str]:
+    with sqlite3.connect(":memory:") as connection:
+        connection.executescript((RELEASED / version / f"{cell}.sql").read_text(encoding="utf-8"))
+        return list(connection.iterdump())
+
+
+def test_a_spec_is_valid(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spec", "check", str(RELEASED / version / "gpustack.yaml")]) == 0
+
+
+def test_a_snapshot_leads_to_a_plan(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, facts = (str(RELEASED / version / name) for name in ("gpustack.yaml", "snapshot.json"))
+    assert main(["host", "plan", spec, "--snapshot", facts, "-f", "json"]) == 0
+    (plan,) = json.loads(capsys.readouterr().out)
+    assert plan["operations"]
+
+
+def test_a_journal_of_clean_up_is_undone(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = databases(version, tmp_path, "cell")
+    assert rows(tmp_path) != expected(version, "cell-before")
+    assert main(["cleanup", "undo", str(RELEASED / version / "cleanup.jsonl"), *options]) == 0
+    assert rows(tmp_path) == expected(version, "cell-before")
+
+
+def test_a_saved_plan_of_clean_up_is_applied(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = databases(version, tmp_path, "cell-before")
+    journal = ["--journal", str(tmp_path / "journal.jsonl"), "--no-hypervisor", "--yes", "--wait", "0"]
+    assert main(["cleanup", "apply", str(RELEASED / version / "plan.json"), *options, *journal]) == 0
+    with sqlite3.connect(tmp_path / "cell.sqlite") as connection:
+        freed = connection.execute("SELECT status, instance_uuid FROM pci_devices WHERE id IN (24, 33)")
+        assert list(freed) == [("available", None)] * 2
+    assert capsys.readouterr().out.count("repaired: class A") == 2
+
+
+def test_a_journal_of_idle_instances_is_read(version: str) -> None:
+    shelved = reclaim.read(RELEASED / version / "reclaim.jsonl")
+    assert [(one.name, one.outcome) for one in shelved] == [("idle-1", "shelved"), ("idle-2", "")]
+    assert shelved[0].request.startswith("req-")
