@@ -39,6 +39,27 @@ DOORS = {
     ),
     # Commands that change a boot, and reboots: their effect is predicted and proved there.
     "next boot": Door(calls=("RunCommand", "Reboot"), places=("gpustack/prepare/host/next_boot/",)),
+    # A change to a cloud or a database is shown, asked for and recorded by the one base command. The other places are
+    # those of 0.1.0 and leave this list as their commands join it; the records of hosts stay on the hosts.
+    "question": Door(
+        strings=("--yes",),
+        places=(
+            "gpustack/cli/change.py",
+            "gpustack/cli/host_playbooks.py",
+            *(f"gpustack/cli/{name}.py" for name in ("cleanup_apply", "gpu_outage", "image", "reclaim")),
+        ),
+    ),
+    "journals": Door(
+        calls=("JournalFile",),
+        places=(
+            "gpustack/changes/journal.py",
+            *(f"gpustack/{name}/journal.py" for name in ("offer/image", "operate/reclaim", "repair")),
+        ),
+    ),
+    "changes of a cloud": Door(
+        calls=("create_aggregate", "change_aggregate", "delete_aggregate", "set_extra_specs", "unset_extra_spec"),
+        places=("gpustack/changes/lock.py", *(f"gpustack/offer/{name}/changes.py" for name in ("flavor", "tenancy"))),
+    ),
     "databases": Door(
         imports=("sqlalchemy", "sqlite3", "pymysql", "MySQLdb", "psycopg", "psycopg2"),
         # novadb reads; these modules of clean-up guard, write and undo.
