@@ -2,6 +2,10 @@
 .DEFAULT_GOAL := help
 PYTEST := .venv/bin/python -m pytest
 WALKS := 50
+CHAINS := 50
+SEED := 1
+RELEASE := 2025.2
+CELLS := 1000
 TEST := prepare
 RELEASES := 2025.2 2026.2
 UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils groff-base
@@ -107,6 +111,12 @@ walks: ## clean-up after random walks over Nova's operations and failures, new o
 	@tools/setup test
 	GPUSTACK_WALKS=$(WALKS) $(PYTEST) -s tests/nova/cleanup/test_walks.py
 
+explore: ## clean-up in each state at the commits of chains on a real Nova; CHAINS=50 SEED=n RELEASE=2025.2; and in small cells
+	@tools/setup test
+	GPUSTACK_EXPLORE=$(CHAINS) GPUSTACK_SEED=$(SEED) GPUSTACK_NOVA_RELEASES=$(RELEASE) \
+		GPUSTACK_EXPLORED=explored-$(RELEASE)-$(SEED).md $(PYTEST) -s tests/nova/cleanup/test_explore.py
+	GPUSTACK_CELLS=$(CELLS) GPUSTACK_SEED=$(SEED) $(PYTEST) -n 2 -q tests/unit/repair/test_evidence_rule.py
+
 lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all or one of tests/lab/README.md
 	@$(if $(LAB_$(TEST)),,$(error TEST=$(TEST) is not one of: $(sort $(LAB))))
 	@tools/setup test
@@ -155,4 +165,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks lab mutants lint docs lock nova-tables audit dist bench
+.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab mutants lint docs lock nova-tables audit dist bench

@@ -25,7 +25,12 @@ from gpustack.offer.guest.requirements import driver_text
 from gpustack.pci import catalogue
 from gpustack.prepare import plugin_api as prepare_api
 from gpustack.repair import plugin_api as repair_api
+from gpustack.repair import reference as cleanup
 from gpustack.repair.classes import CLASSES
+from gpustack.repair.outcome import Result
+from gpustack.repair.repair import IDENTITY
+from gpustack.repair.undo import Undone
+from gpustack.repair.verdict import Repair, Status
 
 
 def findings_page() -> str:
@@ -252,6 +257,32 @@ def tested_page() -> str:
     return "\n".join([*lines, ""])
 
 
+def cleanup_page() -> str:
+    """The classes, statuses, repairs and outcomes of clean-up."""
+    lines = ["# Classes and outcomes of clean-up", "", "## Classes", ""]
+    lines += ["| class | evidence | repairs | runbook |", "|---|---|---|---|"]
+    for letter, one in CLASSES.items():
+        names = ", ".join(f"`{repair}`" for repair in cleanup.repairs(letter)) or "report only"
+        link = f"[class {letter}](../../runbook/class-{letter.lower()}.md)"
+        lines.append(f"| {one}: {one.title} | {cleanup.evidence(letter)} | {names} | {link} |")
+    lines += ["", "The second evidence of each repair is in [Why clean-up is safe](../../explanation/safety.md).", ""]
+    lines += ["## Statuses", "", "| status | meaning |", "|---|---|"]
+    lines += [f"| *{name}* | {text} |" for name, text in cleanup.meanings(Status).items()]
+    lines += ["", "## Repairs, safest first", "", "| repair | effect | asked | compared by undo |", "|---|---|---|---|"]
+    effects = cleanup.meanings(Repair)
+    lines += [f"| `{one}` | {effects[one]} | {asked} | {undo} |" for one, (asked, undo) in cleanup.REPAIRS.items()]
+    for table, columns in IDENTITY.items():
+        lines += [
+            "",
+            f"undo compares these columns of a row of `{table}`: {', '.join(f'`{name}`' for name in columns)}.",
+        ]
+    for command, kind in (("apply", Result), ("undo", Undone)):
+        texts = cleanup.meanings(kind)
+        lines += ["", f"## Outcomes of {command}", "", "| outcome | meaning | exit code |", "|---|---|---|"]
+        lines += [f"| *{one}* | {texts[one]} | {cleanup.CODES[one]} |" for one in kind]
+    return "\n".join([*lines, ""])
+
+
 def write(app: Sphinx) -> None:
     """Write the generated pages, each only when it changed, so that a second build is quick."""
     directory = Path(app.srcdir) / "reference" / "generated"
@@ -266,6 +297,7 @@ def write(app: Sphinx) -> None:
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),
         "tested.md": tested_page(),
+        "cleanup.md": cleanup_page(),
         "floors.svg": picture(Path(app.srcdir) / "explanation" / "architecture.md"),
     }
     for name, text in pages.items():

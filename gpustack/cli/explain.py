@@ -49,12 +49,14 @@ def explanation(subject: str) -> Iterator[str]:
     :raises UsageError: when the subject is unknown.
     """
     from gpustack.pci import catalogue
-    from gpustack.repair import classes
+    from gpustack.repair import classes, reference
 
     if re.fullmatch(r"GPU\d+", subject, re.IGNORECASE):
         yield from _finding(_definition(subject.upper()))
     elif cleanup_class := classes.lookup(subject):
         yield from _class(cleanup_class)
+    elif outcome := reference.lines(subject.lower()):
+        yield from map(paragraph, outcome)
     elif cards := catalogue.matching(subject):
         yield from _cards(cards)
     else:
@@ -133,12 +135,15 @@ def _finding(definition: Definition) -> Iterator[str]:
 def _class(cleanup_class: CleanupClass) -> Iterator[str]:
     """The runbook's page, which is part of an installation."""
     from gpustack.base.files import share_dir
+    from gpustack.repair import reference
 
     page = share_dir("docs/runbook") / f"class-{cleanup_class.letter.lower()}.md"
     try:
         yield page.read_text(encoding="utf-8").rstrip("\n")
     except FileNotFoundError:
         yield f"# Class {cleanup_class}: {cleanup_class.title}"
+    yield ""
+    yield from map(paragraph, reference.lines(cleanup_class.letter))
     yield from _page(pages.cleanup_class(cleanup_class.letter))
 
 

@@ -1,0 +1,93 @@
+"""Classes, statuses, repairs and outcomes of clean-up, from the code that decides them: for `explain` and the page."""
+
+from __future__ import annotations
+
+import enum
+
+from gpustack.base.errors import ApplyError, DatabaseError
+from gpustack.repair.classes import CLASSES
+from gpustack.repair.outcome import Result
+from gpustack.repair.rules import RULES, WITNESSED
+from gpustack.repair.undo import Undone
+from gpustack.repair.verdict import Repair, Status
+
+HOSTS = "the row's host"
+BOTH = "both hosts of the migration"
+REPAIRS: dict[Repair, tuple[str, str]] = {
+    Repair.FAIL_MIGRATION: (BOTH, "`migrations`, with the rows that the migration held on both hosts"),
+    Repair.RESTART: (f"{HOSTS}, about every device in use there", "nothing: no row is written"),
+    Repair.FREE: (f"{HOSTS}; none if it is down and frees the row itself when it starts", "`pci_devices`"),
+    Repair.RETIRE: (f"{HOSTS}; none if it does the same when it starts", "`pci_devices`"),
+    Repair.CLEAR_DELETED: (f"{HOSTS}; none if it is down and no instance lacks a device", "`pci_devices`"),
+    Repair.UNBLOCK: (HOSTS, "`pci_devices`"),
+    Repair.BLOCK_PARENT: (HOSTS, "`pci_devices`"),
+    Repair.CLEAR_OWNER: (HOSTS, "`pci_devices`"),
+    Repair.UNSET_ALLOCATION: (HOSTS, "the consumer's generation in Placement, and the device's row"),
+}
+"""For each repair, the hosts that are asked, and what undo compares."""
+CODES: dict[Result | Undone, int] = {
+    Result.UNKNOWN: DatabaseError.exit_code,
+    **dict.fromkeys((Result.REPAIRED, Result.GONE), 0),
+    **dict.fromkeys(
+        (Result.WAITING, Result.SKIPPED, Result.UNDECIDED, Result.FAILED, Result.RESTART), ApplyError.exit_code
+    ),
+    **dict.fromkeys((Undone.RESTORED, Undone.POSSIBLE, Undone.NOT_DONE), 0),
+    **dict.fromkeys((Undone.USED, Undone.FAILED), ApplyError.exit_code),
+}
+"""The exit code of a run with this outcome."""
+
+
+def meanings(kind: type[enum.StrEnum]) -> dict[str, str]:
+    """Return the documentation of each member of an enumeration in this package, by its value."""
+    import ast
+    import inspect
+
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    body = definition.body if isinstance(definition, ast.ClassDef) else []
+    texts: dict[str, str] = {}
+    for statement, after in zip(body, [*body[1:], None], strict=True):
+        match statement, after:
+            case ast.Assign(value=ast.Constant(value=str(value))), ast.Expr(value=ast.Constant(value=str(text))):
+                texts[value] = " ".join(text.split())
+            case ast.Assign(value=ast.Constant(value=str(value))), _:
+                texts[value] = ""
+    return texts
+
+
+def evidence(letter: str) -> str:
+    """Return what a class rests on: the documentation of its rule, without its first sentence."""
+    import inspect
+    import sys
+
+    (rule,) = [rule for rule in (*RULES, *WITNESSED) if letter == rule.CLASS]
+    text = inspect.getdoc(sys.modules[rule.__name__]) or ""
+    return " ".join(text.partition("\n\n")[2].partition("\n\n")[0].split())
+
+
+def repairs(letter: str) -> list[Repair]:
+    """Return the repairs of a class, from the code of its rule."""
+    import inspect
+    import sys
+
+    (rule,) = [rule for rule in (*RULES, *WITNESSED) if letter == rule.CLASS]
+    source = inspect.getsource(sys.modules[rule.__name__])
+    return [repair for repair in Repair if f"Repair.{repair.name}" in source]
+
+
+def lines(subject: str) -> list[str]:
+    """Return what is known of a class's letter, a status, a repair or an outcome; empty for another subject."""
+    if subject in CLASSES:
+        rows = [
+            f"{repair}: asks {REPAIRS[repair][0]}; undo compares {REPAIRS[repair][1]}" for repair in repairs(subject)
+        ]
+        return [f"Evidence: {text}" for text in [evidence(subject)] if text] + (rows or ["No repair: report only"])
+    known = [
+        (f"Status {subject}", meanings(Status).get(subject), ""),
+        (f"Repair {subject}", meanings(Repair).get(subject), ""),
+        *(
+            (f"Outcome {subject} of {command}", meanings(kind).get(subject), f" Exit code {CODES[kind(subject)]}.")
+            for command, kind in (("apply", Result), ("undo", Undone))
+            if subject in {one.value for one in kind}
+        ),
+    ]
+    return [f"{title}: {text}{more}" for title, text, more in known if text is not None]

@@ -1,0 +1,252 @@
+"""Explore clean-up: keep the state of a cloud after each commit of a chain, and judge each as it may be found later.
+
+The truth is the hypervisors' record of running domains and their devices, never clean-up's own readers. States are kept
+from SQLite files only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from gpustack.base.errors import GpustackError
+from gpustack.novadb import read
+from gpustack.novadb.sources import Sources
+from gpustack.repair import apply, journal, plan
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.outcome import Result
+from gpustack.repair.plan import Selection
+from gpustack.repair.undo import Undone, undo
+from gpustack.repair.verdict import Status
+from support.cellfile import CELL_TABLES, answering
+from support.walks import Walk
+
+DATABASES = ("api", "cell0", "cell1")
+AGES = (timedelta(hours=2), timedelta(hours=30))
+FATES = ("up", "dead", "off", "unreachable")
+"""What became of the hosts: nova-compute runs; it is dead while instances run; no power; running, and not reachable."""
+Device = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """Databases, and the users of devices, at one commit."""
+
+    directory: Path
+    moment: datetime
+    users: dict[Device, frozenset[str]]
+
+
+@dataclass
+class Recorder:
+    """Keeps each new state of a walk's cell while the walk goes on. A thread watches SQLite's number of commits."""
+
+    walk: Walk
+    directory: Path
+    states: list[State] = field(default_factory=list)
+    _seen: set[str] = field(default_factory=set)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> Recorder:
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        source = self.walk.world.nova.directory / "cell1.sqlite"
+        with closing(sqlite3.connect(source, timeout=30)) as cell:
+            last = None
+            while True:
+                over = self._over.is_set()
+                (version,) = cell.execute("PRAGMA data_version").fetchone()
+                if version != last:
+                    last = version
+                    with contextlib.suppress(GpustackError, OSError, sqlite3.Error):  # a host is being started
+                        self._keep()
+                if over:
+                    return
+                self._over.wait(0.005)
+
+    def _keep(self) -> None:
+        before = self._users()
+        target = self.directory / f"{len(self.states):04d}"
+        target.mkdir(parents=True)
+        for name in DATABASES:
+            source = self.walk.world.nova.directory / f"{name}.sqlite"
+            with (
+                closing(sqlite3.connect(source, timeout=30)) as old,
+                closing(sqlite3.connect(target / f"{name}.sqlite")) as new,
+            ):
+                old.backup(new)
+        after = self._users()
+        users = {device: before.get(device, frozenset()) | after.get(device, frozenset()) for device in before | after}
+        digest = hashlib.sha256(f"{_content(target, self.walk.hosts)}{sorted(users.items())}".encode()).hexdigest()
+        if digest in self._seen:
+            shutil.rmtree(target)
+            return
+        self._seen.add(digest)
+        self.states.append(State(directory=target, moment=datetime.now(UTC).replace(tzinfo=None), users=users))
+
+    def _users(self) -> dict[Device, frozenset[str]]:
+        users: dict[Device, frozenset[str]] = {}
+        for host in self.walk.hosts:
+            for domain in self.walk.world.nova.control.domains(host):
+                if domain["state"] == "running":
+                    for address in domain["hostdevs"]:
+                        users[host, address] = users.get((host, address), frozenset()) | {domain["uuid"]}
+        return users
+
+
+_ROWS = (
+    "SELECT p.id, p.status, p.instance_uuid, p.request_id, p.deleted FROM pci_devices p JOIN compute_nodes c"
+    " ON c.id = p.compute_node_id"
+)
+
+
+def _content(directory: Path, hosts: list[str]) -> str:
+    """The content of a state without times and counters, so that reports of services make no new one."""
+    queries = (
+        f"{_ROWS} WHERE c.host IN ({', '.join(map(repr, hosts))}) ORDER BY p.id",
+        "SELECT uuid, host, node, vm_state, task_state, deleted FROM instances ORDER BY id",
+        "SELECT id, status, deleted FROM migrations ORDER BY id",
+        "SELECT id, host, deleted FROM compute_nodes ORDER BY id",
+        "SELECT id, forced_down, deleted FROM services WHERE \"binary\" = 'nova-compute' ORDER BY id",
+    )
+    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
+        return repr([cell.execute(query).fetchall() for query in queries])
+
+
+@dataclass
+class Explored:
+    """What was found: numbers for the page."""
+
+    chains: int = 0
+    states: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    writes: Counter[str] = field(default_factory=Counter)
+    undone: Counter[str] = field(default_factory=Counter)
+
+    def judge(self, state: State, hosts: list[str], directory: Path) -> None:
+        """Judge a state at each age and with each fate of its hosts."""
+        self.states += 1
+        for age in AGES:
+            for fate in FATES:
+                self._judge(state, hosts, directory, age, fate)
+
+    def _judge(self, state: State, hosts: list[str], directory: Path, age: timedelta, fate: str) -> None:
+        story = f"state {state.directory.name}, {age} later, hosts {fate}"
+        sources = _found(state, directory, state.moment + age, up=fate == "up")
+        users = {} if fate == "off" else state.users
+        gone = frozenset(hosts) if fate == "off" else frozenset()
+        selection = Selection(hosts=frozenset(hosts), gone=gone)
+        ask = _asked(sources, users, answer=fate in ("up", "dead"))
+        with _at(state.moment + age):
+            verdicts = plan.make(sources, selection).verdicts
+            self.verdicts.update(f"{v.klass} {v.status}" for v in verdicts)
+            before, offered = _dump(directory), _available(directory)
+            planned = [verdict.to_dict() for verdict in verdicts if verdict.status is Status.STALE]
+            path = directory / "journal"
+            with closing(journal.Journal(path=path)) as opened:
+                outcomes = list(apply.carry_out(sources, planned, selection, opened, ask=ask, wait=0))
+            done = [o.verdict for o in outcomes if o.result in (Result.REPAIRED, Result.WAITING)]
+            self.writes.update(f"{verdict.klass} {verdict.repair}" for verdict in done)
+            freed = _available(directory) - offered
+            held = {
+                (v.host, row.address) for v in done if v.migrations and not v.lingering for row in v.rows if row.live
+            }
+            used = {device: users[device] for device in (freed | held) & users.keys()}
+            assert not used, f"{story}: freed, and in use: {used}; {[o.detail for o in outcomes]}"
+            again = plan.make(sources, selection).repairs
+            ids = {row.id for verdict in done for row in verdict.rows}
+            twice = [verdict for verdict in again if ids & {row.id for row in verdict.rows} and not verdict.migrations]
+            assert not twice, f"{story}: stale again after its repair: {twice}"
+            results = list(undo(journal.read(path), sources))
+            self.undone.update(undone.result.value for undone in results)
+            if all(undone.result is Undone.RESTORED for undone in results):
+                assert _dump(directory) == before, f"{story}: undo is not exact"
+
+    def page(self, seed: int, release: str) -> str:
+        """The numbers as a page."""
+        lines = [
+            "# Explored states of clean-up",
+            "",
+            f"Nova {release}, seed {seed}: {self.chains} chains with {self.states} different states at their commits.",
+            f"Each was judged {' and '.join(str(age) for age in AGES)} later, with hosts {', '.join(FATES)}.",
+            "",
+            "No repair freed a device that a domain uses, none was needed twice, and undo restored each to the byte.",
+        ]
+        for title, counts in (("Verdicts", self.verdicts), ("Repairs", self.writes), ("Undo", self.undone)):
+            lines += ["", f"## {title}", "", "| what | number |", "|---|---|"]
+            lines += [f"| {name} | {count} |" for name, count in sorted(counts.items())]
+        return "\n".join([*lines, ""])
+
+
+def _found(state: State, directory: Path, now: datetime, *, up: bool) -> Sources:
+    """Copy a state to a directory, as it is found at a time: services of the controllers report."""
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(state.directory, directory)
+    with closing(sqlite3.connect(directory / "api.sqlite")) as api, api:
+        for name in ("cell0", "cell1"):
+            url = f"sqlite:///{directory}/{name}.sqlite"
+            api.execute("UPDATE cell_mappings SET database_connection = ? WHERE name = ?", (url, name))
+    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell, cell:
+        text = now.strftime("%F %T.%f")
+        cell.execute("UPDATE services SET last_seen_up = ? WHERE \"binary\" <> 'nova-compute'", (text,))
+        if up:
+            cell.execute("UPDATE services SET last_seen_up = ?, forced_down = 0", (text,))
+            cell.execute("UPDATE compute_nodes SET updated_at = ? WHERE deleted = 0", (text,))
+    conf = directory / "nova.conf"
+    conf.write_text(f"[api_database]\nconnection = sqlite:///{directory}/api.sqlite\n")
+    return Sources.from_nova_conf([conf])
+
+
+def _asked(sources: Sources, users: dict[Device, frozenset[str]], *, answer: bool) -> Callable[[str], Usage]:
+    def ask(host: str) -> Usage:
+        if not answer:
+            return Usage(gap="no route to host")
+        of_host = {address: uuids for (name, address), uuids in users.items() if name == host}
+        return replace(answering(sources)(host), users=of_host, names=frozenset({host}))
+
+    return ask
+
+
+@contextlib.contextmanager
+def _at(now: datetime) -> Iterator[None]:
+    """Let the database's clock show a time."""
+    original = read.now
+    read.now = lambda connection: now
+    try:
+        yield
+    finally:
+        read.now = original
+
+
+def _dump(directory: Path) -> dict[str, list[tuple[object, ...]]]:
+    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
+        return {name: cell.execute(f"SELECT * FROM {name} ORDER BY id").fetchall() for name in CELL_TABLES}
+
+
+def _available(directory: Path) -> set[Device]:
+    """The devices that Nova offers: live rows that are available, on live compute nodes."""
+    engine = sa.create_engine(f"sqlite:///{directory}/cell1.sqlite", poolclass=sa.NullPool)
+    query = sa.text(
+        "SELECT c.host, p.address FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"
+        " WHERE p.status = 'available' AND p.deleted = 0 AND c.deleted = 0"
+    )
+    with engine.connect() as connection:
+        return {(host, address) for host, address in connection.execute(query)}
