@@ -179,7 +179,7 @@ def differences(host: HostRoot, path: str, expected: Dict[str, Any]) -> List[str
     entries, menu = grub_menu(host, path, host.text(path, GRUB_LIMIT) or "")
     if not (menu["complete"] and menu["generated"]):
         return ["it is incomplete"]
-    ordinary = [e for e in entries if e["script"] == LINUX_SCRIPT and not e["recovery"]]
+    ordinary = [e for e in entries if (e["script"] or "").startswith(LINUX_SCRIPT) and not e["recovery"]]
     found = [] if ordinary else ["it has no entries of " + LINUX_SCRIPT]
     for entry in ordinary:
         words = [word for word in entry_words(entry["arguments"]) if word not in _BY_LOADER]

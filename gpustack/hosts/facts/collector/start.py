@@ -7,6 +7,7 @@ from .aliases import normalised
 from .kernel import EFIVARS
 from .limits import CONTROL, MODULE_NAME, VALUE_LIMIT
 from .reader import HostRoot
+from .tools import any_of
 
 LOADER_VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 VARIABLES = {
@@ -51,6 +52,8 @@ _COMMAND_LINE = re.compile(r"^[^#\n]*\bLOAD_KEXEC=[\"']?true\b", re.MULTILINE)
 
 
 def loads_kexec(host: HostRoot) -> bool:
-    """Whether kexec-tools loads a kernel at each shutdown (``/etc/default/kexec``, also in ``kexec.d``)."""
+    """Whether kexec-tools loads a kernel at each shutdown: its init script ``kexec-load``, ``/etc/default/kexec``."""
+    if not any_of(host, "kexec"):
+        return False
     paths = ["/etc/default/kexec", *("/etc/default/kexec.d/" + name for name in host.names("/etc/default/kexec.d"))]
     return any(_COMMAND_LINE.search(host.text(path, VALUE_LIMIT) or "") for path in paths)

@@ -26,8 +26,6 @@ from gpustack.prepare.host.own_files import GRUB, OWNED
 _Place = TypeVar("_Place", bound=MenuPlace)
 _LINUX_SCRIPT = "/etc/grub.d/10_linux"
 _ID = re.compile(r"gnulinux-(?:simple|.+-advanced)-(.+)")
-# The words that 10_linux itself writes before those of the defaults.
-_PREFIX = re.compile(r"root=|ro$|rootflags=subvol=")
 # Settings that change the word root= (10_linux, grub-mkconfig), which only grub-probe can compute.
 _ROOT_SETTINGS = ("GRUB_DISABLE_LINUX_UUID", "GRUB_DISABLE_LINUX_PARTUUID", "GRUB_DISABLE_UUID", "GRUB_DEVICE")
 _YES = frozenset({"y", "yes", "true"})
@@ -117,14 +115,14 @@ def generated(host: Host, defaults: Defaults) -> Generated:
     ]
     line = [_word(s.argument.text, s.place, s.file) for s in arguments or ()]
     own = tuple(word for text in line for word in menu_words(text.text, text.source))
-    words = {entry.position or "": (*_prefix(present), *own) for entry in entries}
+    words = {entry.position or "": (*_prefix(host, present), *own) for entry in entries}
     default = _default(host, defaults)
     return Generated(
         entries=(*entries, *moved),
         words=words,
         choice=choice.by_default(host, (*entries, *moved), places, default),
         default="${saved_entry}" if default == "saved" else default,
-        unknown=tuple(dict.fromkeys((*unknown, *_unknown_root(defaults, present)))),
+        unknown=tuple(dict.fromkeys((*unknown, *_unknown_root(host, defaults, present)))),
     )
 
 
@@ -159,7 +157,7 @@ def _linux_entries(host: Host, defaults: Defaults, present: Sequence[BootEntry])
     submenu = next((entry.submenus for entry in present if entry.submenus), (english,))
     entries = []
     for number, kernel in enumerate(kernels):
-        base = {"kernel": kernel.image, "initrd": kernel.initramfs, "source": first.source, "script": _LINUX_SCRIPT}
+        base = {"kernel": kernel.image, "initrd": kernel.initramfs, "source": first.source, "script": first.script}
         if number == 0 and not is_flat:
             simple = f"gnulinux-simple-{identity}" if identity else None
             entries.append(_entry(**base, title=system, position=str(start), id=simple))
@@ -188,24 +186,25 @@ def _top(place: MenuPlace) -> int:
 
 def _is_by_linux(host: Host, entry: BootEntry) -> bool:
     """Whether 10_linux wrote an entry; in facts of an older collector, all entries count as its."""
-    return host.boot.menu is None or entry.script == _LINUX_SCRIPT
+    return host.boot.menu is None or (entry.script or "").startswith(_LINUX_SCRIPT)  # also 10_linux_zfs
 
 
-def _prefix(present: Sequence[BootEntry]) -> list[BootWord]:
+def _prefix(host: Host, present: Sequence[BootEntry]) -> list[BootWord]:
     """The words that 10_linux writes itself: those at the start of its present entries."""
     if not present:
         return []
-    words = []
-    for word in menu_words(present[0].arguments, f"{_LINUX_SCRIPT}"):
-        if not _PREFIX.match(word.text):
-            break
-        words.append(word)
-    return words
+    words = menu_words(present[0].arguments, present[0].script or "")
+    number = 2 if [word.text.partition("=")[0] for word in words[:2]] == ["root", "ro"] else 0
+    root = next((mount for mount in host.boot.mounts or () if mount.path == "/"), None)
+    is_btrfs = root is not None and root.filesystem == "btrfs"
+    if is_btrfs and number and words[number : number + 1] and words[number].text.startswith("rootflags=subvol="):
+        number += 1
+    return list(words[:number])
 
 
-def _unknown_root(defaults: Defaults, present: Sequence[BootEntry]) -> list[str]:
+def _unknown_root(host: Host, defaults: Defaults, present: Sequence[BootEntry]) -> list[str]:
     """Settings that the present menu does not show and that change the word ``root=``."""
-    root = next((word for word in _prefix(present) if word.name == "root"), None)
+    root = next((word for word in _prefix(host, present) if word.name == "root"), None)
     by_id = root is not None and (root.value or "").startswith("UUID=")
     set_ones = [name for name in _ROOT_SETTINGS if (defaults.text(name) or "") not in ("", "false")]
     return [f"{name} is set, and the menu has root={root.value}" for name in set_ones[:1] if by_id and root is not None]

@@ -243,3 +243,25 @@ def test_verify_reports_a_boot_that_is_not_the_menus(root: Path) -> None:
     assert seen() == ["GRUB_DEFAULT=0"]
     edit(root / "proc/cmdline", " quiet", " quiet console=ttyS0")
     assert seen() == ["- console=ttyS0"]
+
+
+def test_a_second_root_of_the_defaults_is_not_10_linuxs(root: Path) -> None:
+    """Proxmox has ``root=ZFS=… boot=zfs`` in GRUB_CMDLINE_LINUX; the root before it is 10_linux's."""
+    edit(root / DEFAULTS, 'GRUB_CMDLINE_LINUX=""', 'GRUB_CMDLINE_LINUX="root=ZFS=rpool/ROOT/pve-1 boot=zfs"')
+    update_grub(root)
+    boot(root)
+    planned = plan(root)
+    assert codes(planned) == []
+    words = planned.menu["after"]["words"]
+    assert [word for word in words if word.startswith("root=ZFS")] == ["root=ZFS=rpool/ROOT/pve-1"]
+
+
+def test_kexec_tools_that_load_a_kernel_at_shutdown_block(root: Path) -> None:
+    (root / "etc/default/kexec").write_text("# LOAD_KEXEC=true\nLOAD_KEXEC=false\n")
+    (root / "sbin").mkdir(exist_ok=True)
+    (root / "sbin/kexec").write_text("")
+    assert codes(plan(root)) == []
+    (root / "etc/default/kexec").write_text("LOAD_KEXEC=true\n")
+    assert codes(plan(root)) == ["GPU238"]
+    (root / "sbin/kexec").unlink()  # the package is removed, and its configuration left
+    assert codes(plan(root)) == []
