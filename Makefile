@@ -7,6 +7,8 @@ SEED := 1
 RELEASE := 2025.2
 CELLS := 1000
 TEST := prepare
+COUNT := 5000
+SEED := 0
 RELEASES := 2025.2 2026.2
 UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils groff-base
 # Programs of these are run from the cache: an installation would start a service.
@@ -151,6 +153,10 @@ nova-tables: ## gpustack/data/nova from the source of each release of Nova on Py
 signs: ## the table of signs in kernel logs, from SOURCES (unpacked packages and clones); CHECK=1 only compares
 	tools/signs $(SOURCES) $(if $(CHECK),--check)
 
+nova-differential: ## lint against Nova's own code on generated configurations of each installed release; COUNT=5000 SEED=0
+	@tools/setup test
+	PYTHONPATH=tests .venv/bin/python -m support.nova_differential --count $(COUNT) --seed $(SEED)
+
 audit: ## known faults of the locked packages, from PyPI; before each release
 	@tools/setup release
 	@for file in tools/locks/*.txt; do .venv/bin/python -m pip_audit --strict --require-hashes --disable-pip -r "$$file" || exit 1; done
@@ -165,4 +171,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab mutants lint docs lock nova-tables audit dist bench
+.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab mutants lint docs lock nova-tables nova-differential audit dist bench

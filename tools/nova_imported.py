@@ -157,16 +157,22 @@ def main():
     for module in MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    of_plugins = {opt.dest for _, opt in plugins()}
+    present = {(group, opt.dest) for group, opt in registered(conf)}
     seen = {}
     for library, group, opt in listed(namespaces):
         seen.setdefault((group, opt.dest), option(group, opt, library))
+    for key, entry in seen.items():
+        # Nova lists them for its sample; they are registered for the auth_type of their section.
+        if entry["library"] == "nova.conf" and key not in present and key[1] in of_plugins:
+            entry["lazy"] = True
     for group, opt in registered(conf):
         seen[(group, opt.dest)] = {**option(group, opt, seen.get((group, opt.dest), {}).get("library", "nova"))}
     for group, opt in interfaces():
         seen.setdefault((group, opt.dest), option(group, opt, "os-vif"))
     for group in sorted({group for group, name in seen if name == "auth_type"}):
         for _, opt in plugins():
-            seen.setdefault((group, opt.dest), option(group, opt, "keystoneauth1"))
+            seen.setdefault((group, opt.dest), dict(option(group, opt, "keystoneauth1"), lazy=True))
     for _, entry in sorted(seen.items()):
         print(json.dumps(entry))
 

@@ -16,16 +16,19 @@ from gpustack.cli.common import (
     add_exit_code,
     add_format,
     add_source_options,
+    add_ssh_options,
     expanded,
     gather,
     is_for_machines,
     release_of,
+    ssh_options,
     tell_failures,
 )
 
 if TYPE_CHECKING:
     from gpustack.base.operations import RemoveFile, WriteFile
-    from gpustack.configure.lint import Report
+    from gpustack.configure.installed.verdicts import Verdicts
+    from gpustack.configure.lint import Read, Report
     from gpustack.configure.packing import Advised
     from gpustack.configure.render import Deployment
     from gpustack.configure.rendered import RenderedFile, Rendering
@@ -267,10 +270,20 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         parser.add_argument(
             "--snapshot", type=Path, metavar="FILE", help="compare with the facts of hosts in a file of scan --save"
         )
+        parser.add_argument(
+            "--with-nova",
+            metavar="NOVA",
+            help="check with the steps of the services' start in an installed Nova: an interpreter, a virtual"
+            " environment, a program such as /usr/bin/nova-compute, podman:CONTAINER or docker:CONTAINER",
+        )
+        remote = parser.add_argument_group("another host", "~/.ssh/config and known hosts apply")
+        remote.add_argument("--on", metavar="HOST", help="read PATH and run NOVA on this host, over SSH")
+        add_ssh_options(remote, timeout=60.0)
         add_exit_code(parser, "there are warnings")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Run the checks and lay out their results like nova-status."""
+        from gpustack.configure.installed import verdicts
         from gpustack.configure.instance_shapes import shapes
         from gpustack.configure.lint import lint
         from gpustack.configure.networks import ports
@@ -282,11 +295,15 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
         paths = [path if "=" in path.partition("/")[0] else f"{prefix}{path}" for path in parsed_args.paths]
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+        configurations, installed = _read(paths, hosts, parsed_args)
         release = release_of(parsed_args.release, spec)
+        if installed and installed.version:
+            release = verdicts.release_of(installed.version, parsed_args.release)
         if parsed_args.release is None and spec is None and self.verbosity:
-            self.report(f"checked for Nova {release}; --release selects another")
+            self.report(f"checked for Nova {release}" + ("" if installed else "; --release selects another"))
         self._report = lint(
-            paths,
+            configurations,
+            installed=installed,
             release=release,
             hosts=hosts,
             expected=_aliases(spec) if spec else (),
@@ -318,6 +335,24 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
                 f"{failed} error{'s'[: failed > 1]} in the configuration", remedy="see the findings above"
             )
         return CHANGES if parsed_args.exit_code and counts[Severity.WARNING] else 0
+
+
+def _read(paths: Sequence[str], hosts: Sequence[Host], parsed_args: argparse.Namespace) -> tuple[Read, Verdicts | None]:
+    """The configurations, and the verdicts of the installed Nova."""
+    from gpustack.configure.installed import verdicts
+    from gpustack.configure.lint import Read, read
+
+    if parsed_args.on and not parsed_args.with_nova:
+        raise UsageError("--on needs --with-nova", remedy="name the host's Nova: --with-nova /usr/bin/nova-compute")
+    if parsed_args.on:
+        options = ssh_options(parsed_args)
+        sources, installed = verdicts.on_host(parsed_args.on, parsed_args.with_nova, paths, options)
+        return Read(sources=sources), installed
+    configurations = read(paths)
+    if not parsed_args.with_nova:
+        return configurations, None
+    nova, timeout = parsed_args.with_nova, parsed_args.timeout
+    return configurations, verdicts.local(nova, configurations.sources, hosts, timeout)
 
 
 def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:

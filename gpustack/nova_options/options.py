@@ -30,7 +30,7 @@ _KINDS: Mapping[str, OptionKind] = {
     "Port": "number",
 }
 _TABLES: Mapping[Project, str] = {"nova": "options", "placement": "placement"}
-_PLAIN = ("name", "since", "until", "multi", "computed", "secret", "removal", "required", "dashed", "source")
+_PLAIN = ("name", "since", "until", "multi", "computed", "secret", "removal", "required", "dashed", "lazy", "source")
 _SECRET = re.compile(r"password|passwd|secret|token|_key$|^(transport_url|(slave_)?connection)$")
 """Names of options of drivers outside Nova that can contain a password."""
 
@@ -145,6 +145,8 @@ class Option:
     :ivar old_names: deprecated names (``GROUP/NAME``) that are read too.
     :ivar since: major version of Nova of the first release; ``until`` of the last one, None if the newest has it.
     :ivar dashed: whether its name can also be written with dashes.
+    :ivar of_option: the option (``group/name``) whose values name its sections, and for one of them its value.
+    :ivar lazy: whether it is read only if its section sets ``auth_type``.
     """
 
     group: str
@@ -162,6 +164,8 @@ class Option:
     required: bool = False
     dashed: bool = False
     of_option: str = ""
+    value_of_group: str = ""
+    lazy: bool = False
     source: str = ""
     spans: tuple[tuple[int, int | None], ...] = field(default=(), compare=False, repr=False)
 
@@ -236,7 +240,9 @@ class OptionTable:
             value = _value_in(option, group)
             if value is not None and name in {path.partition("/")[2] for path in (option.path, *option.old_names)}:
                 old_names = tuple(old.replace("*", value) for old in option.old_names)
-                return replace(option, group=option.group.replace("*", value), old_names=old_names)
+                return replace(
+                    option, group=option.group.replace("*", value), old_names=old_names, value_of_group=value
+                )
         return None
 
 
@@ -275,7 +281,7 @@ def _of_release(major: int, project: Project) -> Iterator[Option]:
 
 def _loose(record: Record) -> Record:
     """The record of a library's option without the values that may differ in another version."""
-    kept = _picked(record, "group", "name", "secret", "old", "multi", "dashed", "source")
+    kept = _picked(record, "group", "name", "secret", "old", "multi", "dashed", "lazy", "source")
     return {**kept, "type": "Unknown", "since": 0, "computed": True}
 
 

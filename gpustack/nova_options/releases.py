@@ -48,6 +48,7 @@ __all__ = [
     "release",
     "releases",
     "table",
+    "weighers",
 ]
 
 
@@ -217,3 +218,9 @@ def all_filters() -> tuple[Filter, ...]:
 def filters(of: Release) -> frozenset[str]:
     """The filters that a release has (``nova.scheduler.filters.all_filters``)."""
     return frozenset(known.name for known in all_filters() if known.known_to(of))
+
+
+def weighers(of: Release) -> frozenset[str]:
+    """The weighers that a release has, each as ``MODULE.CLASS``."""
+    records = tables.table("weighers").records
+    return frozenset(f"{record['module']}.{record['name']}" for record in records if tables.holds(record, of.major))

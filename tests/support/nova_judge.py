@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.configure.installed import program
+from gpustack.configure.installed.verdicts import functions
 from gpustack.hosts.facts.model import Host
 from gpustack_demo.embedded.environment import Environment
 
-_SCRIPT = Path(__file__).parents[1] / "nova" / "parsers" / "judge.py"
+_PROBE = Path(__file__).parents[1] / "nova" / "parsers" / "probe.py"
+_PROGRAM = Path(program.__file__)
 
 
 class Judge:
@@ -23,7 +26,7 @@ class Judge:
 
     def __enter__(self) -> Judge:
         self._process = subprocess.Popen(
-            [str(self._environment.program("python")), "-W", "ignore", str(_SCRIPT)],
+            [str(self._environment.program("python")), "-W", "ignore", str(_PROBE), str(_PROGRAM)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -44,23 +47,28 @@ class Judge:
         files: Iterable[Path],
         host: Host | None = None,
         *,
-        compute: bool = False,
+        services: Sequence[str] = ("api", "compute", "scheduler", "conductor"),
         ports: Sequence[Mapping[str, Any]] = (),
+        cpus: int | None = 8,
     ) -> dict[str, Any]:
-        """Nova's result for configuration files on a host; with ``compute``, of a host with eight processors too.
+        """Nova's result for configuration files on a host.
 
         :param ports: ports of Neutron for which the host may have a device.
         """
-        return self._answer(self._job(files, host) | {"compute": compute, "ports": list(ports)})
+        return self._answer(self._job(files, host, services, cpus) | {"ports": list(ports)})
 
     def fits_pages(self, case: Mapping[str, Any]) -> bool:
         """Whether an instance fits into the huge pages of a host."""
         fits: bool = self._answer({"pages": {**case, "host": [list(node.items()) for node in case["host"]]}})["fits"]
         return fits
 
-    def _job(self, files: Iterable[Path], host: Host | None) -> dict[str, Any]:
+    def _job(
+        self, files: Iterable[Path], host: Host | None, services: Sequence[str], cpus: int | None
+    ) -> dict[str, Any]:
         return {
-            "files": [str(file) for file in files],
+            "files": {str(file): file.read_text(encoding="utf-8") for file in files},
+            "services": list(services),
+            "cpus": cpus,
             "functions": functions(host) if host else [],
             "interfaces": {net.name: f.address for f in host.pci for net in f.uses.net} if host else {},
         }
@@ -72,18 +80,3 @@ class Judge:
         self._process.stdin.flush()
         response: dict[str, Any] = json.loads(self._process.stdout.readline())
         return response
-
-
-def functions(host: Host) -> Sequence[dict[str, Any]]:
-    """A host's functions in the format of the process."""
-    return [
-        {
-            "address": f.address,
-            "vendor": f.vendor,
-            "product": f.product,
-            "parent": f.physical_function,
-            "total_vfs": f.sriov_totalvfs,
-            "numa_node": f.numa_node,
-        }
-        for f in host.pci
-    ]

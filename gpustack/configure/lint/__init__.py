@@ -12,11 +12,13 @@ from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError, TemplateError
 from gpustack.base.findings import Finding, Severity, finding, worst
 from gpustack.configure import providers
+from gpustack.configure.installed.verdicts import Verdicts, compared
 from gpustack.configure.instance_shapes import InstanceShape
 from gpustack.configure.lint import (
     agreement,
     aliases,
     compute,
+    compute_start,
     devices,
     filters,
     networks,
@@ -47,6 +49,7 @@ FAMILIES = (
     placement,
     quota,
     tenancy,
+    compute_start,
     compute,
     vendordata,
 )
@@ -95,64 +98,20 @@ class Report:
         return tuple(finding for result in self.results for finding in result.findings)
 
 
-def lint(
-    arguments: Sequence[str],
-    *,
-    release: Release,
-    hosts: Sequence[Host] = (),
-    expected: Collection[str] = (),
-    advised: Sequence[Advised] = (),
-    shapes: Sequence[InstanceShape] = (),
-    limited: bool = False,
-    marked: Mapping[str, Mapping[str, int]] | None = None,
-    reserved: Tenancy | None = None,
-    ports: Mapping[str, Ports] | None = None,
-    restricted: Collection[str] = (),
-) -> Report:
-    """Check configurations.
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """The configurations of a command line, and the findings about those that can't be read."""
+
+    sources: tuple[Source, ...]
+    unread: tuple[Finding, ...] = ()
+
+
+def read(arguments: Sequence[str]) -> Read:
+    """Read configurations.
 
     :param arguments: configurations as on a command line (:mod:`gpustack.configure.sources`).
-    :param hosts: the facts of compute hosts, for checks of device_specs.
-    :param expected: the aliases of the spec.
-    :param advised: the options that the counts of its flavors require.
-    :param shapes: the instances of its flavors.
-    :param limited: whether the spec has quotas.
-    :param marked: the markers that each host needs for its quotas, by its name and marker class.
-    :param reserved: which instances its GPU hosts accept.
-    :param ports: the virtual functions for ports on each host, by its name.
-    :param restricted: the names of flavors that only single projects may use.
     :raises UsageError: when an argument is not a configuration.
     """
-    sources, unread = _read(arguments)
-    files = LintResult(title="Files", findings=tuple(unread))
-    # If no file could be read, no check has succeeded, so the report lists none.
-    return Report(
-        results=(
-            files,
-            *(
-                judged(
-                    sources,
-                    release=release,
-                    hosts=hosts,
-                    expected=expected,
-                    advised=advised,
-                    shapes=shapes,
-                    limited=limited,
-                    marked=marked,
-                    provided=providers.provided(sources) if marked else None,
-                    reserved=reserved,
-                    ports=ports,
-                    restricted=restricted,
-                )
-                if sources
-                else ()
-            ),
-        )
-    )
-
-
-def _read(arguments: Sequence[str]) -> tuple[list[Source], list[Finding]]:
-    """The configurations, and findings about those that can't be read."""
     sources: list[Source] = []
     unread: list[Finding] = []
     for argument in arguments:
@@ -169,7 +128,66 @@ def _read(arguments: Sequence[str]) -> tuple[list[Source], list[Finding]]:
                     remedy=error.remedy or "check the path",
                 )
             )
-    return sources, unread
+    return Read(sources=tuple(sources), unread=tuple(unread))
+
+
+def lint(
+    arguments: Sequence[str] | Read,
+    *,
+    release: Release,
+    hosts: Sequence[Host] = (),
+    expected: Collection[str] = (),
+    advised: Sequence[Advised] = (),
+    shapes: Sequence[InstanceShape] = (),
+    limited: bool = False,
+    marked: Mapping[str, Mapping[str, int]] | None = None,
+    reserved: Tenancy | None = None,
+    ports: Mapping[str, Ports] | None = None,
+    restricted: Collection[str] = (),
+    installed: Verdicts | None = None,
+) -> Report:
+    """Check configurations.
+
+    :param arguments: configurations as on a command line, or those that :func:`read` returned.
+    :param hosts: the facts of compute hosts, for checks of device_specs.
+    :param expected: the aliases of the spec.
+    :param advised: the options that the counts of its flavors require.
+    :param shapes: the instances of its flavors.
+    :param limited: whether the spec has quotas.
+    :param marked: the markers that each host needs for its quotas, by its name and marker class.
+    :param reserved: which instances its GPU hosts accept.
+    :param ports: the virtual functions for ports on each host, by its name.
+    :param restricted: the names of flavors that only single projects may use.
+    :param installed: the verdicts of an installed Nova, in the order of the configurations.
+    :raises UsageError: when an argument is not a configuration.
+    """
+    configurations = arguments if isinstance(arguments, Read) else read(arguments)
+    sources = configurations.sources
+    files = LintResult(title="Files", findings=configurations.unread)
+    # If no file could be read, no check has succeeded, so the report lists none.
+    checked = (
+        judged(
+            sources,
+            release=release,
+            hosts=hosts,
+            expected=expected,
+            advised=advised,
+            shapes=shapes,
+            limited=limited,
+            marked=marked,
+            provided=providers.provided(sources) if marked else None,
+            reserved=reserved,
+            ports=ports,
+            restricted=restricted,
+        )
+        if sources
+        else ()
+    )
+    results = (files, *checked)
+    if installed is not None:
+        found = Report(results=results).findings
+        results = (*results, LintResult(title="Installed Nova", findings=tuple(compared(sources, found, installed))))
+    return Report(results=results)
 
 
 def judged(

@@ -78,10 +78,12 @@ def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
     """Aliases without ids or resource class, and with keys that have no effect."""
     for line in subject.aliases:
         scheduled = subject.on(SCHEDULE, line.source)
-        checked = subject.release.major >= _CHECKS_IDS_SINCE
-        elsewhere = not checked and subject.scheduled_by_placement is not None
         ids = "vendor_id" in line.data and "product_id" in line.data
-        if not ids and not ((scheduled or elsewhere) and "resource_class" in line.data):
+        if not ids and subject.release.major < _CHECKS_IDS_SINCE:
+            if subject.scheduled_by_placement is None or "resource_class" not in line.data:
+                code = Code.ALIAS_MATCHES_OTHER_DEVICES
+                yield finding(code, place=line.place, alias=line.name, release=subject.release)
+        elif not ids and not (scheduled and "resource_class" in line.data):
             possible = SCHEDULE.known_to(subject.release)
             use = "add vendor_id and product_id"
             if "resource_class" in line.data and possible:

@@ -131,15 +131,10 @@ def interface_names(subject: LintSubject) -> Iterator[Finding]:
         devname = line.data.get("devname")
         if not devname:
             continue
-        reported = subject.on(REPORT, line.source)
-        if reported or not _for_neutron(line):
-            yield finding(
-                Code.DEVICE_SPEC_BY_INTERFACE,
-                place=line.place,
-                severity=None if reported else Severity.WARNING,
-                devname=devname,
-                why="; and with report_in_placement nova-compute refuses it" if reported else "",
-            )
+        if subject.on(REPORT, line.source):
+            yield finding(Code.DEVNAME_UNDER_PLACEMENT, place=line.place, devname=devname)
+        elif not _for_neutron(line):
+            yield finding(Code.DEVICE_SPEC_BY_INTERFACE, place=line.place, devname=devname)
 
 
 @check(_TITLE)
@@ -276,13 +271,13 @@ def dependent(subject: LintSubject) -> Iterator[Finding]:
                 parts = sorted(addresses.intersection(host.functions[address].virtual_functions))
                 if parts:
                     by = next(n for n in lines if n.spec and n.spec.matches(host.functions[parts[0]], host))
-                    functions = ", ".join(parts)
+                    reported = subject.on(REPORT, source)
                     yield finding(
-                        Code.PHYSICAL_AND_VIRTUAL_FUNCTIONS,
+                        Code.DEPENDENT_DEVICES_UNDER_PLACEMENT if reported else Code.PHYSICAL_AND_VIRTUAL_FUNCTIONS,
                         place=by.place,
                         host=host.hostname,
                         address=address,
-                        functions=functions,
+                        functions=", ".join(parts),
                     )
 
 
@@ -297,9 +292,16 @@ def mixed(subject: LintSubject) -> Iterator[Finding]:
             by_card: dict[str, dict[str, DeviceLine]] = {}
             for address, index in matched([line.spec for line in lines if line.spec is not None], host).items():
                 if (card := host.functions[address].physical_function) is not None:
+                    yield from _one_time_use(subject, host, address, lines[index])
                     by_card.setdefault(card, {})[address] = lines[index]
             for card, functions in by_card.items():
                 yield from _mixed(host, card, functions)
+
+
+def _one_time_use(subject: LintSubject, host: Host, address: str, line: DeviceLine) -> Iterator[Finding]:
+    if "one_time_use" in subject.normalised and line.data.get("one_time_use") is not None:
+        what = f"on {host.hostname}, the entry matches the virtual function {address}"
+        yield finding(Code.ONE_TIME_USE_ON_FUNCTION, place=line.place, what=what)
 
 
 def _mixed(host: Host, card: str, functions: Mapping[str, DeviceLine]) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from gpustack.nova_options.config import Setting
 from gpustack.nova_options.filters import Fault, FilterFault, faults, not_importable, startable
 
 _TITLE = "Scheduler filters"
+_WEIGHERS = releases.option("filter_scheduler/weight_classes")
 
 
 @check(_TITLE)
@@ -96,6 +97,19 @@ def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFau
         hint=fault.hint,
         use=use,
     )
+
+
+@check(_TITLE)
+def weighers(subject: LintSubject) -> Iterator[Finding]:
+    """Entries of weight_classes that nova-scheduler can't import; those of other packages are not known."""
+    for source in subject.serving("scheduler"):
+        setting = subject.last(source, _WEIGHERS)
+        if setting is None or setting.unknown:
+            continue
+        known = {"nova.scheduler.weights.all_weighers", *releases.weighers(subject.release)}
+        for name in values(setting.value):
+            if name not in known and (name.startswith("nova.scheduler.weights.") or "." not in name):
+                yield finding(Code.WEIGHER_UNKNOWN, place=setting.place, release=subject.release, name=name or "''")
 
 
 @check(_TITLE)

@@ -198,6 +198,8 @@ def _referenced(name: str, group: str, table: OptionTable) -> Option | None:
     of, _, rest = name.partition(".")
     if rest and (option := table.find(of, rest)):
         return option
+    if name in table.groups:
+        return None  # oslo.config refuses the name of a section
     return table.find(group, name) or table.find("DEFAULT", name)
 
 
@@ -213,8 +215,9 @@ def templates(subject: LintSubject) -> Iterator[Finding]:
 @check(_VALUES)
 def limits(subject: LintSubject) -> Iterator[Finding]:
     """Values that oslo.config refuses: the service stops when it reads the option."""
-    for _, option, setting in subject.effective():
-        if setting.unknown or (fault := option.type.fault(setting.value)) is None:
+    for source, option, setting in subject.effective():
+        value = _with_defaults(setting, subject.table(source))
+        if value is None or (fault := option.type.fault(value)) is None:
             continue
         if option.kind == "bool" and not option.secret:
             shown = repr(setting.value) if setting.value != setting.value.strip() else setting.value
@@ -231,6 +234,18 @@ def limits(subject: LintSubject) -> Iterator[Finding]:
                 error="oslo.config refuses it" if option.secret else " ".join(fault.split()),
                 limits=f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}",
             )
+
+
+def _with_defaults(setting: Setting, table: OptionTable) -> str | None:
+    """The value with references to options that no file sets replaced by their defaults; None if one is not known."""
+    value = setting.value
+    for name in setting.unknown:
+        option = None if setting.is_template else _referenced(name, setting.group, table)
+        if option is None or option.computed:
+            return None
+        default = "" if option.default is None else str(option.default)
+        value = value.replace(f"${{{name}}}", default).replace(f"${name}", default)
+    return value
 
 
 def _shown(value: str) -> str:

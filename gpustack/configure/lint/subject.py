@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypedDict
 
 from gpustack.base.findings import Severity
 from gpustack.configure.deployed import hosts_of
+from gpustack.configure.deployed_filters import values
 from gpustack.configure.instance_shapes import InstanceShape
 from gpustack.configure.networks import Ports
 from gpustack.configure.packing import Advised
@@ -123,8 +124,13 @@ class LintSubject:
         """The options that the release has for a configuration: Nova's or Placement's."""
         return releases.table(self.release, source.project)
 
+    def last(self, source: Source, option: Option) -> Setting | None:
+        """The effective assignment of an option, under the names that the release reads."""
+        settings = source.configuration.effective(option if "mdev_" in option.group else option.of(self.release))
+        return settings[-1] if settings else None
+
     def effective(self) -> Iterator[tuple[Source, Option, Setting]]:
-        """The effective assignments of all options that the services of each configuration read."""
+        """The effective assignments of all options: each service reads all of them when it logs them at its start."""
         for source in self.sources:
             for option, setting in self.effective_of(source):
                 yield source, option, setting
@@ -133,9 +139,21 @@ class LintSubject:
         """The effective assignments of one configuration."""
         table = self.table(source)
         found = (table.find(setting.group, setting.name) for setting in source.configuration.settings)
+        configured = {setting.path for setting in source.configuration.settings}
         for option in {option.path: option for option in found if option is not None}.values():
-            if source.serves(option):
+            if self._is_registered(source, option, configured):
                 yield from ((option, setting) for setting in source.configuration.effective(option))
+
+    def _is_registered(self, source: Source, option: Option, configured: Set[str]) -> bool:
+        """Whether the service registers an option that depends on another one."""
+        if option.lazy:
+            return bool({f"{option.group}/auth_type", f"{option.group}/auth_plugin"} & configured)
+        if not option.of_option:
+            return True
+        of = self.table(source).named[option.of_option]
+        listing = self.last(source, of)
+        listed = values(listing.value) if listing else of.default or ()
+        return "compute" in source.services and option.value_of_group in {value.lower() for value in listed}
 
     def _aliases(self) -> Iterator[AliasLine]:
         for source in self.serving("api", "compute"):

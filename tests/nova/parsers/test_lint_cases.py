@@ -52,5 +52,5 @@ def holds(case: Case, answer: dict) -> bool:
 @pytest.mark.parametrize(("release", "case"), PAIRS, ids=lambda value: value if isinstance(value, str) else value.name)
 def test_nova_agrees(judges, tmp_path, release, case):
     files = case.written(tmp_path)
-    answer = judges(release).asked(files[:1], case.judged_on, compute="compute" in case.data["nova"])
+    answer = judges(release).asked(files[:1], case.judged_on)
     assert holds(case, answer), answer

@@ -1,0 +1,1 @@
+"""Check configurations with the Nova that is installed: on this machine, in a container, or on a host over SSH."""

@@ -1,0 +1,207 @@
+"""Compare the findings of lint with the verdicts of an installed Nova."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.base.codes import Code
+from gpustack.base.errors import UsageError
+from gpustack.base.findings import Basis, Finding, Severity, definitions, finding
+from gpustack.configure.deployed import hosts_of
+from gpustack.configure.installed import launch
+from gpustack.configure.sources import PLACEMENT, Source, guessed, split
+from gpustack.hosts.facts.bundle import bundled
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import parse_files
+from gpustack.nova_options.releases import Release
+
+if TYPE_CHECKING:
+    from gpustack.connect.ssh.config import SshOptions
+
+_JOBS = "'gpustack: the jobs'"
+_SHOWN = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """What an installed Nova makes of configurations.
+
+    :ivar version: the version of Nova; empty if it did not run.
+    :ivar by_source: the refused steps of each configuration, in the order of the sources.
+    :ivar failure: why Nova did not run.
+    """
+
+    version: str = ""
+    by_source: Sequence[Sequence[Mapping[str, Any]]] = ()
+    failure: str = ""
+
+
+def program(jobs: str = _JOBS) -> str:
+    """The program for Nova's Python, with its jobs as Python's source."""
+    title = "Print what the installed Nova makes of configurations, as JSON."
+    return bundled("gpustack.configure.installed.program", title, jobs)
+
+
+def functions(host: Host) -> list[dict[str, Any]]:
+    """A host's functions in the format of the program."""
+    return [
+        {
+            "address": f.address,
+            "vendor": f.vendor,
+            "product": f.product,
+            "parent": f.physical_function,
+            "total_vfs": f.sriov_totalvfs,
+            "numa_node": f.numa_node,
+        }
+        for f in host.pci
+    ]
+
+
+def job(source: Source, hosts: Sequence[Host]) -> dict[str, Any]:
+    """The job for a configuration; with the devices of its host, if the facts of one host belong to it."""
+    files = {file: Path(file).read_text(encoding="utf-8") for file in source.configuration.files}
+    of_source = list(hosts_of(source, hosts))
+    one = of_source[0] if len(of_source) == 1 and "compute" in source.services else None
+    return {
+        "files": files,
+        "services": source.services,
+        "functions": functions(one) if one else None,
+        "interfaces": {net.name: f.address for f in one.pci for net in f.uses.net} if one else {},
+        "sysfs": all(file.startswith("/etc/") for file in files),
+    }
+
+
+def local(nova: str, sources: Sequence[Source], hosts: Sequence[Host], timeout: float) -> Verdicts:
+    """The verdicts of a Nova on this machine: one process for all configurations."""
+    of_nova = [source for source in sources if source.services != (PLACEMENT,)]
+    try:
+        answer = launch.run(nova, program(ascii([job(source, hosts) for source in of_nova])), timeout)
+    except launch.LaunchError as error:
+        return Verdicts(failure=str(error))
+    refused = iter([entry["refused"] for entry in answer["answers"]])
+    return Verdicts(
+        version=answer["version"],
+        by_source=[next(refused) if source in of_nova else () for source in sources],
+    )
+
+
+def on_host(host: str, nova: str, arguments: Sequence[str], options: SshOptions) -> tuple[tuple[Source, ...], Verdicts]:
+    """The configurations of a host, and the verdicts of its Nova, in one SSH session.
+
+    :raises HostError: if the host can't be reached.
+    """
+    from gpustack.connect.ssh.connection import Connections
+
+    request = {
+        "nova": nova,
+        "arguments": [_argument(argument) for argument in arguments],
+        "program": program(),
+        "jobs_mark": _JOBS,
+        "timeout": options.timeout,
+    }
+    title = "Read and check Nova's configuration on this host."
+    text = bundled("gpustack.configure.installed.launch", title, ascii(request))
+    with Connections(options) as connections:
+        result: dict[str, Any] = connections.run(host, text.encode())
+    sources = tuple(
+        Source(
+            label=f"{host}:{entry['label']}",
+            services=tuple(entry["services"]),
+            configuration=parse_files({f"{host}:{name}": content for name, content in entry["files"].items()}),
+            named=True,
+            hosts=(host,),
+        )
+        for entry in result.get("jobs", ())
+    )
+    if "failed" in result:
+        return sources, Verdicts(failure=f"{host}: {result['failed']}")
+    answer = result["answer"]
+    return sources, Verdicts(version=answer["version"], by_source=[entry["refused"] for entry in answer["answers"]])
+
+
+def _argument(argument: str) -> dict[str, Any]:
+    services, text = split(argument)
+    paths = [part for part in text.split(":") if part]
+    return {"label": text, "services": services or guessed(Path(paths[-1])), "paths": paths}
+
+
+def release_of(version: str, wanted: str | None) -> Release:
+    """The release of an installed Nova.
+
+    :raises UsageError: when it is not the wanted release, or gpustack has no tables for it.
+    """
+    major = int(version.partition(".")[0])
+    known = releases.releases()
+    installed = next((release for release in known if release.major == major), None)
+    nearest = min(known, key=lambda release: abs(release.major - major))
+    if installed is None:
+        raise UsageError(
+            f"Nova {version} is of a release that gpustack has no tables for",
+            remedy=f"the nearest is {nearest}: --release {nearest}, without --with-nova",
+        )
+    if wanted is not None and releases.release(wanted) != installed:
+        raise UsageError(
+            f"--release {wanted} contradicts the installed Nova {version}, which is of {installed}",
+            remedy=f"leave --release out, or name {installed}",
+        )
+    return installed
+
+
+def compared(sources: Sequence[Source], findings: Sequence[Finding], verdicts: Verdicts) -> Iterator[Finding]:
+    """Nova's refusals, and where lint and Nova disagree."""
+    if verdicts.failure:
+        yield finding(Code.NOVA_NOT_RUN, place="--with-nova", error=verdicts.failure)
+        return
+    for source, refused in zip(sources, verdicts.by_source, strict=True):
+        reported = list(_refusals(source, findings))
+        for refusal in refused:
+            yield _refusal(source, refusal, verdicts.version)
+        if refused and not reported:
+            steps = ", ".join(dict.fromkeys(refusal["option"] or refusal["step"] for refusal in refused))
+            yield finding(
+                Code.LINT_AND_NOVA_DISAGREE,
+                place=source.label,
+                version=verdicts.version,
+                nova=f"refuses it ({steps})",
+                lint="finds nothing that Nova refuses",
+            )
+        elif reported and not refused:
+            codes = ", ".join(f"{entry.code} {entry.place}" for entry in reported)
+            yield finding(
+                Code.LINT_AND_NOVA_DISAGREE,
+                place=source.label,
+                version=verdicts.version,
+                nova="accepts it",
+                lint=f"reports {codes}",
+            )
+
+
+def _refusals(source: Source, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings in a configuration that say that Nova refuses it."""
+    for entry in findings:
+        of_source = entry.place == source.label or entry.place.startswith(
+            tuple(f"{f}:" for f in source.configuration.files)
+        )
+        if of_source and definitions()[entry.code].basis is Basis.REFUSED and entry.severity is Severity.ERROR:
+            yield entry
+
+
+def _refusal(source: Source, refusal: Mapping[str, Any], version: str) -> Finding:
+    place = source.label
+    if refusal["option"]:
+        group, _, name = refusal["option"].partition("/")
+        settings = [
+            setting for setting in source.configuration.settings if (setting.group, setting.name) == (group, name)
+        ]
+        place = settings[-1].place if settings else place
+    return finding(
+        Code.NOVA_REFUSES,
+        place=place,
+        version=version,
+        services=" and ".join(f"nova-{service}" for service in refusal["services"]),
+        error=" ".join(str(refusal["error"]).split())[:_SHOWN],
+    )

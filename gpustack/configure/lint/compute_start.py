@@ -1,0 +1,170 @@
+"""Values that nova-compute parses itself when it starts: processors, huge pages, mediated devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
+from gpustack.configure.deployed_filters import values
+from gpustack.configure.lint.registry import check
+from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.sources import Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import Setting
+
+_TITLE = "Start of nova-compute"
+_PIN = releases.option("DEFAULT/vcpu_pin_set")
+_RESERVED = releases.option("DEFAULT/reserved_host_cpus")
+_PAGES = releases.option("DEFAULT/reserved_huge_pages")
+_SETS = (releases.option("compute/cpu_shared_set"), releases.option("compute/cpu_dedicated_set"))
+_ADDRESS = re.compile(r"[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}.[0-7]")
+_SIZE = re.compile(r"[-+]?[0-9]*\.?[0-9]+\s*([kKMGTPEZYRQ]i?)?(b|bit|B)?")
+_TRAIN, _VICTORIA, _CARACAL = 20, 22, 29
+
+
+class CpuSpecError(ValueError):
+    """A list of processors that Nova refuses."""
+
+
+def cpus(text: str) -> set[int]:
+    """The processors of a list such as ``0-31,^2`` (nova/virt/hardware.py, parse_cpu_spec).
+
+    :raises CpuSpecError: when Nova refuses the list.
+    """
+    included: set[int] = set()
+    excluded: set[int] = set()
+    for rule in filter(None, map(str.strip, text.split(","))):
+        first, separator, last = rule.removeprefix("^").partition("-")
+        try:
+            start, end = int(first), int(last if separator else first)
+        except ValueError as error:
+            raise CpuSpecError(f"{rule!r} is no processor and no range") from error
+        if start > end:
+            raise CpuSpecError(f"the range {rule!r} ends before it begins")
+        (excluded if rule.startswith("^") else included).update(range(start, end + 1))
+    return included - excluded
+
+
+@check(_TITLE)
+def processors(subject: LintSubject) -> Iterator[Finding]:
+    """Lists of processors that Nova refuses, by themselves or together."""
+    for source in subject.serving("compute") if subject.release.major >= _TRAIN else ():
+        sets: list[tuple[Setting, set[int]]] = []
+        pin = subject.last(source, _PIN)
+        for option in (_PIN, *_SETS):
+            setting = subject.last(source, option)
+            if setting is None or setting.unknown or not setting.value:
+                continue
+            try:
+                parsed = cpus(setting.value)
+            except CpuSpecError as error:
+                yield _refused(setting, str(error))
+                continue
+            if not parsed:
+                yield _refused(setting, "no processor remains")
+            elif option is not _PIN:
+                sets.append((setting, parsed))
+        if len(sets) > 1 and sets[0][1] & sets[1][1]:
+            yield _refused(sets[1][0], f"it shares processors with [compute] {sets[0][0].name}")
+        if pin and pin.value and any(setting.name == "cpu_dedicated_set" for setting, _ in sets):
+            yield _refused(pin, "it excludes [compute] cpu_dedicated_set")
+        reserved = subject.last(source, _RESERVED)
+        if sets and not (pin and pin.value) and reserved and reserved.value.strip().isdecimal() and int(reserved.value):
+            yield _refused(reserved, f"it excludes [compute] {sets[0][0].name}")
+
+
+@check(_TITLE)
+def huge_pages(subject: LintSubject) -> Iterator[Finding]:
+    """Lines of reserved_huge_pages without node, size and count."""
+    for source in subject.serving("compute"):
+        for setting in source.configuration.effective(_PAGES.of(subject.release)):
+            if setting.unknown or _PAGES.type.fault(setting.value):
+                continue
+            parser = _PAGES.type.parser
+            entry = parser(setting.value) if parser else {}
+            missing = [key for key in ("node", "size", "count") if key not in entry]
+            numbers = [key for key in ("node", "count") if key in entry and not _is_integer(entry[key])]
+            if missing or numbers or not _is_size(entry.get("size", "")):
+                yield _refused(setting, "it must be node:NUMBER,size:SIZE,count:NUMBER")
+
+
+def _is_integer(text: str) -> bool:
+    return re.fullmatch(r"\s*[-+]?\d+(_\d+)*\s*", text) is not None
+
+
+def _is_size(text: str) -> bool:
+    return _is_integer(text) or _SIZE.fullmatch(text) is not None
+
+
+@check(_TITLE)
+def mediated(subject: LintSubject) -> Iterator[Finding]:
+    """Types of mediated devices: addresses that Nova refuses, and types and sections without effect."""
+    for source in subject.serving("compute") if subject.release.major >= _VICTORIA else ():
+        option = subject.table(source).find("devices", "enabled_mdev_types")
+        setting = subject.last(source, option) if option else None
+        if setting is not None and not setting.unknown:
+            yield from _types(subject, source, setting, values(setting.value))
+
+
+def _types(subject: LintSubject, source: Source, listing: Setting, types: Sequence[str]) -> Iterator[Finding]:
+    first_alone = subject.release.major < _CARACAL
+    if first_alone and len(types) == 1:
+        for setting in source.configuration.settings:
+            if setting.group in (f"mdev_{types[0].lower()}", f"vgpu_{types[0].lower()}"):
+                what = f"up to 2023.2, Nova ignores the section [{setting.group}] of a single type"
+                yield finding(Code.MEDIATED_VALUE_IGNORED, place=setting.place, what=what)
+                break
+        return
+    owner: dict[str, str] = {}
+    default = None
+    for type_ in types:
+        addresses, line = _addresses(subject, source, type_)
+        if addresses is None:
+            return
+        if not addresses and first_alone:
+            what = f"{type_} has no device_addresses, so Nova offers only the first type, {types[0]}, on every GPU"
+            yield finding(Code.MEDIATED_VALUE_IGNORED, place=listing.place, what=what)
+            return
+        if not addresses and default is not None:
+            what = f"{type_} has no device_addresses, and {default} is already the default type: Nova drops {type_}"
+            yield finding(Code.MEDIATED_VALUE_IGNORED, place=listing.place, what=what)
+        elif not addresses:
+            default = type_
+            yield from _class_without_addresses(subject, source, type_)
+        for address in addresses if line else ():
+            assert line is not None  # noqa: S101 - for the type checker
+            if address in owner:
+                yield _refused(line, f"{address} is already an address of {owner[address]}")
+            elif _ADDRESS.fullmatch(address) is None:
+                yield _refused(line, f"{address!r} is no PCI address such as 0000:84:00.0")
+            owner.setdefault(address, type_)
+
+
+def _addresses(subject: LintSubject, source: Source, type_: str) -> tuple[tuple[str, ...] | None, Setting | None]:
+    """The addresses of a type and their line; None if the value depends on another option."""
+    option = subject.table(source).find(f"mdev_{type_.lower()}", "device_addresses")
+    setting = subject.last(source, option) if option else None
+    if setting is None:
+        return (), None
+    return (None if setting.unknown else values(setting.value)), setting
+
+
+def _class_without_addresses(subject: LintSubject, source: Source, type_: str) -> Iterator[Finding]:
+    option = subject.table(source).find(f"mdev_{type_.lower()}", "mdev_class")
+    setting = subject.last(source, option) if option else None
+    if setting is not None and setting.value != "VGPU":
+        what = f"mdev_class of {type_} has no effect on the inventory without device_addresses"
+        yield finding(Code.MEDIATED_VALUE_IGNORED, place=setting.place, what=what)
+
+
+def _refused(setting: Setting, reason: str) -> Finding:
+    return finding(
+        Code.COMPUTE_VALUE_REFUSED,
+        place=setting.place,
+        group=setting.group,
+        name=setting.name,
+        value=repr(setting.value),
+        reason=reason,
+    )
