@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import sysconfig
@@ -28,6 +29,16 @@ def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
     process = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
     assert process.returncode == code, process.stdout + process.stderr
     return process.stdout + process.stderr
+
+
+def outcome(*command: str | Path, cwd: Path) -> int:
+    """The exit code of a command that ends with a message, not with a traceback."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "OS_"))}
+    variables = {**kept, "HOME": str(cwd)}
+    process = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    printed = process.stdout + process.stderr
+    assert not any(word in printed for word in ("Traceback", "fault of gpustack", "ModuleNotFound")), (command, printed)
+    return process.returncode
 
 
 def build(project: Path, kind: str, out: Path) -> Path:
@@ -144,3 +155,42 @@ def test_the_extra_adds_the_example_hosts(bare: Callable[..., Path]) -> None:
     run(program, "example", "create", "hosts", cwd=place)
     table = run(program, "scan", "--root", "gpu01", "-f", "value", "-c", "Address", cwd=place / "hosts")
     assert table.splitlines()[:2] == ["0000:84:00.0", "0000:88:00.0"]
+
+
+SPEC = """\
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu01: [k4200]}
+nova: {release: "2025.2"}
+flavors: {g1: {gpus: {k4200: 1}, vcpus: 8, ram: 32GiB, disk: 40GiB}}
+"""
+JOBS = {
+    ("topology", "--root", "gpu01"): 0,
+    ("spec", "check", "gpustack.yaml"): 0,
+    ("host", "plan", "gpustack.yaml", "--root", "gpu01"): 0,
+    ("playbook", "path", "prepare"): 0,
+    ("nova", "render", "gpustack.yaml", "--snapshot", "hosts.json"): 0,
+    ("nova", "lint", "nova.conf"): 0,
+    ("cleanup", "plan", "--config-file", "nova.conf"): 0,
+    ("guest", "requirements", "gpustack.yaml"): 0,
+    ("explain", "GPU001"): 0,
+    ("flavor", "plan", "gpustack.yaml"): 21,
+    ("gpu", "list"): 21,
+    ("capacity", "gpustack.yaml"): 21,
+}
+"""A command of each job with its exit code; those that need a cloud find none."""
+
+
+def test_a_command_of_each_job_runs_from_the_wheel(bare: Callable[..., Path]) -> None:
+    """A wheel that lacks a package or a data file ends with a traceback, or as a fault of gpustack."""
+    place = bare(MAIN, DEMO)
+    program, cell = place / "bin/gpustack", "tests/released/0.1.0"
+    run(program, "example", "create", "hosts", cwd=place)
+    hosts = place / "hosts"
+    (hosts / "gpustack.yaml").write_text(SPEC)
+    run(program, "scan", "--root", "gpu01", "--save", "hosts.json", cwd=hosts)
+    for name in ("api", "cell"):
+        with sqlite3.connect(hosts / f"{name}.sqlite") as connection:
+            connection.executescript((TOP / cell / f"{name}.sql").read_text().replace("/place", str(hosts)))
+    (hosts / "nova.conf").write_text(f"[api_database]\nconnection = sqlite:///{hosts}/api.sqlite\n")
+    assert {command: outcome(program, *command, cwd=hosts) for command in JOBS} == JOBS
