@@ -152,6 +152,7 @@ nova-tables: ## gpustack/data/nova from the source of each release of Nova on Py
 
 signs: ## the table of signs in kernel logs, from SOURCES (unpacked packages and clones); CHECK=1 only compares
 	tools/signs $(SOURCES) $(if $(CHECK),--check)
+	.venv/bin/python tools/driver-tables $(SOURCES) $(if $(CHECK),--check)
 
 nova-differential: ## lint against Nova's own code on generated configurations of each installed release; COUNT=5000 SEED=0
 	@tools/setup test

@@ -42,6 +42,12 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
             metavar="NAME",
             help="only this flavor, by its name in the spec or in the cloud; can be repeated",
         )
+        parser.add_argument(
+            "--snapshot",
+            type=Path,
+            metavar="FILE",
+            help="hosts whose NVIDIA driver decides for vGPUs (gpustack scan --save)",
+        )
         add_format(parser)
         add_exit_code(parser, "a flavor has a warning")
 
@@ -50,9 +56,12 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
+        hosts = _host_drivers(parsed_args.snapshot)
         flavors = _chosen(spec, parsed_args.flavor)
         needed = [requirements.requirement_of_flavor(spec, name, spec.flavors[name]) for name in flavors]
-        found = {needs.flavor: (*requirements.findings_of(needs), *drivers.findings_of(needs)) for needs in needed}
+        found = {
+            needs.flavor: (*requirements.findings_of(needs, hosts), *drivers.findings_of(needs)) for needs in needed
+        }
         self._findings = tuple(dict.fromkeys(entry for entries in found.values() for entry in entries))
         if parsed_args.format != "text":
             self.show_data([_described(needs, found[needs.flavor]) for needs in needed], parsed_args.format)
@@ -141,6 +150,14 @@ def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str
     }
 
 
+def _host_drivers(snapshot: Path | None) -> list[str]:
+    """The releases of NVIDIA's driver on the hosts of a snapshot."""
+    from gpustack.hosts.facts.store import load_snapshot
+
+    hosts = load_snapshot(snapshot) if snapshot else ()
+    return sorted({host.kernel.nvidia_driver for host in hosts if host.kernel.nvidia_driver})
+
+
 def _lines(needs: GuestRequirement) -> Iterator[str]:
     from gpustack.offer.guest.drivers import OPERATOR, installations, operator_pin, recommended
 
@@ -151,7 +168,11 @@ def _lines(needs: GuestRequirement) -> Iterator[str]:
         yield f"  NVIDIA driver: {needs.nvidia}"
         best = recommended(needs.nvidia)
         if best:
-            yield f"  recommended: R{best[0]}, {best[1]} kernel modules"
+            first = needs.nvidia.first_of(best[0])
+            yield f"  recommended: R{best[0]}, {best[1]} kernel modules" + (f", {first} or later" if first else "")
+    if needs.vgpus:
+        yield f"  vGPU ({', '.join(needs.vgpus)}): NVIDIA's licensed guest driver of the host's vGPU release"
+        yield "  licence: a client configuration token in /etc/nvidia/ClientConfigToken"
     unknown = [f"{need.model} ({' and '.join(need.unknown)})" for need in needs.models if need.unknown]
     if unknown:
         yield f"  unknown: {', '.join(unknown)}"

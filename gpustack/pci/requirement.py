@@ -6,6 +6,7 @@ An absent fact is unknown, and never means that nothing is needed.
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,8 +29,10 @@ class Requirement:
     :ivar mig: the most MIG instances; 0 if the architecture has no MIG.
     :ivar gfx: AMD's compute target: ``gfx942``.
     :ivar module: the driver in Linux: ``amdgpu``, ``i915``, ``xe``.
-    :ivar kernel: the first release of Linux whose driver supports it: ``6.12``.
+    :ivar kernel: the first release of Linux whose driver supports it: ``6.12``. Of AMD's cards, the first of the
+        releases from which ``driver_tables.jsonl`` is made.
     :ivar force_probe: whether the driver ignores the card without its option ``force_probe``.
+    :ivar releases: NVIDIA: the first release of each branch that lists the card; None before Turing.
     :ivar functions: product ids of its virtual functions, if they differ from the card's.
     :ivar sources: the source of each fact, by the fact's name.
     """
@@ -45,6 +48,7 @@ class Requirement:
     module: str | None = None
     kernel: str | None = None
     force_probe: bool = False
+    releases: Mapping[str, str] | None = None
     functions: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -58,6 +62,9 @@ def read(vendor: str, product: str, family: str, kind: str) -> Requirement:
             new = {key: value for key, value in entry.items() if key not in (*_SELECTORS, "source")}
             facts.update(new)
             sources.update(dict.fromkeys(new, data["sources"][entry["source"]]))
+    if listed := _tables().get((vendor, product)):
+        facts = {**listed, **facts}
+        sources = {**dict.fromkeys(listed, "driver_tables.jsonl, from the drivers' sources"), **sources}
     facts["functions"] = tuple(facts.get("functions", ()))
     return Requirement(**facts, sources=sources)
 
@@ -73,3 +80,10 @@ def _data() -> Mapping[str, Any]:
     import tomllib
 
     return tomllib.loads(data_dir("requirements.toml").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _tables() -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    """The facts that are generated from the drivers' sources, by vendor and product."""
+    lines = data_dir("driver_tables.jsonl").read_text(encoding="utf-8").splitlines()
+    return {(row.pop("vendor"), row.pop("product")): row for row in map(json.loads, lines)}

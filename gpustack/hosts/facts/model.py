@@ -227,6 +227,7 @@ class Kernel(FactsModel):
 
     :ivar log: the newest messages with the words of a sign, each with its time; None if the log could not be read.
         Facts of an older gpustack have no times.
+    :ivar nvidia_driver: the release of NVIDIA's loaded driver: ``580.95.05``; None without it.
     :ivar log_dropped: the number of further such messages.
     """
 
@@ -238,6 +239,7 @@ class Kernel(FactsModel):
     loaded_modules: tuple[Module, ...] = ()
     log: Annotated[tuple[Message, ...], Field(max_length=4096)] | None = None
     log_dropped: Number | None = None
+    nvidia_driver: Line | None = None
 
 
 class ReservedRegion(FactsModel):

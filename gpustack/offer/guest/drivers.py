@@ -158,6 +158,7 @@ def _nvidia(system: Mapping[str, Any], driver: NvidiaDriver) -> tuple[int | None
         for branch in entry["branches"]
         for modules in entry["modules"]
         if modules in _modules(driver, branch)
+        and ("release" not in entry or driver.serves_release(entry["release"], modules))
     ]
     if not offers:
         return None, None, {}

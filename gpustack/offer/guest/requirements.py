@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
 NVIDIA = "10de"
+_FIRST_LISTED = 515
+"""The first branch with public sources, which list the cards."""
 _BOTH = frozenset({"open", "proprietary"})
 _UNKNOWN = "unknown"
 
@@ -28,12 +30,14 @@ class ModelRequirement:
     """What one model of the spec requires.
 
     :ivar card: its card in the catalogue; None if the catalogue lacks it.
+    :ivar vgpu: whether instances get vGPUs of NVIDIA, which only the licensed guest driver serves.
     """
 
     model: str
     vendor: str
     card: catalogue.Card | None
     requirement: Requirement
+    vgpu: bool = False
 
     @property
     def label(self) -> str | None:
@@ -49,11 +53,14 @@ class ModelRequirement:
     def unknown(self) -> tuple[str, ...]:
         """The facts that the catalogue lacks, for messages."""
         needs = self.requirement
-        if self.vendor == NVIDIA:
+        missing: dict[str, object] = {}
+        if self.vgpu:
+            pass  # the release of the host's driver decides
+        elif self.vendor == NVIDIA:
             missing = {"first driver branch": needs.first, "kernel modules": needs.modules}
         else:
             missing = {"driver in Linux": needs.module}
-            if needs.module in ("i915", "xe") and not needs.force_probe:
+            if needs.module and not needs.force_probe:
                 missing["first release of Linux"] = needs.kernel
         return tuple(name for name, value in missing.items() if value is None)
 
@@ -66,6 +73,7 @@ class NvidiaDriver:
     :ivar last: last branch; None if support continues.
     :ivar modules: the kernel modules that serve all models: ``open``, ``proprietary`` or both; none for Windows.
     :ivar first_release: the first release that serves all models, if it is not the first of its branch.
+    :ivar releases: for each model with a table, the first release of each branch that lists it.
     :ivar first_open: the first branch whose open modules serve all models; None if unknown.
     """
 
@@ -74,16 +82,29 @@ class NvidiaDriver:
     modules: frozenset[str]
     first_open: int | None = None
     first_release: str | None = None
+    releases: tuple[Mapping[str, str], ...] = ()
+
+    def first_of(self, branch: int) -> str | None:
+        """The first release of a branch that lists all models; None if that is unknown, or no release does."""
+        firsts = [each[str(branch)] for each in self.releases if str(branch) in each]
+        return max(firsts, key=version) if firsts and self._lists(branch) else None
+
+    def _lists(self, branch: int) -> bool:
+        """Whether a branch lists all models. Branches after the newest one of the tables list what that one does."""
+        newest = max((int(number) for each in self.releases for number in each), default=branch)
+        return all(str(min(branch, newest)) in each for each in self.releases)
 
     def serves(self, branch: int, modules: str) -> bool:
         """Whether a driver of this branch with these kernel modules serves all models."""
         first = self.first_open if modules == "open" else None
-        return modules in self.modules and max(self.first or 0, first or 0) <= branch <= (self.last or branch)
+        within = max(self.first or 0, first or 0) <= branch <= (self.last or branch)
+        return modules in self.modules and within and (branch < _FIRST_LISTED or self._lists(branch))
 
     def serves_release(self, release: str, modules: str) -> bool:
         """Whether this release of a driver, such as ``580.126.20``, serves all models."""
         numbers = version(release)
-        return self.serves(numbers[0], modules) and numbers >= version(self.first_release or "0")
+        first = self.first_of(numbers[0]) or self.first_release or "0"
+        return self.serves(numbers[0], modules) and numbers >= version(first)
 
     def __str__(self) -> str:
         since, until = f"R{self.first}" if self.first else None, f"R{self.last}" if self.last else None
@@ -112,6 +133,11 @@ class GuestRequirement:
     conflict: str | None = None
     linux: Mapping[str, str | None]
     windows: bool = False
+
+    @property
+    def vgpus(self) -> tuple[str, ...]:
+        """The models whose instances get vGPUs of NVIDIA."""
+        return tuple(need.model for need in self.models if need.vgpu)
 
     @property
     def compute(self) -> tuple[str, ...]:
@@ -144,13 +170,14 @@ def requirement_of_model(spec: Spec, name: str) -> ModelRequirement:
     model = spec.models[name]
     card = card_of(model) or catalogue.card_of_function(model.match.vendor, model.match.product)
     requirement = requirement_of(card) if card else Requirement()
-    return ModelRequirement(model=name, vendor=model.match.vendor, card=card, requirement=requirement)
+    vgpu = model.vfs is not None and model.vfs.vgpu_type is not None
+    return ModelRequirement(model=name, vendor=model.match.vendor, card=card, requirement=requirement, vgpu=vgpu)
 
 
 def combined(flavor: str, models: Sequence[ModelRequirement], *, windows: bool = False) -> GuestRequirement:
     """What guests require that get GPUs of any of these models."""
-    nvidia = [need for need in models if need.vendor == NVIDIA and need.requirement.modules]
-    conflict = _branch_conflict(nvidia) or (None if windows else _module_conflict(nvidia))
+    nvidia = [need for need in models if need.vendor == NVIDIA and need.requirement.modules and not need.vgpu]
+    conflict = _vgpu_conflict(models) or _branch_conflict(nvidia) or (None if windows else _module_conflict(nvidia))
     return GuestRequirement(
         flavor=flavor,
         models=tuple(models),
@@ -161,11 +188,17 @@ def combined(flavor: str, models: Sequence[ModelRequirement], *, windows: bool =
     )
 
 
-def findings_of(needs: GuestRequirement) -> Iterator[Finding]:
-    """Conflicts, and models whose requirement is unknown."""
+def findings_of(needs: GuestRequirement, host_drivers: Sequence[str] = ()) -> Iterator[Finding]:
+    """Conflicts, vGPUs, and models whose requirement is unknown.
+
+    :param host_drivers: the releases of NVIDIA's driver on the hosts.
+    """
     if needs.conflict:
         models = ", ".join(need.model for need in needs.models)
         yield finding(Code.NO_SINGLE_DRIVER, place=needs.flavor, models=models, reason=needs.conflict)
+    if needs.vgpus:
+        release = " or ".join(host_drivers) or "unknown"
+        yield finding(Code.VGPU_GUEST_DRIVER, place=needs.flavor, models=", ".join(needs.vgpus), release=release)
     for need in needs.models:
         if need.unknown:
             card = need.card.full_name if need.card else "a card that the catalogue lacks"
@@ -187,7 +220,16 @@ def _driver(models: Sequence[ModelRequirement], *, windows: bool) -> NvidiaDrive
         modules=modules,
         first_open=first_open,
         first_release=max((need.first_release for need in needs if need.first_release), key=version, default=None),
+        releases=tuple(need.releases for need in needs if need.releases),
     )
+
+
+def _vgpu_conflict(models: Sequence[ModelRequirement]) -> str | None:
+    shared = [need.model for need in models if need.vgpu]
+    complete = [need.model for need in models if need.vendor == NVIDIA and not need.vgpu]
+    if shared and complete:
+        return f"{', '.join(shared)}: the licensed vGPU guest driver; {', '.join(complete)}: another driver"
+    return None
 
 
 def _branch_conflict(models: Sequence[ModelRequirement]) -> str | None:

@@ -37,7 +37,7 @@ def test_text_names_driver_packages_and_operator_values(spec: Path, gpustack: An
     ran = gpustack("guest", "requirements", spec, "--flavor", "mixed")
     assert ran.code == 0
     assert ran.out.startswith("mixed (models: p100, a100)\n  NVIDIA driver: R450 to R580, proprietary kernel modules\n")
-    assert "  recommended: R580, proprietary kernel modules\n" in ran.out
+    assert "  recommended: R580, proprietary kernel modules, 580.65.06 or later\n" in ran.out
     assert (
         "  Ubuntu 24.04: apt install linux-modules-nvidia-580-server-generic nvidia-headless-no-dkms-580-server"
         in ran.out

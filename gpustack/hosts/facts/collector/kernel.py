@@ -38,6 +38,9 @@ def lockdown(host: HostRoot) -> Optional[str]:
     return match.group(1) if match else None
 
 
+NVIDIA_RELEASE = re.compile(r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,2}")
+
+
 def running_release(host: HostRoot) -> Optional[str]:
     """The release of the running kernel."""
     return host.word("/proc/sys/kernel/osrelease", RELEASE)
@@ -67,6 +70,7 @@ def kernel(host: HostRoot) -> Dict[str, Any]:
         "lockdown": lockdown(host),
         "secure_boot": secure_boot(host),
         "loaded_modules": loaded_modules(host),
+        "nvidia_driver": host.word("/sys/module/nvidia/version", NVIDIA_RELEASE),
         "log": log[0] if log else None,
         "log_dropped": log[1] if log else None,
     }

@@ -288,7 +288,7 @@ class _Reading:
         self._lines = lines
         self._events: Dict[Tuple[Any, ...], Event] = {}
         self._known: Dict[Tuple[str, ...], Any] = {}
-        self._started = -1
+        self._present: Set[str] = set()
         self._words = [set(TOKEN.findall(line.text)) for line in lines]
 
     def events(self) -> List[Event]:
@@ -388,8 +388,9 @@ class _Reading:
             row = self._table.numbered(kind, values["number"])
             kind = row.get("kind", "sign")
         address = full_address(unnamed[-1]) if unnamed else None
-        for key in [key for key, event in self._events.items() if _ends(row, address, values, event)]:
-            del self._events[key]
+        if not self._present.isdisjoint(row.get("ends", ())):
+            for key in [key for key, event in self._events.items() if _ends(row, address, values, event)]:
+                del self._events[key]
         message = text[match.start() : match.start() + _PART]
         if "number" in values:
             message = "{} {}".format("SXid" if "SXid" in message else "Xid", text[match.start("number") :][:_PART])
@@ -409,6 +410,7 @@ class _Reading:
         elif len(self._events) >= MOST_EVENTS:
             return
         self._events[key] = event
+        self._present.add(event.sign)
 
 
 def _ends(row: Row, address: Optional[str], values: Dict[str, str], event: Event) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from gpustack.hosts.facts.collector.addresses import PCI
 from gpustack.hosts.facts.collector.aliases import Aliases, aliases
 from gpustack.hosts.facts.collector.functions import FunctionFiles, identity
-from gpustack.hosts.facts.collector.kernel import running_release
+from gpustack.hosts.facts.collector.kernel import NVIDIA_RELEASE, running_release
 from gpustack.hosts.facts.collector.kernel_log import records
 from gpustack.hosts.facts.collector.limits import ADDRESS, TEXT_LIMIT, VALUE_LIMIT
 from gpustack.hosts.facts.collector.reader import HostRoot
@@ -20,7 +20,6 @@ from gpustack.hosts.facts.collector.text import lines
 from . import messages
 from .devices import gpus
 
-_VERSION = re.compile(r"[0-9]{2,4}(?:\.[0-9]{1,4}){1,2}")
 _FLAVOR = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
 # A record of /dev/kmsg: priority, number, time, flags; message. Control characters in the message are \xNN.
 _RECORD = re.compile(r"[0-9]+,(?P<number>[0-9]+),[0-9]+,[^;]*;(?P<message>.*)")
@@ -46,7 +45,7 @@ def facts(root: str, consoles: Sequence[Sequence[Optional[str]]], table: SignTab
         "kernel": release,
         "drm": has_drm(host, release),
         "flavor": flavor(host),
-        "driver_version": host.word("/sys/module/nvidia/version", _VERSION),
+        "driver_version": host.word("/sys/module/nvidia/version", NVIDIA_RELEASE),
         "problem": None,
     }
 

@@ -61,6 +61,9 @@ def _pin(spec: Spec, flavor: str, models: Sequence[str]) -> tuple[OperatorPin | 
     pin = operator_pin(needs.nvidia) if needs.nvidia else None
     if pin is not None:
         return pin, tuple(findings_of(needs))
+    if needs.vgpus:
+        unserved = "vGPUs need the licensed guest driver, which the operator installs from a private image only"
+        return None, (finding(Code.NO_DRIVER_OF_OPERATOR, place=flavor, models=", ".join(models), reason=unserved),)
     unserved = f"no release installs {needs.nvidia}" if needs.nvidia else "the catalogue does not know what they need"
     reason = needs.conflict or unserved
     return None, (finding(Code.NO_DRIVER_OF_OPERATOR, place=flavor, models=", ".join(models), reason=reason),)

@@ -10,7 +10,15 @@ import pytest
 from gpustack.base.codes import Code
 from gpustack.offer.guest.drivers import findings_of as driver_findings
 from gpustack.offer.guest.drivers import installations
-from gpustack.offer.guest.requirements import GuestRequirement, driver_text, fields, findings_of, requirement_of_flavor
+from gpustack.offer.guest.requirements import (
+    GuestRequirement,
+    ModelRequirement,
+    combined,
+    driver_text,
+    fields,
+    findings_of,
+    requirement_of_flavor,
+)
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import Card
 from gpustack.spec.model import Spec
@@ -129,7 +137,7 @@ def test_unknown_facts_are_reported_and_not_guessed() -> None:
 
 def test_virtual_functions_need_the_driver_of_their_card() -> None:
     requirement = of("mi300x-vf")
-    assert (requirement.linux, requirement.compute, codes(requirement)) == ({"amdgpu": None}, ("gfx942",), [])
+    assert (requirement.linux, requirement.compute, codes(requirement)) == ({"amdgpu": "6.5"}, ("gfx942",), [])
 
 
 def test_intel_cards_name_driver_and_kernel() -> None:
@@ -167,7 +175,7 @@ def card(text: str) -> Card:
         ("10de:11b4", "R418 to R470, proprietary kernel modules"),
         ("10de:233b", "R565 or later, open or proprietary kernel modules"),
         ("10de:0ff2", "R470 or earlier, proprietary kernel modules"),
-        ("1002:74a1", "amdgpu"),
+        ("1002:74a1", "amdgpu, Linux 6.5 or later"),
         ("8086:56a0", "i915, Linux 6.2 or later"),
         ("8086:4907", "unknown"),
     ],
@@ -185,3 +193,36 @@ def test_known_facts_have_a_field_and_unknown_ones_are_named() -> None:
     assert dict(fields(card("10de:0ff2")))["Unknown"] == "first driver branch"
     assert dict(fields(card("1002:74a1")))["Virtual functions"] == "1002:74b5"
     assert dict(fields(card("8086:56c0")))["Kernel argument"] == "i915.force_probe=56c0"
+
+
+def test_vgpus_need_the_licensed_guest_driver() -> None:
+    shared = {"a100": {"vfs": {"count": 4, "vgpu_type": 63}}}
+    requirement = needs({"gpus": {"a100": 1}}, **shared)
+    assert (requirement.nvidia, requirement.vgpus, codes(requirement)) == (None, ("a100",), [Code.VGPU_GUEST_DRIVER])
+    assert installations(requirement) == ()
+    mixed = needs({"gpus": {"a100": 1, "h100": 1}}, **shared)
+    assert codes(mixed) == [Code.NO_SINGLE_DRIVER, Code.VGPU_GUEST_DRIVER]
+
+
+def test_no_recommended_release_contradicts_the_drivers_tables() -> None:
+    for listed in catalogue.cards():
+        requirement = combined(
+            "f",
+            [
+                ModelRequirement(
+                    model="m", vendor=listed.vendor, card=listed, requirement=catalogue.requirement_of(listed)
+                )
+            ],
+        )
+        releases = catalogue.requirement_of(listed).releases
+        if requirement.nvidia is None or releases is None:
+            continue
+        for branch in range(515, 596):
+            for modules in requirement.nvidia.modules:
+                if requirement.nvidia.serves(branch, modules):
+                    assert str(branch) in releases or branch > max(map(int, releases)), (listed.name, branch)
+        for release in releases.values():
+            earlier = f"{release.split('.')[0]}.0"
+            assert not any(
+                requirement.nvidia.serves_release(earlier, modules) for modules in requirement.nvidia.modules
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.codes import Code
+from gpustack.base.files import data_dir
 from gpustack.base.findings import definitions
 from gpustack.hosts.facts.collector.kernel_log import _kind, _words
 from gpustack.hosts.facts.collector.signs import MOST_EVENTS, SignTable
@@ -134,6 +135,11 @@ def test_a_cut_log_never_fails() -> None:
     text = "\n".join(FORMS["dmesg"](sample(row["pattern"]), n) for n, row in enumerate(TROUBLE[:200]))
     for cut in range(0, len(text) - 4000, 3001):
         events(lines(text[cut : cut + 4000]))
+
+
+def test_the_data_files_are_small() -> None:
+    files = [data_dir(name) for name in ("signs.jsonl", "driver_tables.jsonl")]
+    assert sum(path.read_text(encoding="utf-8").count("\n") for path in files) <= 1500
 
 
 def test_codes_of_the_table_exist() -> None:
