@@ -8,7 +8,6 @@ RELEASE := 2025.2
 CELLS := 1000
 TEST := prepare
 COUNT := 5000
-SEED := 0
 RELEASES := 2025.2 2026.2
 UNIT_PACKAGES := bubblewrap openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils groff-base
 # Programs of these are run from the cache: an installation would start a service.

@@ -267,11 +267,9 @@ def _entries(spec: Spec, service: Service, placement: Placement, release: Releas
         ids = model.ids
         with_ids = {f.address for f in assigned[0].host.pci if (f.vendor, f.product) == ids}
         if service.complete and with_ids == {t.gpu.main.address for t in assigned}:
-            entries.append(_entry(spec, name, None, placement, _managed(model, assigned[0], release)))
+            entries.append(_entry(spec, assigned[0], None, placement, _managed(model, assigned[0], release)))
         else:
-            entries += [
-                _entry(spec, name, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned
-            ]
+            entries += [_entry(spec, t, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned]
     return tuple(entries)
 
 
@@ -288,8 +286,11 @@ def _managed(model: Model, target: Assigned, release: Release) -> bool | None:
     return False if releases.keys("device_spec")["managed"].known_to(release) else None
 
 
-def _entry(spec: Spec, name: str, address: str | None, placement: Placement, managed: bool | None) -> DeviceEntry:
-    model, placed = spec.models[name], placement != "off"
+def _entry(
+    spec: Spec, target: Assigned, address: str | None, placement: Placement, managed: bool | None
+) -> DeviceEntry:
+    name, placed = target.model, placement != "off"
+    model = spec.models[name]
     return DeviceEntry(
         vendor_id=model.ids[0],
         product_id=model.ids[1],
@@ -298,7 +299,7 @@ def _entry(spec: Spec, name: str, address: str | None, placement: Placement, man
         traits=spec.traits_of(name) if placed else (),
         managed=managed,
         live_migratable=model.live_migratable,
-        one_time_use=model.one_time_use,
+        one_time_use=None if target.is_virtual else model.one_time_use,  # Nova refuses even false on virtual functions
     )
 
 

@@ -69,6 +69,11 @@ def _release_findings(
             yield missing(f"{place}.numa_policy", f"numa_policy: {model.numa_policy}", since)
         if model.one_time_use and placement == "off":
             yield finding(Code.ONE_TIME_USE_WITHOUT_PLACEMENT, place=f"{place}.one_time_use")
+        virtual = sorted({t.host.hostname for t in targets if t.model == name and t.is_virtual})
+        if model.one_time_use and virtual:
+            yield finding(
+                Code.ONE_TIME_USE_ON_VIRTUAL_MODEL, place=f"{place}.one_time_use", model=name, hosts=listed(virtual, 5)
+            )
         for field in ("live_migratable", "managed", "one_time_use"):
             key = of_spec[field]
             if getattr(model, field) is not None and not key.known_to(release):

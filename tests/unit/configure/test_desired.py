@@ -355,3 +355,11 @@ def test_an_unknown_serial_number_blocks_the_rendering():
     serial = outage('serial: "12-34-56-78-9a-bc-de-02"')
     desired = wanted(serial, [host("k4200-prepared")], release=FLAMINGO)
     assert [f.code for f in errors(desired.findings)] == ["GPU756"]
+
+
+@pytest.mark.parametrize(("value", "refused"), [("true", True), ("false", False)])
+def test_virtual_functions_have_no_one_time_use(value: str, refused: bool):
+    model = f'{{a: {{match: {{vendor: "10de", product: "11ff", function: virtual}}, one_time_use: {value}}}}}'
+    desired = wanted(spec(model, placement="report"), [shared("11ff", "10")], release=FLAMINGO)
+    assert ("GPU544" in [f.code for f in desired.findings]) is refused
+    assert all("one_time_use" not in entry.to_dict() for entry in desired.computes["gpu01"])

@@ -1,0 +1,61 @@
+"""Run a program on the Python of an installed Nova, and each way in which that fails."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpustack.configure.installed import launch, program
+
+ANSWER = 'print(\'gpustack-nova: {"version": "32.2.1", "answers": []}\')\n'
+
+
+def test_a_virtual_environment_and_a_program_name_their_interpreter(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to(sys.executable)
+    script = tmp_path / "bin" / "nova-compute"
+    script.write_text(f"#!{tmp_path}/bin/python\nimport nova\n")
+    assert launch.command_of(str(tmp_path))[0] == f"{tmp_path}/bin/python"
+    assert launch.command_of(str(script))[0] == f"{tmp_path}/bin/python"
+    assert launch.run(str(script), ANSWER, 60) == {"version": "32.2.1", "answers": []}
+
+
+def test_containers_run_the_program_inside():
+    assert launch.command_of("podman:nova_compute")[:5] == ["podman", "exec", "-i", "nova_compute", "python3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "timeout", "message"),
+    [
+        ("raise SystemExit('nothing here')", 60, "nothing here"),
+        ("print('no verdict')", 60, "exit code 0"),
+        ("import time; time.sleep(60)", 1, "no answer within 1 s"),
+        ('print(\'gpustack-nova: {"import_error": "No module named nova", "python": "3.9"}\')', 60, "No module named"),
+    ],
+)
+def test_a_program_without_a_verdict_is_an_error(text, timeout, message):
+    with pytest.raises(launch.LaunchError, match=message):
+        launch.run(sys.executable, text, timeout)
+
+
+def test_no_such_program_is_an_error(tmp_path):
+    shell = tmp_path / "nova-compute"
+    shell.write_text("#!/bin/sh\nexit 0\n")
+    for nova, message in ((str(tmp_path / "missing"), "no such program"), (str(shell), "names no Python")):
+        with pytest.raises(launch.LaunchError, match=message):
+            launch.command_of(nova)
+
+
+@pytest.mark.parametrize("module", [launch, program])
+def test_the_programs_are_python_3_6(module):
+    """They run on the Python of old distributions."""
+    candidates = [*sorted(Path.home().glob(".pyenv/versions/3.6.*/bin/python3.6")), shutil.which("python3.6")]
+    python = next((candidate for candidate in candidates if candidate), None)
+    if python is None:
+        pytest.skip("Python 3.6 is not installed")
+    code = f"compile(open({module.__file__!r}).read(), 'module', 'exec')"
+    subprocess.run([python, "-c", code], check=True)
