@@ -15,6 +15,7 @@ class Result(enum.StrEnum):
     """The result of one repair."""
 
     REPAIRED = "repaired"
+    """Written and committed, or removed in Placement."""
     WAITING = "waiting"
     """Written, but Nova has not freed the device yet."""
     SKIPPED = "skipped"

@@ -42,6 +42,7 @@ class Undone(enum.StrEnum):
     """The result of undoing one repair."""
 
     RESTORED = "restored"
+    """The rows, or the allocation, are as they were before the repair."""
     POSSIBLE = "would be restored"
     """Checked only (``--check``): nothing was written."""
     NOT_DONE = "not done"
