@@ -11,7 +11,6 @@ import getpass
 import hashlib
 import os
 import platform
-import secrets
 import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,12 +19,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import state_dir
+from gpustack.base.files import read_text, state_dir
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
 from gpustack.changes.journal_file import JournalFile, read_lines
 from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
 
 _FORMAT = "gpustack_change"
+_MAX_SPEC = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +64,12 @@ _BAD = frozenset({ChangeResult.FAILED, ChangeResult.SKIPPED, ChangeResult.NOT_BE
 
 def new_id() -> str:
     """A new ID, which sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
 
 
 def digest(spec: Path | None) -> str:
     """The SHA-256 of a spec as it is now; empty without one."""
-    return hashlib.sha256(spec.read_bytes()).hexdigest() if spec else ""
+    return hashlib.sha256(read_text(spec, _MAX_SPEC).encode()).hexdigest() if spec else ""
 
 
 def directory() -> Path:

@@ -206,7 +206,7 @@ class UndoCommand(ChangeCommand):
 
     epilog = """\
 gpustack undo --check;
-gpustack undo 20261124T061500Z-3f9a --yes"""
+gpustack undo 20261124T061500123456Z --yes"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)

@@ -24,7 +24,7 @@ class HistoryCommand(Lister):
 
     epilog = """\
 gpustack history --since 2026-11-01 --object gpu-a100;
-gpustack history 20261124T061500Z-3f9a -f json"""
+gpustack history 20261124T061500123456Z -f json"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)

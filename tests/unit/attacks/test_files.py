@@ -14,7 +14,7 @@ from gpustack.base.files import MOST, read_end, read_text
 from gpustack.configure.inspection import existing_for
 
 PACKAGE = Path(__file__).parents[3] / "gpustack"
-INSIDE = ("hosts/facts/collector", "offer/guest/inside", "linux/initramfs")
+INSIDE = ("hosts/facts/collector", "offer/guest/inside", "linux/initramfs", "configure/installed/")
 """Programs that run on hosts and in guests, with limits of their own."""
 OWN = ("data_dir", "share_dir", "SCHEMA_FILE", "page", "path.read_text(encoding='utf-8').items", "_path(name)")
 """Reads of gpustack's own data."""

@@ -38,6 +38,7 @@ OTHER_PROGRAMS = (
     "offer/guest/inside",
     "linux/initramfs",
     "repair/domains.py",
+    "configure/installed",
 )
 
 
@@ -76,7 +77,11 @@ def test_the_command_line_prints_to_the_applications_streams_only() -> None:
 
 
 def test_action_plugins_print_what_the_controllers_made_printable() -> None:
-    texts = {"str(error)", "outcome['details' if detailed else 'text']"}
+    texts = {
+        "str(error)",
+        "outcome['details' if detailed else 'text']",
+        'f"an answer of the host can\'t be read: {type(error).__name__}"',
+    }
     for path in PLUGINS.glob("*.py"):
         for call in calls(path):
             name = ast.unparse(call.func)

@@ -149,5 +149,6 @@ def test_a_stack_that_a_device_of_the_host_uses_or_matches_is_not_blacklisted(
 
 def test_every_finding_of_the_plan_and_of_the_verification_is_shown_by_a_test() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (*HERE.glob("cases/*.yaml"), *HERE.rglob("test_*.py"))]
+    texts += [path.read_text(encoding="utf-8") for path in (HERE.parents[1] / "hosts/readiness").glob("test_*.py")]
     text = "\n".join(texts)
     assert [code for code in definitions() if code.startswith(("GPU1", "GPU2")) and code not in text] == []
