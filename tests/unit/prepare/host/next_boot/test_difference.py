@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from gpustack.base.operations import WriteFile
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.next_boot.difference import findings
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove.verify import verify_host
 from gpustack.prepare.host.show import show_plan
@@ -243,6 +245,8 @@ def test_verify_reports_a_boot_that_is_not_the_menus(root: Path) -> None:
     assert seen() == ["GRUB_DEFAULT=0"]
     edit(root / "proc/cmdline", " quiet", " quiet console=ttyS0")
     assert seen() == ["- console=ttyS0"]
+    verified = verify_host(parse_spec(SPEC.format(""), "test"), read(root), None)
+    assert "GPU248" in [f.code for f in verified.findings]
 
 
 def test_a_second_root_of_the_defaults_is_not_10_linuxs(root: Path) -> None:
@@ -265,3 +269,12 @@ def test_kexec_tools_that_load_a_kernel_at_shutdown_block(root: Path) -> None:
     assert codes(plan(root)) == ["GPU238"]
     (root / "sbin/kexec").unlink()  # the package is removed, and its configuration left
     assert codes(plan(root)) == []
+
+
+@pytest.mark.parametrize(("length", "expected"), [(1500, []), (2048, ["GPU242"])])
+def test_an_entry_longer_than_the_kernel_reads_blocks(root: Path, length: int, expected: list[str]) -> None:
+    """A file of an entry has no menu that would cut it, so its line is checked by itself."""
+    after: Any = SimpleNamespace(unknown=(), line="x" * length, words=(), place="loader/entries/a.conf", kernel=None)
+    difference: Any = SimpleNamespace(changes=(), now=after, after=after)
+    desired: Any = SimpleNamespace(arguments=(), entries=(), binding=SimpleNamespace(early_modules=()))
+    assert [f.code for f in findings(read(root), difference, desired)] == expected

@@ -1,0 +1,37 @@
+"""What the next kernel lacks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.next_boot.obstacles import kernel_findings
+from support.host_samples import snapshot
+
+MODULES = {"igb": "module", "vfio_pci": "module"}
+
+
+def codes(next_modules: dict[str, str], *, initramfs: str | None = "/boot/initrd.img-2") -> list[str]:
+    """The findings about Linux 2, which boots after Linux 1 and has these modules."""
+    raw = snapshot("k4200")
+    card = {**raw["pci"][0], "address": "0000:99:00.0", "driver": "igb", "driver_module": "igb"}
+    card["uses"] = {"net": [{"name": "eno1", "state": "up", "uppers": [], "routes": "default"}]}
+    raw["pci"].append(card)
+    raw["kernel"]["release"] = "1"
+    raw["boot"]["kernels"] = [
+        {"release": release, "modules": modules, "initramfs": f"/boot/initrd.img-{release}"}
+        for release, modules in (("1", MODULES), ("2", next_modules))
+    ]
+    after: Any = SimpleNamespace(kernel="2", place="/boot/grub/grub.cfg", initramfs=initramfs)
+    return [f.code for f in kernel_findings(parse_host(raw, "test"), after, ("vfio_pci",))]
+
+
+def test_another_kernel_with_all_drivers_is_named_only() -> None:
+    assert codes(MODULES) == ["GPU240"]
+
+
+def test_a_kernel_without_a_driver_in_use_or_vfio_or_initramfs_blocks() -> None:
+    assert codes({"vfio_pci": "module"}) == ["GPU240", "GPU241"]
+    assert codes({"igb": "module"}) == ["GPU240", "GPU241"]
+    assert codes(MODULES, initramfs=None) == ["GPU240", "GPU241"]
