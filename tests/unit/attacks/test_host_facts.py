@@ -116,6 +116,16 @@ def test_a_fact_cache_brings_no_option(hostile: Place, ansible: str) -> None:
     assert "--flush-cache" in output
 
 
+def test_a_fact_hides_no_variable_of_the_inventory(hostile: Place) -> None:
+    """An option of the operator may be a template with such a variable."""
+    hostile.variables["evil"] |= {"short_name": "evil", "gpustack_compute_host": "{{ short_name }}"}
+    answer = json.dumps({"changed": False, "ansible_facts": {"short_name": "talk"}, "facts": {}})
+    (hostile.path / "python").write_text(f"#!{interpreter()}\nprint({answer!r})\n", encoding="utf-8")
+    hostile.inventory()
+    ansible_of(hostile, "newest", "ansible", "evil", "-m", "ansible.builtin.ping", cache=True)
+    assert_refused(play(hostile, "verify", "newest", cache=True))
+
+
 def test_only_settings_resolve_options() -> None:
     """Tasks, variables and plugins of a role read an option from ``gpustack_settings``, which facts can't replace."""
     for role in sorted(ROLES.iterdir()):

@@ -1,0 +1,37 @@
+"""Each promise has one door: code elsewhere that goes around it is found here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DOORS = {
+    # what only the door may contain: (where to look, the doors)
+    r"gpustack_(stopped_for|moved_from|after)\b": ("gpustack", {"cloud/marks.py"}),
+    r"/projects\?name=": ("gpustack", {"cloud/identity.py"}),
+    r"/images(\?|/)": ("gpustack", {"cloud/image.py"}),
+    r"start_http_server|http\.server|socketserver|create_server": ("gpustack", {"base/prometheus.py"}),
+    r"fnmatchcase\(self\.name|image\.name (==|in) ": ("gpustack", {"cloud/image.py"}),
+    r'\["hostvars"\]|hostvars\[': (
+        "playbooks",
+        {
+            "action_plugins/gpustack_base.py",
+            "action_plugins/gpustack_nova.py",
+            "action_plugins/gpustack_settings.py",
+        },
+    ),
+    r"\b(un)?chroot\b.*root|unshare": ("playbooks/roles/gpustack_image", set()),
+}
+
+
+@pytest.mark.parametrize("pattern", sorted(DOORS))
+def test_only_the_door_does_it(pattern: str) -> None:
+    place, doors = DOORS[pattern]
+    directory = ROOT / place
+    files = [path for path in directory.rglob("*") if path.suffix in (".py", ".yml") and path.is_file()]
+    found = {str(path.relative_to(directory)) for path in files if re.search(pattern, path.read_text(encoding="utf-8"))}
+    assert found <= doors
+    assert not doors or found, "the door has moved"
