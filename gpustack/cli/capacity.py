@@ -12,7 +12,7 @@ from gpustack.base.text import printable
 from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines, release_of
-from gpustack.cli.gpu import CLOUD_TIMEOUT, databases_of, scheduler_of
+from gpustack.cli.gpu import databases_of, scheduler_of
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
     def _counted(self, parsed_args: argparse.Namespace, state: State, demands: list[Demand]) -> list[Capacity]:
         from gpustack.operate.capacity.assess import assess, findings
 
-        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        cloud = self.connection(parsed_args)
         with counting(self, "asking Placement") as progress:
             counted = [assess(cloud, state, demand, progress) for demand in demands]
         self._findings = [*self._findings, *findings(counted)]
@@ -116,7 +116,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
                 raise UsageError(
                     f"the spec has no flavor {name!r}", remedy=f"its flavors: {', '.join(by_name) or 'none'}"
                 )
-        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        cloud = self.connection(parsed_args)
         scheduler = scheduler_of(parsed_args)
         with counting(self, "reading instances") as progress:
             known = state(

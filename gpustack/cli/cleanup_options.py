@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpustack.repair.plan import CleanupPlan, Selection
 
 URL_VARIABLE = "GPUSTACK_DB_URL"
-CLOUD_TIMEOUT = 60.0
-"""Seconds that Placement may take to answer, unless clouds.yaml has ``api_timeout``."""
 
 
 def seconds(text: str) -> float:
@@ -146,7 +144,7 @@ def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
         return None
     from gpustack.cloud.session import connect
 
-    return connect(parsed_args.os_cloud, timeout=CLOUD_TIMEOUT)
+    return connect(parsed_args.os_cloud)
 
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class OpenStackCommand(Command):
     """Base class of these commands: a cloud, and the same exit codes in both programs."""
 
+    _connection: Connection | None = None
+
     @property
     def in_openstack(self) -> bool:
         """Whether ``openstack`` runs the command."""
@@ -32,18 +34,14 @@ class OpenStackCommand(Command):
                 help="use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)",
             )
 
-    def connection(self, parsed_args: argparse.Namespace, *, timeout: float | None = None) -> Connection:
-        """The connection to the cloud.
+    def connection(self, parsed_args: argparse.Namespace) -> Connection:
+        """The connection to the cloud, one for all requests of a run."""
+        from gpustack.cloud.session import connect, limited
 
-        :param timeout: seconds to wait for an answer, unless clouds.yaml has ``api_timeout``.
-        """
-        from gpustack.cloud.session import connect
-
-        if self.in_openstack:
+        if self._connection is None:
             manager: Any = getattr(self.app, "client_manager", None)
-            connection: Connection = manager.sdk_connection
-            return connection
-        return connect(parsed_args.os_cloud, timeout=timeout)
+            self._connection = limited(manager.sdk_connection) if self.in_openstack else connect(parsed_args.os_cloud)
+        return self._connection
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the command. ``openstack`` has no exit codes for kinds of errors, so they are set here."""

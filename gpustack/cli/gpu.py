@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from gpustack.nova_options.scheduler import Scheduler
     from gpustack.novadb.sources import Sources
 
-CLOUD_TIMEOUT = 60.0
-"""Seconds that an API may take to answer, unless clouds.yaml has ``api_timeout``."""
 _STATES = ("free", "claimed", "allocated", "reserved", "unavailable", "inconsistent")
 _GROUPS = ("host", "model", "project")
 
@@ -89,7 +87,7 @@ class FleetCommand(OpenStackCommand):
         from gpustack.fleet.read import read
 
         def cloud() -> Connection:
-            return self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+            return self.connection(parsed_args)
 
         self._given = given(parsed_args, only)
         with counting(self, "reading instances") as progress:
@@ -281,7 +279,7 @@ class GpuShowCommand(FleetCommand, ShowOne):
         events: list[Event] = []
         for server in dict.fromkeys(holder.server.id for holder in gpu.holders if holder.server):
             try:
-                of_server, missing = history(self.connection(parsed_args, timeout=CLOUD_TIMEOUT), server)
+                of_server, missing = history(self.connection(parsed_args), server)
             except CloudError as error:
                 of_server, missing = (), error.what
             events += of_server

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpustack.base.errors import PlanError, UsageError
 from gpustack.cli.change import show_operations
 from gpustack.cli.common import add_format
-from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand
+from gpustack.cli.gpu import FleetCommand
 from gpustack.cli.sync import agree
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class _OutageCommand(FleetCommand):
             raise UsageError(f"{parsed_args.address!r} is no PCI address: {error}") from error
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
-        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        cloud = self.connection(parsed_args)
         seen = look(cloud, fleet, parsed_args.host, address, spec, self._given.hosts)
         places = (seen.place, seen.host)
         self._fleet = replace(fleet, findings=tuple(entry for entry in fleet.findings if entry.place in places))
@@ -89,7 +89,7 @@ class _OutageCommand(FleetCommand):
         from gpustack.operate.gpu_service import record
         from gpustack.operate.gpu_service.plan import Reservation, Switch
 
-        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        cloud = self.connection(parsed_args)
         record.append(record.default_path(), operation, place)
         if isinstance(operation, Reservation):
             placement.write_inventory(cloud, operation.before, operation.after)

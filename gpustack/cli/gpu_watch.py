@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, DatabaseError, GpustackError, PartialError, UsageError
 from gpustack.cli.common import release_of
-from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of, scheduler_of
+from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -125,6 +125,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         from gpustack.fleet.metrics import Round, families
         from gpustack.fleet.read import Detail
 
+        self._connection = None  # a service that was silent in one round is asked again in the next
         begun = time.monotonic()
         fleet: Fleet | None = None
         fault: GpustackError | None = None
@@ -167,7 +168,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             return [], None
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         try:
-            cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+            cloud = self.connection(parsed_args)
             counted = capacities(
                 cloud, spec, release_of(None, spec), hosts, databases_of(parsed_args), fleet, scheduler_of(parsed_args)
             )
@@ -192,7 +193,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             return [], None
         projects = {holder.project for gpu in fleet.gpus for holder in gpu.holders}
         try:
-            cloud = LimitsCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT))
+            cloud = LimitsCloud(self.connection(parsed_args))
             known = survey(cloud, wanted(spec), projects, with_use=False)
         except CloudError as error:
             return [], error

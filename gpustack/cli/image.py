@@ -15,7 +15,6 @@ from gpustack.base.text import printable
 from gpustack.cli.change import show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, release_of
-from gpustack.cli.gpu import CLOUD_TIMEOUT
 
 if TYPE_CHECKING:
     from gpustack.cloud.image import ImageCloud
@@ -65,7 +64,7 @@ class ImageCommand(OpenStackCommand):
         spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         flavors = needs_of(spec, release_of(parsed_args.release, spec), hosts)
-        cloud = ImageCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT))
+        cloud = ImageCloud(self.connection(parsed_args))
         paired, self._missing = pairs(cloud.images(), flavors, parsed_args.images, cloud.project())
         self._checked = check(paired)
         self._findings = [
@@ -185,7 +184,7 @@ class ImageUndoCommand(OpenStackCommand):
         operations = [entry.operation.reverse() for entry in reversed(entries)]
         if not _agreed(self, operations, yes=parsed_args.yes):
             return 0
-        cloud = ImageCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT))
+        cloud = ImageCloud(self.connection(parsed_args))
         if failed := _print(self, (carry_out(cloud, operation) for operation in operations)):
             raise failed
         return 0

@@ -14,7 +14,6 @@ from gpustack.base.findings import Severity
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, positive
-from gpustack.cli.gpu import CLOUD_TIMEOUT
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class ReclaimCommand(OpenStackCommand):
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
-        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        cloud = self.connection(parsed_args)
         self._rules = rules_of(spec, present_flavors(cloud).project)
         self._api = ServiceCloud(cloud)
         self._reader = Reader(cloud, self._api, self._rules)
@@ -262,7 +261,7 @@ class ReclaimUndoCommand(OpenStackCommand):
         if not entries:
             self.report("nothing to unshelve")
             return 0
-        undo = Undo(api=ServiceCloud(self.connection(parsed_args, timeout=CLOUD_TIMEOUT)), seconds=parsed_args.wait)
+        undo = Undo(api=ServiceCloud(self.connection(parsed_args)), seconds=parsed_args.wait)
         if failed := _print(self, map(undo.unshelve, entries)):
             raise failed
         return 0

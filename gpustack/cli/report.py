@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cli.common import release_of
-from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of, scheduler_of
+from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
             "--out", type=Path, required=True, metavar="DIR", help="write index.html into this directory"
         )
 
-    def connection(self, parsed_args: argparse.Namespace, *, timeout: float | None = None) -> Connection:
+    def connection(self, parsed_args: argparse.Namespace) -> Connection:
         """The connection to the cloud, whose name is the title of the page."""
-        cloud = super().connection(parsed_args, timeout=timeout)
+        cloud = super().connection(parsed_args)
         name = cloud.config.name or ""
         self._cloud = "" if name in _UNNAMED else name
         return cloud
@@ -93,7 +93,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         projects = {holder.project for gpu in self._fleet.gpus for holder in gpu.holders}
         gaps: tuple[str, ...]
         try:
-            cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+            cloud = self.connection(parsed_args)
             known = survey(LimitsCloud(cloud), wanted(spec), projects)
         except CloudError as error:
             gaps, table = (f"{error.what}; limits are unknown",), QuotaTable(unknown=error.what)
@@ -116,7 +116,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         gaps: tuple[Gap, ...] = ()
         counted: list[Capacity] = []
         try:
-            cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+            cloud = self.connection(parsed_args)
             with counting(self, "asking Placement") as progress:
                 databases = databases_of(parsed_args)
                 scheduler = scheduler_of(parsed_args)

@@ -16,8 +16,6 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_exit_code, add_format, confirm
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.changes.change import CloudChange
 
 
@@ -40,7 +38,6 @@ class PlanCommand(OpenStackCommand):
     """Base class: show the plan, then its findings."""
 
     _plan: SyncPlan
-    _connection: Connection | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -68,11 +65,6 @@ class PlanCommand(OpenStackCommand):
     def show_summary(self, plan: Any) -> None:  # noqa: ANN401 - the plan of the subclass
         """Print the lines below the operations."""
         raise NotImplementedError
-
-    def connection(self, parsed_args: argparse.Namespace, *, timeout: float | None = None) -> Connection:
-        """The connection to the cloud, one for all requests of the command."""
-        self._connection = self._connection or super().connection(parsed_args, timeout=timeout)
-        return self._connection
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the plan."""

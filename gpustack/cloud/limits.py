@@ -17,7 +17,7 @@ from gpustack.base import hostnames
 from gpustack.base.errors import CloudError
 from gpustack.cloud import identity, placement
 from gpustack.cloud.identity import Project
-from gpustack.cloud.session import MISSING, Refused, each, get, request, translated_errors, well_formed
+from gpustack.cloud.session import MISSING, Refused, connect_as, each, get, request, translated_errors, well_formed
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -114,7 +114,7 @@ class LimitsCloud:
             return
         self._signed_in = True
         with contextlib.suppress(CloudError), translated_errors("sign in to the system"):
-            system = self._connection.connect_as(system_scope="all", **dict.fromkeys(_PROJECT_SCOPE, ""))
+            system = connect_as(self._connection, system_scope="all", **dict.fromkeys(_PROJECT_SCOPE, ""))
             system.identity.get_endpoint_data()
             self._system = system
 

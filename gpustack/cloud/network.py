@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud.session import PAUSES, raise_refusal, repeated, translated_errors
+from gpustack.cloud.session import raise_refusal, translated_errors
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -48,8 +47,7 @@ def ports_of(connection: Connection, host: str) -> Ports:
             if base is None:
                 return Ports(none="the cloud has no network service, so none is a device's")
             query = {"binding:host_id": host, "fields": ["device_id", "binding:vnic_type", "binding:host_id"]}
-            get = partial(connection.session.get, f"{base}/ports", params=query, raise_exc=False)
-            answer = repeated(get, PAUSES)
+            answer = connection.session.get(f"{base}/ports", params=query, raise_exc=False)
             raise_refusal(answer, "network", "/ports", _DOING)
             return Ports(kinds=_kinds(answer.json()["ports"], host))
     except CloudError as error:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
 _LATELY = timedelta(days=7)
+_ACTION = 90.0
+"""Seconds for the answer to an action: nova-api waits up to 60 for other services (``[DEFAULT] rpc_response_timeout``),
+as before a live migration."""
 
 
 class ServiceCloud:
@@ -149,8 +152,10 @@ class ServiceCloud:
         :param action: ``stop``, ``start``, ``live_migrate``, ``cold_migrate``, ``confirm``, ``shelve``,
             ``shelve_offload`` or ``unshelve``.
         """
+        from gpustack.cloud.time_limits import patience
+
         nova = self._nova.servers
-        with translated_errors(f"{action.replace('_', '-')} an instance"):
+        with translated_errors(f"{action.replace('_', '-')} an instance"), patience(_ACTION):
             match action:
                 case "stop":
                     nova.stop(server_id)

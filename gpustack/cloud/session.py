@@ -1,14 +1,13 @@
 """The one way to OpenStack's APIs: sign in, send requests, read pages and several answers at a time, translate errors.
 
-Requests go through a service's proxy of openstacksdk's connection, at one of :mod:`gpustack.cloud.microversions`. No
-message contains a password or a token.
+Requests go through a service's proxy of openstacksdk's connection, at one of :mod:`gpustack.cloud.microversions`,
+within the limits of :mod:`gpustack.cloud.time_limits`. No message contains a password or a token.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ _FIND = (
     "check auth_url, region_name, interface and cacert of the cloud in clouds.yaml, or OS_AUTH_URL, OS_REGION_NAME,"
     " OS_INTERFACE and OS_CACERT"
 )
+_RETRY = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
 _READING = (
     "the user needs the right to read this: use a cloud of clouds.yaml with the role admin or reader of the system"
 )
@@ -40,10 +40,9 @@ AT_ONCE = 8
 open."""
 PAGE = 1000
 """The entries of a page: what Nova (``[api] max_limit``) and Glance give at most by default."""
-PAUSES = (0.5, 1.0)
-"""Seconds before a read is repeated after a lost connection: a drain reads for up to an hour. Writes never are."""
-_CREATION = threading.Lock()
-"""Held while the SDK creates a proxy on first use, which is not safe in several threads."""
+_CREATION = {service: threading.Lock() for service in (*_LOGS, "placement")}
+"""Held while the SDK creates the proxy of a service on first use, which is not safe in several threads. A silent
+service blocks only those who ask it too."""
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -70,14 +69,13 @@ class Refused(CloudError):  # noqa: N818 - it is what happened
         self.status = status
 
 
-def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connection:
+def connect(cloud: str | None = None) -> Connection:
     """A connection configured by ``clouds.yaml`` and the ``OS_*`` variables, as in all OpenStack clients.
 
     The current directory is not searched, since it is usually a spec repository: a clouds.yaml there could send the
     password of the user's secure.yaml to any address. It is used only if ``OS_CLIENT_CONFIG_FILE`` names it.
 
     :param cloud: a name in clouds.yaml; None for ``OS_CLOUD``, or the variables alone.
-    :param timeout: seconds to wait for an answer, unless clouds.yaml has ``api_timeout``.
     :raises CloudError: when there is no such cloud, or no credentials.
     """
     import keystoneauth1.exceptions
@@ -87,9 +85,7 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
 
     try:
         region = openstack.config.OpenStackConfig(**_files()).get_one(cloud=cloud)
-        if region.config.get("api_timeout") is None:
-            region.config["api_timeout"] = timeout
-        return openstack.connection.Connection(config=region)
+        return limited(openstack.connection.Connection(config=region))
     except (
         openstack.exceptions.ConfigException,
         keystoneauth1.exceptions.ClientException,
@@ -101,6 +97,36 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
             remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables; clouds.yaml of"
             " the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
         ) from error
+
+
+def limited(connection: Connection) -> Connection:
+    """Set the time limits for a connection, and begin a run, in which a silent service is not asked again."""
+    from gpustack.cloud.time_limits import LimitedAdapter
+
+    _mount(connection, LimitedAdapter(connection.session))
+    connection.session.timeout = connection.session.timeout or _api_timeout(connection)
+    return connection
+
+
+def _api_timeout(connection: Connection) -> float | None:
+    """``api_timeout`` of clouds.yaml, which openstackclient (osc_lib/clientmanager.py) replaces with None."""
+    files = getattr(connection.config, "_openstack_config", None)
+    clouds = (files and files.cloud_config.get("clouds")) or {}
+    seconds = (clouds.get(connection.config.name) or {}).get("api_timeout")
+    return float(seconds) if seconds else None
+
+
+def connect_as(connection: Connection, **scope: str) -> Connection:
+    """Connect with another scope, within the same run."""
+    other = connection.connect_as(**scope)
+    _mount(other, connection.session.session.get_adapter("https://"))
+    return other
+
+
+def _mount(connection: Connection, adapter: Any) -> None:  # noqa: ANN401 - of requests, which is imported late
+    sender = connection.session.session
+    for scheme in list(sender.adapters):
+        sender.mount(scheme, adapter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,13 +219,15 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     try:
         yield
     except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
-        retry = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
-        raise Unanswered(f"can't {doing}: {error}", remedy=retry) from error
+        raise Unanswered(f"can't {doing}: {error}", remedy=_RETRY) from error
     except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
         raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
     except failures.SSLError as error:
         raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
     except (failures.ClientException, openstack.exceptions.SDKException) as error:
+        if isinstance(error.__context__, failures.RetriableConnectionFailure):
+            # A failed discovery of versions suggests to check the address, also of a silent Keystone.
+            raise Unanswered(f"can't {doing}: {error.__context__}", remedy=_RETRY) from error
         raise CloudError(f"can't {doing}: {error}", remedy=remedy) from error
     except ValueError as error:
         raise Unanswered(f"can't {doing}: the answer is not valid JSON", remedy=_OTHER_SERVICE) from error
@@ -242,7 +270,7 @@ def request(
     headers: Mapping[str, str] | None = None,
     forbidden: str = "",
 ) -> Any:  # noqa: ANN401 - a response of requests
-    """Send one request, and return its response. A read is repeated after a lost connection, a write never.
+    """Send one request, and return its response.
 
     :param service: the name of the SDK's proxy: ``compute``, ``placement``, ``identity`` or ``image``.
     :param path: below the service's endpoint, with its query.
@@ -259,28 +287,15 @@ def request(
     options: dict[str, Any] = {} if body is None else {"json": body}
     options |= {"headers": dict(headers)} if headers else {}
     with translated_errors(doing):
-        with _CREATION:
+        with _CREATION[service]:
             proxy = getattr(cloud, service)
         options |= {"microversion": version and version.number, "raise_exc": False}
-        answer = repeated(lambda: proxy.request(path, method, **options), PAUSES if method == "GET" else ())
+        # Settings of clouds.yaml can have keystoneauth repeat writes.
+        answer = proxy.request(path, method, connect_retries=0, status_code_retries=0, **options)
     if answer.status_code == _NOT_ACCEPTABLE and version is not None:
         raise _too_old(service, version, doing, _endpoint(answer, path))
     raise_refusal(answer, service, path, doing, forbidden or (_READING if method == "GET" else _WRITING))
     return answer
-
-
-def repeated(send: Callable[[], Any], pauses: Iterable[float]) -> Any:  # noqa: ANN401 - a response
-    """Send, and again after each pause if the connection is lost; a service that stays silent is not asked again."""
-    from keystoneauth1.exceptions import ConnectFailure, ConnectTimeout
-
-    for pause in pauses:
-        try:
-            return send()
-        except ConnectTimeout:
-            raise
-        except ConnectFailure:
-            time.sleep(pause)
-    return send()
 
 
 def raise_refusal(answer: Any, service: str, path: str, doing: str, forbidden: str = _READING) -> None:  # noqa: ANN401 - a response
@@ -377,7 +392,7 @@ def newest(cloud: Connection, oldest: Microversion, *newer: Microversion, doing:
     :raises CloudError: when the service can't be found.
     """
     with translated_errors("find the compute service", _FIND):
-        with _CREATION:
+        with _CREATION["compute"]:
             data = cloud.compute.get_endpoint_data()
         where, last = (data.url, tuple(data.max_microversion or ())) if data else (None, ())
     if last and last < oldest.parts:

@@ -277,8 +277,13 @@ def test_only_nova_options_knows_the_options_of_a_release() -> None:
 
 # openstacksdk's proxies of services, and what else sends a request.
 PROXIES = frozenset({"compute", "placement", "identity", "image", "network"})
-CLIENTS = ("novaclient", "keystoneauth1", "openstack")
-SENDING = frozenset({"request", "get", "find", "pages", "listing", "translated_errors", "raise_refusal", "repeated"})
+CLIENTS = ("novaclient", "keystoneauth1", "openstack", "requests", "urllib3")
+SENDING = frozenset({"request", "get", "find", "pages", "listing", "translated_errors", "raise_refusal"})
+# A connection without the limits of cloud/time_limits.py; limited() sets them.
+UNLIMITED = re.compile(
+    r"\bConnection\(|\.connect_as\(|\.sdk_connection\b|\.mount\(|\b(?:requests|openstack)\.\w*[Ss]ession\("
+)
+TIMEOUT = re.compile(r"\btimeout=")
 CONNECTIONS = re.compile(r"(?:^|\.)(?:cloud|connection|_cloud|_connection)$")
 
 
@@ -312,10 +317,27 @@ def test_only_cloud_sends_requests_to_openstack() -> None:
     assert not senders
 
 
+def test_every_connection_to_openstack_has_the_time_limits() -> None:
+    texts = {source.path.removeprefix("gpustack/"): source.text for source in PRODUCT}
+    limited = {
+        "cli/cloud.py": "limited(manager.sdk_connection)",
+        "cloud/session.py": "limited(openstack.connection.Connection(",
+    }
+    for name, call in limited.items():
+        assert call in texts[name]
+        texts[name] = texts[name].replace(call, "")
+    unlimited = {name: UNLIMITED.findall(text) for name, text in texts.items() if UNLIMITED.search(text)}
+    # connect_as() and limited() mount the adapter; openstackclient calls the plug-in, no command does.
+    assert unlimited == {"cloud/session.py": [".connect_as(", ".mount("], "osc_plugin.py": [".sdk_connection"]}
+    timed = {name for name, text in texts.items() if name.startswith("cloud/") and TIMEOUT.search(text)}
+    assert timed == {"cloud/time_limits.py"}, timed
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "import novaclient.exceptions",
+        "import requests",
         "from keystoneauth1.exceptions import ClientException",
         "from openstack.config import loader",
         "from gpustack.cloud.session import get",

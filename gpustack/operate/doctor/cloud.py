@@ -12,7 +12,6 @@ from gpustack.operate.doctor.check import Check, made, not_configured, ok, warni
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-_TIMEOUT = 30.0
 _ADMIN = "admin"
 
 
@@ -32,7 +31,7 @@ def _checks(cloud: str | None) -> Iterator[Check]:
             yield not_configured("Cloud", seen, "name a cloud of clouds.yaml with --os-cloud or OS_CLOUD")
             return
         cloud = names[0]
-    connection = cloudapi.connect(cloud, timeout=_TIMEOUT)
+    connection = cloudapi.connect(cloud)
     yield _signed_in(connection)
     yield from made("Nova flavors", lambda: _flavors(connection))
     yield from made("Nova services", lambda: _services(connection))

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import requests
 from keystoneauth1.exceptions import Unauthorized
 from openstack.connection import Connection
 
@@ -42,6 +43,7 @@ class StandIn:
         }
         self.identity = SimpleNamespace(request=self.request, get_endpoint_data=lambda: None)
         self.config = SimpleNamespace(get_region_name=lambda service=None: self.region)
+        self.session = SimpleNamespace(session=requests.Session())
         self.current_project_id = "own"
         self.current_project = SimpleNamespace(id="p1", name="research")
         self.placement = SimpleNamespace(

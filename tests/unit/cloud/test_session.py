@@ -19,7 +19,6 @@ from gpustack.cloud.microversions import FLAVOR_SPECS, SILENT_CELLS, UUIDS, VALI
 from gpustack.cloud.session import (
     Refused,
     Unanswered,
-    connect,
     each,
     find,
     get,
@@ -191,43 +190,3 @@ def test_answers_come_in_the_order_of_the_questions_and_an_error_ends_them() -> 
 
     with pytest.raises(Unanswered):
         list(each(fails, range(1000)))
-
-
-class Lost(StandIn):
-    """The first requests lose their connection."""
-
-    def answer(self, service: str, path: str) -> Answer:
-        answer = super().answer(service, path)
-        return failures.ConnectFailure("lost") if len(self.requests) < 3 else answer
-
-
-def test_reads_are_repeated_after_a_lost_connection_and_writes_never(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "PAUSES", (0, 0))
-    cloud = Lost({PATH: (200, {})})
-    assert get(cloud.connection, "compute", "/things", "list things") == {}
-    assert len(cloud.requests) == 3
-    cloud = Lost({"compute POST /things": (200, {})})
-    with pytest.raises(Unanswered, match="lost"):
-        request(cloud.connection, "compute", "POST", "/things", "create a thing", body={})
-    assert len(cloud.requests) == 1
-
-
-def test_a_silent_service_is_not_asked_again() -> None:
-    cloud = StandIn({PATH: failures.ConnectTimeout("no answer in 60 seconds")})
-    with pytest.raises(Unanswered, match="no answer in 60 seconds"):
-        get(cloud.connection, "compute", "/things", "list things")
-    assert len(cloud.requests) == 1
-
-
-OWN = ", api_timeout: 7"
-
-
-@pytest.mark.parametrize(
-    ("key", "timeout", "used"), [("", None, None), ("", 30.0, 30.0), (OWN, 30.0, 7), (OWN, None, 7)]
-)
-def test_the_time_limit_of_clouds_yaml_wins(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str, timeout: float | None, used: float | None
-) -> None:
-    (tmp_path / "clouds.yaml").write_text(f"clouds: {{prod: {{auth: {{auth_url: '{NOBODY}', username: me}}{key}}}}}")
-    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
-    assert connect("prod", timeout=timeout).config.config["api_timeout"] == used

@@ -1,0 +1,237 @@
+"""Limits on the time that APIs may take, for every request of a connection, whichever library sends it.
+
+The SDK, keystoneauth (which signs in and discovers versions) and python-novaclient all send through the HTTP adapter of
+the session. So this adapter has the limits, repeats reads, and remembers which services are silent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import re
+import time
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from keystoneauth1.exceptions import ConnectFailure, ConnectTimeout
+from keystoneauth1.session import TCPKeepAliveAdapter
+from requests.exceptions import ChunkedEncodingError, ConnectionError, SSLError, Timeout  # noqa: A004 - requests' own
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.exceptions import ReadTimeoutError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from keystoneauth1.session import Session
+    from requests import PreparedRequest, Response
+
+CONNECT = 5.0
+"""Seconds for a TCP connection, with TLS."""
+FIRST_BYTE = 30.0
+"""Seconds until the first byte of an answer, unless clouds.yaml has ``api_timeout``; see also :data:`AT_LEAST`."""
+TOTAL = 60.0
+"""Seconds to wait for all silent services of a run together, without ``api_timeout``: after the first one, others get
+less. Two connections' worth is kept for the last ones."""
+AT_LEAST = 256
+"""The bytes that an answer brings in the time for the first byte, again and again until it ends: one byte in five
+seconds breaks this limit, a long answer does not."""
+PAUSES = (0.5, 1.0)
+"""Seconds before a read is repeated: a drain reads for up to an hour. Writes never are."""
+BUSY = frozenset({429, 502, 503, 504})
+"""The HTTP statuses of an API that is overloaded, restarts, or is not reached by its load balancer."""
+_PATIENCE: ContextVar[float | None] = ContextVar("_PATIENCE", default=None)
+"""Instead of :data:`FIRST_BYTE`; None for that."""
+_VERSION = re.compile(r"/v\d[\d.]*(?=/|$)")
+
+
+@contextlib.contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Wait longer for the first byte of the answers to the requests within; ``api_timeout`` of clouds.yaml wins."""
+    usual = _PATIENCE.set(seconds)
+    try:
+        yield
+    finally:
+        _PATIENCE.reset(usual)
+
+
+class LimitedAdapter(TCPKeepAliveAdapter):
+    """The adapter of one run: it sends nothing to a service that was silent before.
+
+    Its errors are those of keystoneauth, which passes them on; it would replace the message of requests' own.
+
+    :param session: the session that sends with it, whose catalogue has the endpoints.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self._session = session
+        self._silent: dict[str, str] = {}
+        self._waited = 0.0
+        self._access: Any = None
+        self._known: dict[str, str] = {}
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as requests has it
+        """Create the pools of connections."""
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = _POOLS
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:  # noqa: ANN401 - as requests has it
+        """Return the pools of connections through an HTTP proxy."""
+        manager = super().proxy_manager_for(proxy, **options)
+        manager.pool_classes_by_scheme = _POOLS
+        return manager
+
+    def send(  # type: ignore[override]
+        self,
+        request: PreparedRequest,
+        stream: bool = False,
+        timeout: float | None = None,
+        **options: Any,  # noqa: ANN401 - as requests has it
+    ) -> Response:
+        """Send a request and read its answer; repeat a read after a lost connection or :data:`BUSY`.
+
+        :param timeout: ``api_timeout`` of clouds.yaml, in seconds; None without it.
+        :raises ConnectTimeout: if the service is silent, or was before.
+        :raises ConnectFailure: if there is no connection, or the service breaks off its answer.
+        """
+        endpoint, service = self._service(str(request.url))
+        # A token is created by a POST, which changes nothing else.
+        reads = request.method in ("GET", "HEAD") or str(request.url).endswith("/auth/tokens")
+        for pause in (*PAUSES, None) if reads else (None,):
+            try:
+                answer = self._sent(request, endpoint, service, timeout, stream=stream, **options)
+            except SSLError:
+                raise
+            except (ConnectionError, ChunkedEncodingError) as error:
+                if pause is None:
+                    raise ConnectFailure(f"lost the connection to {service} at {endpoint}: {error}") from error
+            else:
+                if answer.status_code not in BUSY or pause is None:
+                    return answer
+                answer.close()
+            time.sleep(pause)
+        raise AssertionError
+
+    def _sent(
+        self,
+        request: PreparedRequest,
+        endpoint: str,
+        service: str,
+        timeout: float | None,
+        *,
+        stream: bool,
+        **options: Any,  # noqa: ANN401 - as requests has it
+    ) -> Response:
+        """Send once, and read the answer."""
+        if endpoint in self._silent:
+            raise ConnectTimeout(f"{self._silent[endpoint]}; it is not asked again in this run")
+        seconds = timeout or self._patience()
+        begun = time.monotonic()
+        try:
+            answer = super().send(request, stream=True, timeout=(min(CONNECT, seconds), seconds), **options)
+            if not stream:
+                answer.content  # noqa: B018 - reads the body, within the limits
+        except (Timeout, ConnectionError) as error:
+            stalled = any(isinstance(cause, ReadTimeoutError) for cause in error.args)
+            if not (stalled or isinstance(error, Timeout)):
+                raise
+            waited = time.monotonic() - begun
+            if endpoint not in self._silent:  # other threads wait for it at the same time
+                self._waited += waited
+            self._silent[endpoint] = f"{service} at {endpoint} gave no complete answer within {waited:.3g} seconds"
+            raise ConnectTimeout(self._silent[endpoint]) from error
+        return answer
+
+    def _patience(self) -> float:
+        """The seconds until the first byte."""
+        if patient := _PATIENCE.get():
+            return patient
+        return max(CONNECT, min(FIRST_BYTE, TOTAL - 2 * CONNECT - self._waited)) if self._waited else FIRST_BYTE
+
+    def _service(self, url: str) -> tuple[str, str]:
+        """The endpoint of a URL, without a version, and the type of its service.
+
+        Services can share an address (``https://api/compute``, ``https://api/placement``): one may be silent alone.
+        """
+        authentication: Any = self._session.auth
+        access = getattr(authentication, "auth_ref", None)
+        if access is not self._access or not self._known:
+            self._access, self._known = access, _endpoints(str(getattr(authentication, "auth_url", "") or ""), access)
+        known = self._known
+        fitting = [endpoint for endpoint in known if endpoint and f"{url}/".startswith(f"{endpoint}/")]
+        if fitting:
+            endpoint = max(fitting, key=len)
+            return endpoint, known[endpoint]
+        address = urlsplit(url)
+        server = f"{address.scheme}://{address.netloc}"
+        return _unversioned(url) if _VERSION.search(address.path) else server, "an API"
+
+
+def _endpoints(auth_url: str, access: Any) -> dict[str, str]:  # noqa: ANN401 - keystoneauth's of a token, or None
+    """The type of service of each endpoint in the catalogue of a token."""
+    known = {_unversioned(auth_url): "identity"}
+    for service in access.service_catalog.normalize_catalog() if access and access.has_service_catalog() else ():
+        known |= {_unversioned(str(endpoint["url"])): str(service["type"]) for endpoint in service["endpoints"]}
+    return known
+
+
+def _unversioned(url: str) -> str:
+    return _VERSION.split(url.partition("?")[0], maxsplit=1)[0].rstrip("/")
+
+
+class _Paced(io.RawIOBase):
+    """The bytes of an answer: the socket's limit holds for the first, and then for each :data:`AT_LEAST`."""
+
+    def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
+        self._raw, self._socket = raw, connection
+        self._ends: float | None = None
+        self._bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - a writable buffer
+        seconds = self._socket.gettimeout()
+        try:
+            if self._ends is not None:
+                self._socket.settimeout(max(self._ends - time.monotonic(), 0.001))
+            number = self._raw.readinto(buffer)
+        finally:
+            self._socket.settimeout(seconds)
+        self._bytes += number or 0
+        if self._ends is None or self._bytes >= AT_LEAST:
+            self._ends, self._bytes = time.monotonic() + (seconds or FIRST_BYTE), 0
+        return number
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, debuglevel: int = 0, **options: Any) -> None:  # noqa: ANN401 - as http.client has it
+        super().__init__(sock, debuglevel, **options)
+        self.fp = io.BufferedReader(_Paced(self.fp.detach(), sock))
+
+
+class _Plain(HTTPConnection):
+    response_class = _Answer
+
+
+class _Encrypted(HTTPSConnection):
+    response_class = _Answer
+
+
+class _PlainPool(HTTPConnectionPool):
+    ConnectionCls = _Plain
+
+
+class _EncryptedPool(HTTPSConnectionPool):
+    ConnectionCls = _Encrypted
+
+
+_POOLS = {"http": _PlainPool, "https": _EncryptedPool}

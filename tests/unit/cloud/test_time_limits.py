@@ -1,0 +1,232 @@
+"""Limits on waiting, with real clients and sockets; a stand-in for the services, with small limits."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from cliff.app import App
+from openstack.connection import Connection
+
+from gpustack.cli.gpu import GpuListCommand
+from gpustack.cloud import session, time_limits
+from gpustack.cloud.network import ports_of
+from gpustack.cloud.server_actions import ServiceCloud
+from gpustack.cloud.session import Refused, Unanswered, connect, each, get, request, sign_in
+from gpustack.cloud.time_limits import patience
+from support.slow_services import Services, services
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Support for InfluxDB"),
+    pytest.mark.filterwarnings("ignore:The 'service_type' parameter"),  # openstacksdk's own call
+]
+LIMIT = 0.5
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("OS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"CONNECT": 0.1, "FIRST_BYTE": LIMIT, "TOTAL": 1.0, "PAUSES": (0, 0)}.items():
+        monkeypatch.setattr(time_limits, name, value)
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
+    with services() as offered:
+        for name, value in offered.variables.items():
+            monkeypatch.setenv(name, value)
+        yield offered
+
+
+@pytest.fixture
+def clouds_yaml(there: Services, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    user = "username: x, password: x, project_name: x, user_domain_name: Default, project_domain_name: Default"
+    auth = f"{{auth_url: '{there.url}/identity/v3', {user}}}"
+    path = tmp_path / "own.yaml"
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(path))
+
+    def write(setting: str) -> None:
+        path.write_text(f"clouds: {{mine: {{auth: {auth}, {setting}}}}}")
+
+    return write
+
+
+def things(cloud: Connection, service: str = "compute", path: str = "/things") -> Any:
+    return get(cloud, service, path, "list things")
+
+
+def seconds_of_silence(cloud: Connection, service: str = "compute", path: str = "/things") -> float:
+    begun = time.monotonic()
+    with pytest.raises(Unanswered, match="gave no complete answer within"):
+        things(cloud, service, path)
+    return time.monotonic() - begun
+
+
+@pytest.mark.parametrize("fault", ["silent", "trickle", "trickling headers"])
+@pytest.mark.parametrize("discovered", [True, False])
+def test_a_silent_service_is_named_and_not_asked_again(there: Services, fault: str, discovered: bool) -> None:
+    there.faults["compute"], there.discovered = fault, discovered
+    cloud = connect()
+    with pytest.raises(Unanswered) as caught:
+        things(cloud)
+    assert f"can't list things: compute at {there.url}/compute gave no complete answer within " in str(caught.value)
+    number = len(there.began)
+    assert seconds_of_silence(cloud) < LIMIT / 2
+    assert len(there.began) == number
+    assert things(cloud, "placement") == {"things": [1]}  # at the same address
+
+
+def test_a_silent_keystone_ends_every_request(there: Services) -> None:
+    there.faults["identity"], there.discovered = "silent", False
+    cloud = connect()
+    begun = time.monotonic()
+    with pytest.raises(Unanswered, match=f"identity at {there.url}/identity gave"):
+        sign_in(cloud)
+    for service in ("compute", "placement", "image"):
+        with pytest.raises(Unanswered, match="not asked again"):
+            things(cloud, service)
+    assert time.monotonic() - begun < 2 * LIMIT
+
+
+def test_all_silent_services_together_keep_the_total(there: Services) -> None:
+    cloud = connect()
+    sign_in(cloud)
+    there.faults |= dict.fromkeys(("compute", "placement", "image", "network"), "silent")
+    begun = time.monotonic()
+    for service in ("compute", "placement", "image"):
+        seconds_of_silence(cloud, service)
+    assert "network at" in ports_of(cloud, "host").unknown
+    assert time.monotonic() - begun < time_limits.TOTAL + 0.4
+
+
+def test_a_silent_service_blocks_no_other_thread(there: Services) -> None:
+    there.faults["compute"], there.discovered = "silent", False
+    cloud = connect()
+    sign_in(cloud)
+
+    def ask(service: str) -> float:
+        begun = time.monotonic()
+        if service == "compute":
+            seconds_of_silence(cloud)
+        else:
+            things(cloud, service)
+        return time.monotonic() - begun
+
+    waited = dict(zip("abc", each(ask, ["compute", "placement", "image"]), strict=True))
+    assert waited["a"] >= LIMIT > max(waited["b"], waited["c"])
+
+
+@pytest.mark.parametrize("fault", ["steady", "late"])
+def test_an_api_that_answers_is_never_cut_off(there: Services, fault: str) -> None:
+    there.faults["compute"] = fault  # "steady" takes 21 pauses, four times the limit
+    there.pause = LIMIT * 0.6 if fault == "late" else 0.1
+    cloud = connect()
+    begun = time.monotonic()
+    assert things(cloud) == {"things": [1]}
+    assert time.monotonic() - begun > (4 * LIMIT if fault == "steady" else LIMIT / 2)
+
+
+@pytest.mark.parametrize("fault", ["dies", "busy"])
+def test_reads_are_repeated_twice_and_writes_never(there: Services, fault: str) -> None:
+    there.faults["compute"] = fault
+    assert things(connect()) == {"things": [1]}
+    assert there.requests["compute"] == 3
+    there.requests.clear()
+    with pytest.raises(Refused if fault == "busy" else Unanswered):
+        request(connect(), "compute", "POST", "/things", "create a thing", body={})
+    assert there.requests["compute"] == 1
+
+
+def test_writes_are_sent_once_whatever_clouds_yaml_has(there: Services, clouds_yaml: Callable[[str], None]) -> None:
+    there.faults["compute"] = "busy"
+    clouds_yaml("compute_status_code_retries: 5, compute_connect_retries: 5")
+    with pytest.raises(Refused, match="503"):
+        request(connect("mine"), "compute", "POST", "/things", "create a thing", body={})
+    assert there.requests["compute"] == 1
+
+
+def test_a_busy_service_is_reported_after_three_attempts(there: Services) -> None:
+    there.faults["compute"] = "busy for ever"
+    with pytest.raises(Refused, match="HTTP 503"):
+        things(connect())
+    assert there.requests["compute"] == 3
+
+
+def test_api_timeout_of_clouds_yaml_wins(there: Services, clouds_yaml: Callable[[str], None]) -> None:
+    there.faults["compute"], there.pause = "late", 2 * LIMIT
+    clouds_yaml(f"api_timeout: {3 * LIMIT}")
+    assert things(connect("mine")) == {"things": [1]}
+    assert seconds_of_silence(connect()) < 2 * LIMIT
+
+
+def test_an_action_may_take_longer_than_a_read(there: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpustack.cloud.server_actions._ACTION", 3 * LIMIT)
+    api = ServiceCloud(connect())
+    there.faults["compute"], there.pause = "late", 2 * LIMIT
+    api.act("1", "live_migrate")
+    with pytest.raises(Unanswered, match=f"compute at {there.url}/compute gave"):
+        api.mark("1", {"a": "b"})
+    begun = time.monotonic()
+    with pytest.raises(Unanswered, match="not asked again"), patience(9.0):
+        api.act("1", "live_migrate")
+    assert time.monotonic() - begun < LIMIT
+
+
+def test_neutron_is_asked_again_after_a_broken_answer(there: Services) -> None:
+    there.faults["network"] = "dies"
+    assert "the answer" in ports_of(connect(), "host").unknown  # no ports: it was answered
+    assert there.requests["network"] == 3
+
+
+def test_the_connection_of_openstackclient_has_the_limits(there: Services, clouds_yaml: Callable[[str], None]) -> None:
+    clouds_yaml(f"api_timeout: {3 * LIMIT}")
+    there.faults["compute"] = "silent"
+    for cloud, least in ((None, LIMIT), ("mine", 3 * LIMIT)):
+        plain = connect(cloud)
+        # openstackclient's own has neither limits nor api_timeout.
+        plain.config.config["api_timeout"], plain.session.timeout = None, None
+        program = cast(App, SimpleNamespace(client_manager=SimpleNamespace(sdk_connection=plain)))
+        limited = GpuListCommand(program, None).connection(argparse.Namespace())
+        assert limited is plain
+        assert least <= seconds_of_silence(limited) < least + LIMIT
+
+
+def test_another_scope_knows_the_silent_services(there: Services) -> None:
+    there.faults["compute"] = "silent"
+    cloud = connect()
+    seconds_of_silence(cloud)
+    assert seconds_of_silence(session.connect_as(cloud, project_name="other")) < LIMIT / 2
+
+
+def test_an_unreachable_host_ends_after_the_limit_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listening socket with a full backlog drops new connections, as a host that is down does."""
+    import socket
+
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v3"
+        waiting = [socket.socket() for _ in range(4)]
+        for client in waiting:
+            client.setblocking(False)
+            client.connect_ex(listening.getsockname())
+        for name, value in Services(url="x").variables.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("OS_AUTH_URL", url)
+        begun = time.monotonic()
+        with pytest.raises(Unanswered, match=r"identity at http://127.0.0.1:\d+ gave no complete answer within 0\.1"):
+            sign_in(connect())
+        assert time.monotonic() - begun < LIMIT
+        for client in waiting:
+            client.close()
