@@ -44,6 +44,8 @@ def test_who_the_host_is(tmp_path: Path) -> None:
         "secure_boot": False,
         "loaded_modules": ["nouveau", "vfio_pci"],
         "log": None,
+        "log_dropped": None,
+        "nvidia_driver": None,
     }
 
 

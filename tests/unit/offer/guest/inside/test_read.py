@@ -32,7 +32,7 @@ def test_names_of_flavors_have_at_most_255_printable_characters(tmp_path: Path, 
     root = guest_root(tmp_path, gpus=["10de:20b5"])
     for path in (root / "run/cloud-init").glob("instance-data*.json"):
         path.write_text(json.dumps({"ds": {"ec2_metadata": {"instance-type": name}}}))
-    assert read.facts(str(root), check.consoles())["flavor"] == (name if known else None)
+    assert read.facts(str(root), check.consoles(), table())["flavor"] == (name if known else None)
 
 
 def test_unbound_gpus(tmp_path: Path) -> None:
