@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gpustack.configure.rendered import RenderedFile, Rendering
     from gpustack.hosts.facts.gather import Gathered
     from gpustack.hosts.facts.model import Host
-    from gpustack.nova_options.releases import Release
+    from gpustack.nova_options.releases import Option, Release
     from gpustack.spec.model import Spec
 
 _SERVICES = ("api", "compute", "scheduler", "conductor", "placement")
@@ -335,6 +335,46 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
                 f"{failed} error{'s'[: failed > 1]} in the configuration", remedy="see the findings above"
             )
         return CHANGES if parsed_args.exit_code and counts[Severity.WARNING] else 0
+
+
+class NovaOptionsCommand(Lister):
+    """List the options of a release of Nova, with type, limits, default, the services that read them, and source.
+
+    NAME is a part of "[SECTION] OPTION", such as pci or cpu_dedicated_set. The services are known for options that
+    concern GPUs.
+    """
+
+    epilog = "gpustack nova options pci --release 2025.2; gpustack nova options --service compute -f json"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("name", nargs="?", default="", metavar="NAME", help="list only options with this text")
+        parser.add_argument("--release", metavar="R", help="release of Nova (default: the newest)")
+        parser.add_argument("--service", choices=_SERVICES, help="list only options that this service reads")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """List the options in the order of the tables."""
+        from gpustack.nova_options import releases
+
+        release = release_of(parsed_args.release, None)
+        table = releases.table(release, "placement" if parsed_args.service == "placement" else "nova")
+        wanted = parsed_args.name.lower()
+        rows = [
+            (f"[{o.group}] {o.name}", o.type.name, o.type.limits, _default(o), ", ".join(o.programs), o.source)
+            for o in table.named.values()
+            if wanted in f"[{o.group}] {o.name}".lower()
+            and (parsed_args.service in (None, "placement") or parsed_args.service in o.services)
+        ]
+        if not rows:
+            raise UsageError(f"Nova {release} has no such option", remedy="name a part of its section or name")
+        return ("Option", "Type", "Limits", "Default", "Services", "Source"), rows
+
+
+def _default(option: Option) -> str:
+    if option.computed:
+        return "(computed)"
+    return "" if option.default is None else str(option.default)
 
 
 def _read(paths: Sequence[str], hosts: Sequence[Host], parsed_args: argparse.Namespace) -> tuple[Read, Verdicts | None]:

@@ -243,3 +243,15 @@ def test_entries_are_compared_with_the_networks_of_the_spec(capsys, spec, tmp_pa
     assert "GPU894" in run(capsys, *lint)[2]
     spec.write_text(SPEC)
     assert "GPU89" not in run(capsys, *lint)[2]
+
+
+def test_options_are_listed_with_limits_and_source(capsys):
+    assert main(["nova", "options", "mdev_class", "--release", "2025.2", "-f", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["Option"], row["Source"]) == ("[mdev_*] mdev_class", "nova/conf/devices.py")
+    assert "CUSTOM_" in row["Limits"]
+
+
+def test_an_option_that_no_release_has_is_refused(capsys):
+    assert main(["nova", "options", "no_such_option"]) == 2
+    assert "has no such option" in capsys.readouterr().err
