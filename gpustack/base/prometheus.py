@@ -109,12 +109,11 @@ class Page:
 
         family, _, _, _, found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         logging.getLogger("waitress").addHandler(logging.NullHandler())  # not to the terminal
+        # The socket is ours: waitress leaves its own open if the port is in use.
+        listening = socket.create_server((found[0], found[1]), family=family)
         server = waitress.create_server(
             _only_metrics(make_wsgi_app(self._registry())),
-            host=found[0],
-            port=found[1],
-            ipv4=family == socket.AF_INET,
-            ipv6=family == socket.AF_INET6,
+            sockets=[listening],
             ident=None,
             connection_limit=_connections(),
             **_LIMITS,
