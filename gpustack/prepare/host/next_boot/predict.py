@@ -193,7 +193,7 @@ def _prefix(host: Host, present: Sequence[BootEntry]) -> list[BootWord]:
     """The words that 10_linux writes itself: those at the start of its present entries."""
     if not present:
         return []
-    words = menu_words(present[0].arguments, present[0].script or "")
+    words = menu_words(present[0].arguments, present[0].script or _LINUX_SCRIPT)
     number = 2 if [word.text.partition("=")[0] for word in words[:2]] == ["root", "ro"] else 0
     root = next((mount for mount in host.boot.mounts or () if mount.path == "/"), None)
     is_btrfs = root is not None and root.filesystem == "btrfs"
