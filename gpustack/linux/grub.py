@@ -10,12 +10,12 @@ reported as :class:`Unevaluated`, and all values that depend on them are unknown
 
 from __future__ import annotations
 
+import functools
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from pathlib import PurePosixPath
 
 from gpustack.linux import shell
 from gpustack.linux.cmdline import Argument, CommandLine
@@ -155,9 +155,8 @@ def paths(files: Collection[str]) -> tuple[str, ...]:
     drop_ins = sorted(
         path
         for path in files
-        if PurePosixPath(path).parent == PurePosixPath(DROP_INS)
-        and path.endswith(".cfg")
-        and not PurePosixPath(path).name.startswith(".")
+        if path.startswith(f"{DROP_INS}/") and path.endswith(".cfg") and "/" not in path[len(DROP_INS) + 1 :]
+        if not path.startswith(f"{DROP_INS}/.")
     )
     return ((DEFAULTS,) if DEFAULTS in files else ()) + tuple(drop_ins)
 
@@ -169,7 +168,15 @@ def read_defaults(files: Mapping[str, str], *, bash: bool = False) -> Defaults:
     :param bash: whether ``/bin/sh`` is bash, which supports ``+=``. With dash (Debian), ``+=`` makes ``update-grub``
         fail.
     """
+    names = (*paths(files), *((TUNED,) if TUNED in files else ()))
+    return _evaluated(tuple((path, files[path]) for path in names), bash)
+
+
+@functools.lru_cache(maxsize=64)
+def _evaluated(texts: tuple[tuple[str, str], ...], bash: bool) -> Defaults:
+    """A plan evaluates the same files several times."""
     state = _State(bash=bash)
+    files = dict(texts)
     for path in paths(files):
         state.run(path, files[path])
     return Defaults(

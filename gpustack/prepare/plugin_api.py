@@ -24,7 +24,7 @@ from gpustack.hosts.facts.store import parse_host
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan, show
 from gpustack.prepare.drain.run import Runner, Target
-from gpustack.prepare.host.next_boot.difference import MenuExpectation
+from gpustack.prepare.host.next_boot.difference import MenuExpectation, menus
 from gpustack.prepare.host.next_boot.trial import TrialDocument
 from gpustack.prepare.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED, digest
 from gpustack.prepare.host.plan import HostPlan, plan_host
@@ -119,7 +119,7 @@ def plan(
     planned = plan_host(_spec(spec_path), host, adopt=adopt, live=live, trial=trial)
     if planned.refused:
         return _blocked(planned)
-    result = _result(planned)
+    result = _result(host, planned)
     return {**result, "prove": host.boot.bls and bool(result["commands"])}
 
 
@@ -129,10 +129,11 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanRes
     :param force: whether to remove files that were modified since gpustack wrote them.
     :raises gpustack.base.errors.GpustackError: when the facts can't be used.
     """
-    planned = plan_undo(_host(facts, hostname), force=force)
+    host = _host(facts, hostname)
+    planned = plan_undo(host, force=force)
     if planned.refused:
         return _blocked(planned)
-    result = _result(planned)
+    result = _result(host, planned)
     return {
         **result,
         "remove": [path for path in result["remove"] if path not in LAST],
@@ -145,7 +146,7 @@ def _blocked(planned: HostPlan) -> TaskResult:
     return failure(summary, show_plan(planned), planned.findings)
 
 
-def _result(planned: HostPlan) -> HostPlanResult:
+def _result(host: Host, planned: HostPlan) -> HostPlanResult:
     operations = planned.operations
     trial: TrialDocument = {} if planned.trial is None else planned.trial.to_dict()
     return {
@@ -158,7 +159,7 @@ def _result(planned: HostPlan) -> HostPlanResult:
         "bind": [asdict(o) for o in operations if isinstance(o, BindLive)],
         "reboot": list(planned.reboot),
         "trial": {**trial, "running": planned.in_trial, "wanted": bool(trial) and not planned.in_trial},
-        "menu": planned.menu,
+        "menu": menus(host, planned.operations),
         "todo": bool(operations or planned.reboot),
     }
 

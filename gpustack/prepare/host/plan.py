@@ -21,7 +21,7 @@ from gpustack.prepare.host.next_boot import reboot as reboots
 from gpustack.prepare.host.next_boot import rebuild as boot
 from gpustack.prepare.host.next_boot import tpm
 from gpustack.prepare.host.next_boot import trial as trials
-from gpustack.prepare.host.next_boot.difference import BootDifference, MenuExpectation
+from gpustack.prepare.host.next_boot.difference import BootDifference
 from gpustack.prepare.host.next_boot.tools import update_grub
 from gpustack.prepare.host.own_files import GRUB, OwnedFile
 from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
@@ -91,7 +91,6 @@ class HostPlan:
     :ivar trial: the trial boot that this plan requests, or the running one that this plan makes permanent.
     :ivar in_trial: whether a trial boot is running.
     :ivar next_boot: the next boot and its difference to the running system; None if the plan does not change it.
-    :ivar menu: the menus that ``update-grub`` is expected to generate.
     """
 
     host: str
@@ -105,7 +104,6 @@ class HostPlan:
     trial: trials.Trial | None = None
     in_trial: bool = False
     next_boot: BootDifference | None = None
-    menu: dict[str, MenuExpectation] = field(default_factory=dict)
 
     @property
     def changes(self) -> bool:
@@ -267,10 +265,6 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
     )
     if is_refused:
         return plan
-    wanted, present = draft.desired.files.get(GRUB), draft.host.files.get(GRUB)
-    drop_in = None if wanted is None else wanted.content
-    if draft.trial is not None:
-        drop_in = None if present is None else present.text
     last = (reboots.reboot(draft.reboot, draft.trial),) if draft.reboot else ()
     return replace(
         plan,
@@ -279,7 +273,6 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
         expected=draft.desired.to_dict(),
         trial=trials.trial(seconds or 0) if draft.in_trial else draft.trial,
         in_trial=draft.in_trial,
-        menu=differences.menus(draft.host, (*draft.files, *draft.commands), drop_in),
     )
 
 

@@ -71,13 +71,12 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     if why and not operations and not _made_since_boot(host):
         findings.append(finding(Code.UNDO_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
         why = ()
-    change, menu = None, {}
+    change = None
     if operations or why:
         drop_in = host.files[GRUB].text if GRUB in skipped else None
         change = differences.difference(host, differences.after_files(host, operations, drop_in))
         findings += differences.findings(host, change)
         findings += tpm.findings(host, operations, accepted=force)
-        menu = differences.menus(host, operations, drop_in)
     refused = any(f.severity is Severity.ERROR for f in findings)
     if why and not refused:
         operations.append(reboot(why))
@@ -90,7 +89,6 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         refused=refused,
         expected={},
         next_boot=change,
-        menu=menu,
     )
 
 

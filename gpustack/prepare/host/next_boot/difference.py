@@ -126,31 +126,27 @@ def after_files(host: Host, operations: Sequence[Operation], drop_in: str | None
 
     :param drop_in: the content of gpustack's drop-in of GRUB's defaults then; None without it.
     """
-    texts = _texts(host, operations, drop_in)
+    texts = {path: text for path, text in _texts(host, operations).items() if path != GRUB}
+    texts |= {} if drop_in is None else {GRUB: drop_in}
     return predict.after(host, None if has_entries(host) else read_defaults(texts), operations, texts)
 
 
-def _texts(host: Host, operations: Sequence[Operation], drop_in: str | None) -> dict[str, str]:
+def _texts(host: Host, operations: Sequence[Operation]) -> dict[str, str]:
     """The texts of files after operations, by path."""
     texts = {path: file.text for path, file in host.files.items()}
     texts |= {o.path: o.content for o in operations if isinstance(o, WriteFile)}
     for operation in operations:
         if isinstance(operation, RemoveFile):
             texts.pop(operation.path, None)
-    texts.pop(GRUB, None)
-    return texts if drop_in is None else {**texts, GRUB: drop_in}
+    return texts
 
 
-def menus(host: Host, operations: Sequence[Operation], drop_in: str | None) -> dict[str, MenuExpectation]:
-    """The menus that ``update-grub`` is expected to generate before and after the files of a plan are written.
-
-    :param drop_in: the content of gpustack's drop-in afterwards.
-    """
+def menus(host: Host, operations: Sequence[Operation]) -> dict[str, MenuExpectation]:
+    """The menus that ``update-grub`` is expected to generate before and after the files of a plan are written."""
     if host.boot.mounts is None or not any(getattr(o, "argv", ()) == ("update-grub",) for o in operations):
         return {}
-    present = host.files.get(GRUB)
-    before = _expected(host, _texts(host, (), None if present is None else present.text))
-    after = _expected(host, _texts(host, operations, drop_in))
+    before = _expected(host, {path: file.text for path, file in host.files.items()})
+    after = _expected(host, _texts(host, operations))
     return {} if before is None or after is None else {"before": before, "after": after}
 
 

@@ -113,9 +113,10 @@ def generated(host: Host, defaults: Defaults) -> Generated:
     places = [
         p.model_copy(update={"position": choice.shifted(p.position, shift if _top(p) > first else 0)}) for p in others
     ]
-    line = [_word(s.argument.text, s.place, s.file) for s in arguments or ()]
-    own = tuple(word for text in line for word in menu_words(text.text, text.source))
-    words = {entry.position or "": (*_prefix(host, present), *own) for entry in entries}
+    texts = [_word(s.argument.text, s.place, s.file) for s in arguments or ()]
+    own = tuple(word for text in texts for word in menu_words(text.text, text.source))
+    line = (*_prefix(host, present), *own)
+    words = {entry.position or "": line for entry in entries}
     default = _default(host, defaults)
     return Generated(
         entries=(*entries, *moved),
@@ -128,7 +129,9 @@ def generated(host: Host, defaults: Defaults) -> Generated:
 
 def _shifted(place: _Place, first: int, shift: int) -> _Place:
     """An entry of another script, which moves if it comes after those of 10_linux."""
-    return place.model_copy(update={"position": choice.shifted(place.position, shift if _top(place) > first else 0)})
+    if not shift or _top(place) <= first:
+        return place
+    return place.model_copy(update={"position": choice.shifted(place.position, shift)})
 
 
 def _default(host: Host, defaults: Defaults) -> str:
@@ -177,7 +180,7 @@ def _linux_entries(host: Host, defaults: Defaults, present: Sequence[BootEntry])
 
 
 def _entry(**fields: object) -> BootEntry:
-    return BootEntry.model_validate({"arguments": "", **fields})
+    return BootEntry.model_construct(None, arguments="", **fields)  # type: ignore[arg-type]  # of known facts
 
 
 def _top(place: MenuPlace) -> int:
