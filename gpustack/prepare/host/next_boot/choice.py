@@ -63,7 +63,8 @@ def chosen(host: Host) -> Choice:
     is_read = environment is not None and environment.read
     if is_read and environment is not None and environment.next_entry:
         return of_menu(_entries(host), _others(host), environment.next_entry, f"next_entry={environment.next_entry}")
-    if menu is not None and not (menu.complete and (menu.generated or menu.default is not None)):
+    # If entries are files, the menu only reads them.
+    if menu is not None and not (menu.complete and (menu.generated or menu.default is not None or host.boot.bls)):
         return Choice(entry=None, why="", unknown="the menu is incomplete, or grub-mkconfig did not write it")
     default = (menu.default if menu is not None else None) or "0"
     return by_default(host, _entries(host), _others(host), default)

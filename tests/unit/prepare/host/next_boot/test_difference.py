@@ -12,7 +12,7 @@ from gpustack.base.operations import WriteFile
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
-from gpustack.prepare.host.next_boot.difference import findings
+from gpustack.prepare.host.next_boot.difference import findings, menus
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove.verify import verify_host
 from gpustack.prepare.host.show import show_plan
@@ -256,7 +256,7 @@ def test_a_second_root_of_the_defaults_is_not_10_linuxs(root: Path) -> None:
     boot(root)
     planned = plan(root)
     assert codes(planned) == []
-    words = planned.menu["after"]["words"]
+    words = menus(read(root), planned.operations)["after"]["words"]
     assert [word for word in words if word.startswith("root=ZFS")] == ["root=ZFS=rpool/ROOT/pve-1"]
 
 
