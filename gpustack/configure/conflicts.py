@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.base.text import listed
-from gpustack.configure.deployed import ALIAS, Existing, hosts_of, is_faulty, rendered_devices
+from gpustack.configure.deployed import ALIAS, Existing, HostNames, is_faulty, rendered_devices
 from gpustack.configure.deployed_filters import AVAILABLE, FILTERS, kept, makes_available, values
 from gpustack.configure.desired import DesiredConfig
 from gpustack.hosts.facts.model import Host
@@ -72,16 +72,17 @@ def _devices(
     replaces: bool,
 ) -> Iterator[Finding]:
     option = releases.device_spec_option(wanted.release)
+    names = HostNames(hosts)
     for source, setting in existing.effective(option):
         if _after_ours(setting, directories) and setting.path == option.path:
             yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
         elif setting.is_template:
-            yield from _template_in_the_way(setting, wanted, hosts_of(source, hosts))
+            yield from _template_in_the_way(setting, wanted, names.having(source))
         elif not replaces or setting.path != option.path or is_faulty(setting) or _beside(setting, directories):
-            for host in hosts_of(source, hosts):
+            for host in names.having(source):
                 yield from _device_in_the_way(setting, wanted, host)
         else:
-            for host in hosts_of(source, hosts):
+            for host in names.having(source):
                 # A line that matches only rendered devices is replaced; any other one is carried over.
                 if not offered(parse_line(setting.value), host) <= rendered_devices(wanted, host):
                     yield from _device_in_the_way(setting, wanted, host)

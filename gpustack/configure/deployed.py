@@ -5,7 +5,7 @@ Lines that gpustack wrote are ignored, so that a second rendering gives the same
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -80,8 +80,9 @@ def carried(
     aliases, devices = [], []
     spec_option = releases.device_spec_option(wanted.release)
     targets = _joined_with(into, existing.joined)
+    names_of_hosts = HostNames(hosts)
     for source in existing.sources:
-        of_others = source.hosts is not None if host is None else host not in hosts_of(source, hosts)
+        of_others = source.hosts is not None if host is None else host not in names_of_hosts.having(source)
         if service not in source.services or of_others:
             continue
         configuration = source.configuration
@@ -123,15 +124,30 @@ def is_faulty(setting: Setting) -> bool:
     return False
 
 
-def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
-    """The hosts that may have a configuration: those named in its path (in full or short form), else all."""
-    if source.hosts is not None:
-        return [host for host in hosts if host.hostname in source.hosts]
-    parts = {part for path in source.configuration.files for part in PurePath(path).parts}
-    possible = [host for host in hosts if host.hostname not in source.but]
-    exact = [host for host in possible if host.hostname in parts]
-    in_short = [host for host in possible if short(host.hostname) in map(key, parts)]
-    return exact or in_short or possible
+class HostNames:
+    """Hosts by their names in full and in short form."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = hosts
+        self._in_full: dict[str, list[int]] = {}
+        self._in_short: dict[str, list[int]] = {}
+        for number, host in enumerate(hosts):
+            self._in_full.setdefault(host.hostname, []).append(number)
+            self._in_short.setdefault(short(host.hostname), []).append(number)
+
+    def having(self, source: Source) -> list[Host]:
+        """The hosts that may have a configuration: those named in its path (in full or short form), else all."""
+        if source.hosts is not None:
+            return self._chosen(self._in_full, source.hosts)
+        but = frozenset(source.but)
+        parts = {part for path in source.configuration.files for part in PurePath(path).parts}
+        for names, named in ((self._in_full, parts), (self._in_short, set(map(key, parts)))):
+            if possible := [host for host in self._chosen(names, named) if host.hostname not in but]:
+                return possible
+        return [host for host in self._hosts if host.hostname not in but]
+
+    def _chosen(self, names: Mapping[str, list[int]], named: Iterable[str]) -> list[Host]:
+        return [self._hosts[number] for number in sorted({n for name in named for n in names.get(name, ())})]
 
 
 def rendered_devices(wanted: DesiredConfig, host: Host) -> frozenset[str]:

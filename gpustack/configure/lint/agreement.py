@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -101,7 +102,9 @@ def satisfiable(subject: LintSubject) -> Iterator[Finding]:
     if not subject.serving("compute"):
         return
     for alternatives in _by_name(subject.aliases).values():
-        if any(_can(subject, other, entry) for other in alternatives for entry in subject.devices):
+        # Each compute host has the aliases of all, so most lines are equal.
+        different = {json.dumps(line.data, sort_keys=True): line for line in alternatives}.values()
+        if any(_can(subject, other, entry) for other in different for entry in subject.devices):
             continue
         line = alternatives[0]
         wanted = resource_class(line.data.get("resource_class")) if subject.scheduled_by_placement else None
@@ -164,27 +167,35 @@ def _class_of(entry: DeviceLine) -> str | None:
 @check("Device types")
 def device_types(subject: LintSubject) -> Iterator[Finding]:
     """Aliases whose device_type differs from that of the hosts' cards and virtual functions."""
+    known: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
     for line in subject.aliases:
-        device_type = line.data.get("device_type")
+        device_type = str(line.data.get("device_type") or "")
         ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
         if not all(ids):
             continue
-        mismatches: dict[str, dict[str, None]] = {}
-        for host in subject.hosts:
-            kinds = _kinds(host, ids)
-            if not kinds.keys() & {device_type or "type-PCI"} and not (device_type == VF and any(kinds.values())):
-                for kind in sorted(kinds):
-                    mismatches.setdefault(kind, {})[host.hostname] = None
-        for kind, hosts in mismatches.items():
+        if (device_type, ids) not in known:
+            known[device_type, ids] = _mismatches(subject, device_type, ids)
+        for kind, hosts in known[device_type, ids].items():
             yield finding(
                 Code.ALIAS_DEVICE_TYPE_WRONG,
                 place=line.place,
                 alias=line.name,
                 asked=device_type or "no device type",
                 ids=":".join(ids),
-                hosts=", ".join(hosts),
+                hosts=hosts,
                 actual=kind,
             )
+
+
+def _mismatches(subject: LintSubject, device_type: str, ids: tuple[str, ...]) -> dict[str, str]:
+    """The hosts whose cards with these ids have another device type, by that type."""
+    mismatches: dict[str, dict[str, None]] = {}
+    for host in subject.hosts:
+        kinds = _kinds(host, ids)
+        if not kinds.keys() & {device_type or "type-PCI"} and not (device_type == VF and any(kinds.values())):
+            for kind in sorted(kinds):
+                mismatches.setdefault(kind, {})[host.hostname] = None
+    return {kind: ", ".join(hosts) for kind, hosts in mismatches.items()}
 
 
 def _kinds(host: Host, ids: tuple[str, ...]) -> dict[str, bool]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from gpustack.base.findings import Severity
-from gpustack.configure.deployed import hosts_of
+from gpustack.configure.deployed import HostNames
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.instance_shapes import InstanceShape
 from gpustack.configure.networks import Ports
@@ -57,6 +57,16 @@ class DeviceLine:
     @property
     def place(self) -> str:
         return self.setting.place
+
+
+_Line = TypeVar("_Line", AliasLine, DeviceLine)
+
+
+def _by_source(lines: Iterable[_Line]) -> dict[int, tuple[_Line, ...]]:
+    by_source: dict[int, list[_Line]] = {}
+    for line in lines:
+        by_source.setdefault(id(line.source), []).append(line)
+    return {source: tuple(listed) for source, listed in by_source.items()}
 
 
 class Doubt(TypedDict):
@@ -109,7 +119,13 @@ class LintSubject:
 
     def serving(self, *services: str) -> tuple[Source, ...]:
         """The configurations that one of these services reads."""
-        return tuple(source for source in self.sources if set(services) & set(source.services))
+        if services not in self._served:
+            self._served[services] = tuple(s for s in self.sources if set(services) & set(s.services))
+        return self._served[services]
+
+    @cached_property
+    def _served(self) -> dict[tuple[str, ...], tuple[Source, ...]]:
+        return {}
 
     @cached_property
     def aliases(self) -> tuple[AliasLine, ...]:
@@ -185,10 +201,18 @@ class LintSubject:
             return None
 
     def aliases_of(self, source: Source) -> tuple[AliasLine, ...]:
-        return tuple(line for line in self.aliases if line.source is source)
+        return self._aliases_by_source.get(id(source), ())
 
     def devices_of(self, source: Source) -> tuple[DeviceLine, ...]:
-        return tuple(line for line in self.devices if line.source is source)
+        return self._devices_by_source.get(id(source), ())
+
+    @cached_property
+    def _aliases_by_source(self) -> Mapping[int, tuple[AliasLine, ...]]:
+        return _by_source(self.aliases)
+
+    @cached_property
+    def _devices_by_source(self) -> Mapping[int, tuple[DeviceLine, ...]]:
+        return _by_source(self.devices)
 
     def doubt(self, source: Source) -> Doubt:
         """Severity and text for a missing setting if it is not certain that the service reads the file."""
@@ -201,7 +225,12 @@ class LintSubject:
 
     def hosts_of(self, source: Source) -> tuple[Host, ...]:
         """The hosts that may have a configuration."""
-        return tuple(hosts_of(source, self.hosts))
+        return self._hosts_by_source[id(source)]
+
+    @cached_property
+    def _hosts_by_source(self) -> Mapping[int, tuple[Host, ...]]:
+        names = HostNames(self.hosts)
+        return {id(source): tuple(names.having(source)) for source in self.sources}
 
     def on(self, option: Option, source: Source) -> bool:
         """Whether a boolean option is on in a configuration, for this release."""

@@ -105,14 +105,13 @@ def matrix(topology: Topology) -> Matrix:
 
 def near_nics(topology: Topology) -> dict[str, tuple[tuple[Node, Distance], ...]]:
     """The NICs on the NUMA node of each GPU, by the address of the GPU; the nearest first."""
-    table = matrix(topology)
-    nics = [node for node in table.columns if node.kind is Kind.NIC]
-    order = list(Distance)
+    gpus, nics = topology.devices(Kind.GPU), topology.devices(Kind.NIC)
+    if len(gpus) + len(nics) > MOST_DEVICES:
+        return {}
+    between, order = Distances(topology).between, list(Distance)
     near: dict[str, tuple[tuple[Node, Distance], ...]] = {}
-    distances = table.distances or {}
-    for gpu in table.gpus if distances else ():
-        found = ((nic, distances[gpu.address, nic.address]) for nic in nics)
-        close = [(nic, distance) for nic, distance in found if distance in _ONE_NODE]
+    for gpu in gpus:
+        close = [(nic, distance) for nic in nics if (distance := between(gpu, nic)) in _ONE_NODE]
         near[gpu.address] = tuple(sorted(close, key=lambda entry: order.index(entry[1])))
     return near
 

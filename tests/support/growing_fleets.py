@@ -1,0 +1,141 @@
+"""Snapshots, specs and clouds of any size, of which one dimension grows."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpustack.fleet.placement import Device
+from support.fleet_cloud import StandIn, instance, servers, with_devices
+from support.host_samples import Raw, snapshot
+
+DIMENSIONS = ("hosts", "patterns", "gpus", "models", "flavors")
+FIRST, SECOND = "0000:84:00", "0000:88:00"
+"""The slots of the sample's GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How much there is of everything.
+
+    :ivar hosts: hosts with a line of their own in the spec, an entry of ``out_of_service`` and an instance each.
+    :ivar patterns: more hosts, each with a pattern of its own.
+    :ivar gpus: further GPUs of the first host.
+    :ivar models: further models of GPUs, of which the hosts have none.
+    :ivar flavors: further flavors.
+    """
+
+    hosts: int = 2
+    patterns: int = 0
+    gpus: int = 0
+    models: int = 0
+    flavors: int = 0
+
+
+def written(directory: Path, sizes: Sizes) -> Mapping[str, Path]:
+    """Write a spec and a snapshot; returns their paths."""
+    paths = {name: directory / f"{name}.{kind}" for name, kind in (("spec", "yaml"), ("snapshot", "json"))}
+    paths["spec"].write_text(yaml.safe_dump(spec(sizes)), encoding="utf-8")
+    document = {"gpustack_snapshot": 1, "hosts": hosts(sizes)}
+    paths["snapshot"].write_text(json.dumps(document), encoding="utf-8")
+    return {**paths, "out": directory / "out"}
+
+
+def spec(sizes: Sizes) -> dict[str, Any]:
+    """Two models on every host; flavors by model and by attribute."""
+    models: dict[str, Any] = {
+        "k4200": {"match": {"vendor": "10de", "product": "11b4"}},
+        "p100": {"match": {"vendor": "10de", "product": "15f8"}},
+    }
+    for number in range(sizes.models):
+        models[f"m{number}"] = {"match": {"vendor": "10de", "product": f"{0x3000 + number:04x}"}, "driver": "vfio-pci"}
+    flavors: dict[str, Any] = {
+        "one": {"model": "k4200", "vcpus": 2, "ram": "4GiB", "disk": 10},
+        "any": {"gpu": {"generation": "Pascal"}, "vcpus": 2, "ram": "4GiB", "disk": 10},
+    }
+    for number in range(sizes.flavors):
+        flavors[f"f{number}"] = {"model": "p100", "vcpus": 3 + number, "ram": "4GiB", "disk": 10}
+    of_hosts = ["k4200", "p100"]
+    patterns = dict.fromkeys(names(sizes)[: sizes.hosts], of_hosts)
+    patterns |= {f"{name}*": of_hosts for name in names(sizes)[sizes.hosts :]}
+    return {
+        "version": 1,
+        "models": models,
+        "hosts": patterns,
+        "flavors": flavors,
+        "nova": {"release": "2025.2", "placement": "schedule", "class_by": "pool"},
+        "out_of_service": [
+            {"host": name, "address": f"{SECOND}.0", "reason": "no reset"} for name in names(sizes)[: sizes.hosts]
+        ],
+    }
+
+
+def names(sizes: Sizes) -> list[str]:
+    """The names of all hosts."""
+    return [f"gpu{number:05d}" for number in range(sizes.hosts + sizes.patterns)]
+
+
+def hosts(sizes: Sizes) -> list[Raw]:
+    """The facts of all hosts: a real host, with two models, and serial numbers of its own."""
+    sample = snapshot("k4200-prepared")
+    found = []
+    for number, name in enumerate(names(sizes)):
+        raw = {**sample, "hostname": name, "pci": copy.deepcopy(sample["pci"])}
+        for function in raw["pci"]:
+            if function["address"] == f"{SECOND}.0":
+                function["product"] = "15f8"
+                function["serial"] = f"24-6e-96-ff-ff-{number >> 8:02x}-{number & 255:02x}-20"
+        raw["pci"] += further(sample, sizes.gpus if number == 0 else 0)
+        found.append(raw)
+    return found
+
+
+def further(sample: Raw, count: int) -> list[Raw]:
+    """More GPUs, each with its port, its sound function and its group."""
+    parts = [f for f in sample["pci"] if f["address"].startswith(FIRST) or f["address"] == "0000:80:02.0"]
+    copies = []
+    for number in range(count):
+        domain = f"{1 + (number >> 5):04x}"
+        bus = f"{domain}:{0x40 + (number & 31):02x}:00"
+        port = f"{domain}:80:{number & 31:02x}.0"
+        for part in parts:
+            changed = {**part, "address": port if part["address"].startswith("0000:80") else part["address"]}
+            if changed["address"].startswith(FIRST):
+                changed |= {"address": part["address"].replace(FIRST, bus), "parent": port}
+                changed["iommu_group"] = 1000 + number
+            else:
+                changed["iommu_group"] = 2000 + number
+            copies.append(changed)
+    return copies
+
+
+def cloud(sizes: Sizes) -> StandIn:
+    """A Placement and a Nova with the GPUs of these hosts: one is used by an instance, one is free."""
+    devices = []
+    held: dict[str, dict[str, int]] = {}
+    for name in names(sizes):
+        for slot, used in ((FIRST, 1), (SECOND, 0)):
+            devices.append(
+                Device(
+                    uuid=f"{name}-{slot}",
+                    name=f"{name}_{slot}.0",
+                    root=name,
+                    node=name,
+                    address=f"{slot}.0",
+                    resource_class="CUSTOM_GPU",
+                    capacity=1,
+                    used=used,
+                )
+            )
+        held[f"vm-{name}"] = {f"{name}-{FIRST}": 1}
+    stand_in = with_devices(devices, held)
+    stand_in.answers["compute /servers/detail?all_tenants=1"] = servers(
+        *(instance(f"vm-{name}", host=name) for name in names(sizes))
+    )
+    return stand_in

@@ -1,0 +1,115 @@
+"""No command works in a loop over the fleet within a loop over the fleet; ``commands.yaml`` has the commands."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpustack.cli.app import main
+from gpustack.cli.cloud import OpenStackCommand
+from support import growing_fleets
+from support.growing_fleets import DIMENSIONS, Sizes
+from support.growth import Counts, confirmed, counted
+
+TABLE = yaml.safe_load((Path(__file__).parent / "commands.yaml").read_text(encoding="utf-8"))
+MEASURED: dict[str, dict[str, Any]] = TABLE["measured"]
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
+RUNS = [(name, dimension) for name, entry in MEASURED.items() for dimension in entry["dimensions"]]
+SIZE = 10
+
+
+def run(monkeypatch: pytest.MonkeyPatch, directory: Path, entry: dict[str, Any], sizes: Sizes) -> tuple[Counts, int]:
+    """Count the work and the requests of a command."""
+    directory.mkdir()
+    places = growing_fleets.written(directory, sizes)
+    cloud = growing_fleets.cloud(sizes)
+    monkeypatch.setattr(OpenStackCommand, "connection", lambda *_arguments, **_options: cloud)
+    before, arguments = (
+        [word.format(**places) for word in entry.get(key, "").split()] for key in ("before", "arguments")
+    )
+    codes = []
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as errors:
+        if before:
+            main(before)
+        cloud.requests.clear()
+        counts = counted(lambda: codes.append(main(arguments)))
+    assert codes[0] in (0, 23), errors.getvalue()
+    return counts, len(cloud.requests)
+
+
+@pytest.mark.parametrize(("name", "dimension"), RUNS, ids=[f"{name}-{dimension}" for name, dimension in RUNS])
+def test_work_grows_with_the_fleet(name: str, dimension: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = MEASURED[name]
+
+    def at(size: int) -> tuple[Counts, int]:
+        return run(monkeypatch, tmp_path / str(size), entry, Sizes(**{dimension: size}))
+
+    at(1)
+    (few, few_requests), (many, many_requests) = at(SIZE), at(4 * SIZE)
+    growth = confirmed(few, many, SIZE, lambda: at(16 * SIZE)[0])
+    assert not growth, "\n".join(["", *map(str, growth)])
+    assert few.instructions
+    assert many.started == 0
+    for kind, before, after in (("opens", few.opened, many.opened), ("requests", few_requests, many_requests)):
+        assert after <= before * (4 if entry.get(kind) == "each" else 1), kind
+
+
+def test_every_command_and_playbook_is_measured_or_exempt() -> None:
+    commands = {point.name for point in importlib.metadata.entry_points(group="gpustack.cli")}
+    playbooks = {path.name for path in PLAYBOOKS.glob("*.yml")}
+    assert commands | playbooks == MEASURED.keys() | TABLE["exempt"].keys()
+    assert not MEASURED.keys() & TABLE["exempt"].keys()
+    assert all(len(reason) > 10 for reason in TABLE["exempt"].values())
+    assert {dimension for _, dimension in RUNS} == set(DIMENSIONS)
+
+
+LOOP = """
+def plan(hosts):
+    names = [host.upper() for host in hosts]
+    return sorted(names)
+
+
+def check(hosts):
+    found = []
+    for host in hosts:
+        for _ in range(30):
+            host = host.strip()
+        if sum(1 for other in hosts if other == host) > 1:
+            found.append(host)
+    return found
+
+
+def again(hosts):
+    for host in hosts:
+        for _ in range(40):
+            host = host.strip()
+        if [other for other in hosts if other == host] == []:
+            return host
+"""
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> dict[str, Any]:
+    """A module with loops over the fleet within loops over the fleet."""
+    path = tmp_path / "planted.py"
+    space: dict[str, Any] = {}
+    exec(compile(LOOP, str(path), "exec"), space)  # noqa: S102
+    return space
+
+
+@pytest.mark.parametrize(("function", "line"), [("check", 12), ("again", 21)])
+def test_a_loop_within_a_loop_is_found_with_its_line(
+    planted: dict[str, Any], tmp_path: Path, function: str, line: int
+) -> None:
+    def at(size: int) -> Counts:
+        hosts = [f"gpu{number}" for number in range(size)]
+        return counted(lambda: (planted["plan"](hosts), planted[function](hosts)), str(tmp_path))
+
+    found = confirmed(at(SIZE), at(4 * SIZE), SIZE, lambda: at(16 * SIZE))
+    assert [(growth.code.co_filename, growth.line) for growth in found] == [(str(tmp_path / "planted.py"), line)]
