@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpustack.base.codes import Code
@@ -13,7 +13,7 @@ from gpustack.hosts.facts.gpus import gpus, nvswitches
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import reasons
 from gpustack.hosts.readiness.group_members import in_the_way, peers
-from gpustack.hosts.readiness.host import count
+from gpustack.hosts.readiness.host import count, host_reasons
 from gpustack.pci import catalogue
 from gpustack.prepare.host.decide import network_cards, virtual_functions
 from gpustack.spec.assignment import Assigned, Shared, assigned_gpus, assigned_switches, shared_functions
@@ -86,8 +86,9 @@ def choose(spec: Spec, host: Host) -> Targets:
     ]
     findings += _fabric(host, mode, {target.address for target in targets.gpus})
     refused: set[str] = set()
+    of_host = host_reasons(host)
     for target in targets.all:
-        about = _about(host, target, targets)
+        about = _about(host, target, targets, of_host)
         if errors(about) or (not target.is_switch and nvswitches(host) and mode is None):
             refused.add(target.address)
         findings += [*about, *_variants(host, target.choices)]
@@ -159,13 +160,13 @@ def _is_on_fabric(main: Function, chosen: Iterable[str], host: Host) -> bool:
     return main.ids in {host.functions[address].ids for address in chosen}
 
 
-def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
+def _about(host: Host, target: Assigned, targets: Targets, of_host: Sequence[Finding]) -> list[Finding]:
     """The findings about one GPU or switch that concern the preparation of its host."""
     gpu, group = target.gpu, target.gpu.main.iommu_group
     place = f"{host.hostname} {target.address}"
     going = targets.functions
     # The place of a finding about the host is only its name.
-    about = [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
+    about = [f for f in reasons(host, gpu, of_host=of_host) if f.place != host.hostname and not _is_beside_the_point(f)]
     if gpu.main.address in virtual_functions.made_at_boot(host):  # the next boot does not create them
         about = [f for f in about if f.code != Code.VIRTUAL_FUNCTIONS_ENABLED]
     about = [replace(f, severity=Severity.ERROR) if f.code in _GRAVE else f for f in about]
