@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.base.codes import Code
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Basis, Finding, Severity, definitions, finding
-from gpustack.configure.deployed import hosts_of
+from gpustack.configure.deployed import HostNames
 from gpustack.configure.installed import launch
 from gpustack.configure.sources import PLACEMENT, Source, guessed, split
 from gpustack.hosts.facts.bundle import bundled
@@ -61,10 +61,10 @@ def functions(host: Host) -> list[dict[str, Any]]:
     ]
 
 
-def job(source: Source, hosts: Sequence[Host]) -> dict[str, Any]:
+def job(source: Source, hosts: HostNames) -> dict[str, Any]:
     """The job for a configuration; with the devices of its host, if the facts of one host belong to it."""
     files = {file: Path(file).read_text(encoding="utf-8") for file in source.configuration.files}
-    of_source = list(hosts_of(source, hosts))
+    of_source = hosts.having(source)
     one = of_source[0] if len(of_source) == 1 and "compute" in source.services else None
     return {
         "files": files,
@@ -78,14 +78,15 @@ def job(source: Source, hosts: Sequence[Host]) -> dict[str, Any]:
 def local(nova: str, sources: Sequence[Source], hosts: Sequence[Host], timeout: float) -> Verdicts:
     """The verdicts of a Nova on this machine: one process for all configurations."""
     of_nova = [source for source in sources if source.services != (PLACEMENT,)]
+    names = HostNames(hosts)
     try:
-        answer = launch.run(nova, program(ascii([job(source, hosts) for source in of_nova])), timeout)
+        answer = launch.run(nova, program(ascii([job(source, names) for source in of_nova])), timeout)
     except launch.LaunchError as error:
         return Verdicts(failure=str(error))
     refused = iter([entry["refused"] for entry in answer["answers"]])
     return Verdicts(
         version=answer["version"],
-        by_source=[next(refused) if source in of_nova else () for source in sources],
+        by_source=[next(refused) if source.services != (PLACEMENT,) else () for source in sources],
     )
 
 
