@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gpustack.cli.app import main
 from gpustack.operate.reclaim import journal as reclaim
 
 RELEASED = Path(__file__).parents[1] / "released"
+NOW = datetime.now(UTC).replace(tzinfo=None)
 VERSIONS = sorted(path.name for path in RELEASED.iterdir() if path.is_dir())
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
 
@@ -21,9 +23,22 @@ def databases(version: str, place: Path, cell: str) -> list[str]:
     for name, file in (("api", "api"), ("cell", cell)):
         script = (RELEASED / version / f"{file}.sql").read_text(encoding="utf-8").replace("/place", str(place))
         with sqlite3.connect(place / f"{name}.sqlite") as connection:
-            connection.executescript(script)
+            connection.executescript(later(script) if name == "cell" else script)
     (place / "nova.conf").write_text(f"[api_database]\nconnection = sqlite:///{place}/api.sqlite\n")
     return ["--config-file", str(place)]
+
+
+def later(script: str) -> str:
+    """A cell's database as it would be now: its services have just reported, except those that were down."""
+    with sqlite3.connect(":memory:") as connection:
+        connection.executescript(script)
+        newest = max(value for (value,) in connection.execute("SELECT last_seen_up FROM services") if value)
+        age = NOW - datetime.fromisoformat(newest)
+        for column in ("last_seen_up", "updated_at"):
+            present = connection.execute(f"SELECT id, {column} FROM services WHERE {column} IS NOT NULL").fetchall()
+            times = [(str(datetime.fromisoformat(value) + age), number) for number, value in present]
+            connection.executemany(f"UPDATE services SET {column} = ? WHERE id = ?", times)
+        return "\n".join(connection.iterdump())
 
 
 def rows(place: Path) -> list[str]:
@@ -33,7 +48,7 @@ def rows(place: Path) -> list[str]:
 
 def expected(version: str, cell: str) -> list[str]:
     with sqlite3.connect(":memory:") as connection:
-        connection.executescript((RELEASED / version / f"{cell}.sql").read_text(encoding="utf-8"))
+        connection.executescript(later((RELEASED / version / f"{cell}.sql").read_text(encoding="utf-8")))
         return list(connection.iterdump())
 
 
