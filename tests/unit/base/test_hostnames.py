@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base import hostnames
-from gpustack.configure.deployed import hosts_of
+from gpustack.configure.deployed import HostNames
 from gpustack.configure.sources import Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.config import NovaConfiguration
@@ -147,4 +147,4 @@ def test_a_path_names_the_hosts_of_a_configuration(directory: str, expected: lis
     ]
     configuration = NovaConfiguration(files=(f"/etc/kolla/config/nova/{directory}/nova.conf",), settings=())
     source = Source(label="", services=("compute",), configuration=configuration, named=True)
-    assert [host.hostname for host in hosts_of(source, hosts)] == expected
+    assert [host.hostname for host in HostNames(hosts).having(source)] == expected

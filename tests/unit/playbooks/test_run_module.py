@@ -84,7 +84,8 @@ def test_the_command_keeps_the_lock_when_the_module_is_gone(tmp_path: Path) -> N
     argv = [str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local"]
     argv += ["-e", f"ansible_python_interpreter={interpreter()}", "-M", str(share_dir("playbooks") / "library")]
     argv += ["-m", "gpustack_run", "-a", f'{{"argv": ["{sys.executable}", "-c", "{script}"], "root": "{tmp_path}"}}']
-    subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
+    variables = {**environment(tmp_path), "ANSIBLE_MODULE_UTILS": str(share_dir("playbooks") / "module_utils")}
+    subprocess.run(argv, cwd=tmp_path, env=variables, capture_output=True, check=False)
     deadline = time.monotonic() + 120
     while not on.exists():  # the command is no child of Ansible any more
         assert time.monotonic() < deadline
