@@ -108,11 +108,9 @@ def conf(path: Path) -> cfg.ConfigOpts:
 def assert_placement_limited(root: Path) -> None:
     """What Placement must read, and the scheduler's weight, for flavors with many GPUs."""
     config = cfg.ConfigOpts()
-    config.register_opts([cfg.BoolOpt("optimize_for_wide_provider_trees")], group="workarounds")
     config.register_opts([cfg.IntOpt("max_allocation_candidates"), cfg.BoolOpt("x")], group="placement")
     config([], default_config_files=[str(root / "merged/ctl01/placement-api.conf")], default_config_dirs=[])
     assert (config.placement.max_allocation_candidates, config.placement.x) == (1000, True)
-    assert config.workarounds.optimize_for_wide_provider_trees
     assert "pci_weight_multiplier = 10\n" in (root / "merged/ctl01/nova-scheduler.conf").read_text()
 
 

@@ -23,7 +23,7 @@ from gpustack.prepare.host.decide.desired import BOOT_IMAGE, LONGEST_COMMAND_LIN
 from gpustack.prepare.host.next_boot import obstacles, predict
 from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, compared
 from gpustack.prepare.host.next_boot.tools import has_entries, update_grub
-from gpustack.prepare.host.next_boot.trial import is_running, trial
+from gpustack.prepare.host.next_boot.trial import MARKER, is_running, trial
 from gpustack.prepare.host.own_files import GRUB
 
 _LOADERS = {"grub": "GRUB", "systemd-boot": "systemd-boot"}
@@ -170,7 +170,8 @@ def difference(host: Host, after: NextBoot, *, accepted: Collection[str] = ()) -
     """
     running, now = predict.running(host), predict.now(host)
     managed = set(MANAGED)
-    if is_running(host):
+    # The words of a trial stay on the running command line until the next boot, also after the trial has passed.
+    if is_running(host) or any(word.name == MARKER for word in running.words or ()):
         managed |= {argument(text).name for text in trial(0).arguments}
     found: dict[tuple[str, str], BootWord] = {}
     for before in (running, now):
