@@ -184,11 +184,6 @@ class Option:
         """The names of the services that read it: ``nova-api``, ``placement-api``."""
         return tuple("placement-api" if service == "placement" else f"nova-{service}" for service in self.services)
 
-    @property
-    def is_of_library(self) -> bool:
-        """Whether a library of Nova defines the option."""
-        return "/" not in self.source
-
     def known_to(self, release: Release) -> bool:
         """Whether a release has the option."""
         spans = self.spans or ((self.since, self.until),)

@@ -138,7 +138,7 @@ class Boot(FactsModel):
 
     :ivar unified: the unified kernel images (entries of type 2 of the Boot Loader Specification) that are there.
     :ivar tools: those of the boot loader's tools that are installed (``grubby``).
-    :ivar grubby_keeps_defaults: whether grubby knows ``--no-etc-grub-update``; None when that can't be told.
+    :ivar grubby_keeps_defaults: whether grubby knows ``--no-etc-grub-update``; None if unknown.
     :ivar environment: only where GRUB's menu is there.
     :ivar menu: GRUB's menu; None without one, and from older collectors.
     :ivar scripts: those that write the next menu.

@@ -91,7 +91,7 @@ def read(path: Path) -> tuple[Changed, ...]:
 def _check(operation: SetProperties, path: Path) -> None:
     """Refuse what gpustack never writes: others may have edited the journal.
 
-    :raises JournalError: if a property is none of :data:`gpustack.offer.image.change.WRITTEN`.
+    :raises JournalError: if a property is not in :data:`gpustack.offer.image.change.WRITTEN`.
     """
     other = sorted({*operation.after, *operation.before} - WRITTEN)
     if other or operation.after.keys() != operation.before.keys():

@@ -337,7 +337,7 @@ class _Reading:
             self._add(start, *found)
 
     def _is_of_next(self, start: int, row: Row) -> bool:
-        """Whether the next line has the same sign alone, so that the end of this one is none of its part."""
+        """Whether the next line has the same sign alone, so that this one ends before it."""
         return self._table.is_in(row, self._lines[start + 1].text)
 
     def _texts(self, start: int) -> Tuple[List[str], Set[str]]:

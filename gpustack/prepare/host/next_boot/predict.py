@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from gpustack.base.operations import Operation, RunCommand
 from gpustack.hosts.facts.boot_model import BootEntry, MenuPlace, MenuScript, Submenu
@@ -23,7 +22,6 @@ from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, 
 from gpustack.prepare.host.next_boot.record import KERNEL_CMDLINE
 from gpustack.prepare.host.own_files import GRUB, OWNED
 
-_Place = TypeVar("_Place", bound=MenuPlace)
 _LINUX_SCRIPT = "/etc/grub.d/10_linux"
 _ID = re.compile(r"gnulinux-(?:simple|.+-advanced)-(.+)")
 # Settings that change the word root= (10_linux, grub-mkconfig), which only grub-probe can compute.
@@ -125,13 +123,6 @@ def generated(host: Host, defaults: Defaults) -> Generated:
         default="${saved_entry}" if default == "saved" else default,
         unknown=tuple(dict.fromkeys((*unknown, *_unknown_root(host, defaults, present)))),
     )
-
-
-def _shifted(place: _Place, first: int, shift: int) -> _Place:
-    """An entry of another script, which moves if it comes after those of 10_linux."""
-    if not shift or _top(place) <= first:
-        return place
-    return place.model_copy(update={"position": choice.shifted(place.position, shift)})
 
 
 def _default(host: Host, defaults: Defaults) -> str:
