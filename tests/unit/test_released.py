@@ -13,27 +13,32 @@ from gpustack.cli.app import main
 from gpustack.operate.reclaim import journal as reclaim
 
 RELEASED = Path(__file__).parents[1] / "released"
-NOW = datetime.now(UTC).replace(tzinfo=None)
 VERSIONS = sorted(path.name for path in RELEASED.iterdir() if path.is_dir())
 pytestmark = pytest.mark.parametrize("version", VERSIONS)
 
 
-def databases(version: str, place: Path, cell: str) -> list[str]:
+@pytest.fixture
+def now() -> datetime:
+    """The time at which a test begins: a report of a service is not older than the test."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+def databases(version: str, place: Path, cell: str, now: datetime) -> list[str]:
     """Make the databases of a release; returns the options that name them."""
     for name, file in (("api", "api"), ("cell", cell)):
         script = (RELEASED / version / f"{file}.sql").read_text(encoding="utf-8").replace("/place", str(place))
         with sqlite3.connect(place / f"{name}.sqlite") as connection:
-            connection.executescript(later(script) if name == "cell" else script)
+            connection.executescript(later(script, now) if name == "cell" else script)
     (place / "nova.conf").write_text(f"[api_database]\nconnection = sqlite:///{place}/api.sqlite\n")
     return ["--config-file", str(place)]
 
 
-def later(script: str) -> str:
-    """A cell's database as it would be now: its services have just reported, except those that were down."""
+def later(script: str, now: datetime) -> str:
+    """A cell's database as it would be at a time: its services have just reported, except those that were down."""
     with sqlite3.connect(":memory:") as connection:
         connection.executescript(script)
         newest = max(value for (value,) in connection.execute("SELECT last_seen_up FROM services") if value)
-        age = NOW - datetime.fromisoformat(newest)
+        age = now - datetime.fromisoformat(newest)
         for column in ("last_seen_up", "updated_at"):
             present = connection.execute(f"SELECT id, {column} FROM services WHERE {column} IS NOT NULL").fetchall()
             times = [(str(datetime.fromisoformat(value) + age), number) for number, value in present]
@@ -46,9 +51,9 @@ def rows(place: Path) -> list[str]:
         return list(connection.iterdump())
 
 
-def expected(version: str, cell: str) -> list[str]:
+def expected(version: str, cell: str, now: datetime) -> list[str]:
     with sqlite3.connect(":memory:") as connection:
-        connection.executescript(later((RELEASED / version / f"{cell}.sql").read_text(encoding="utf-8")))
+        connection.executescript(later((RELEASED / version / f"{cell}.sql").read_text(encoding="utf-8"), now))
         return list(connection.iterdump())
 
 
@@ -63,15 +68,19 @@ def test_a_snapshot_leads_to_a_plan(version: str, capsys: pytest.CaptureFixture[
     assert plan["operations"]
 
 
-def test_a_journal_of_clean_up_is_undone(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = databases(version, tmp_path, "cell")
-    assert rows(tmp_path) != expected(version, "cell-before")
+def test_a_journal_of_clean_up_is_undone(
+    version: str, tmp_path: Path, now: datetime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = databases(version, tmp_path, "cell", now)
+    assert rows(tmp_path) != expected(version, "cell-before", now)
     assert main(["cleanup", "undo", str(RELEASED / version / "cleanup.jsonl"), *options]) == 0
-    assert rows(tmp_path) == expected(version, "cell-before")
+    assert rows(tmp_path) == expected(version, "cell-before", now)
 
 
-def test_a_saved_plan_of_clean_up_is_applied(version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = databases(version, tmp_path, "cell-before")
+def test_a_saved_plan_of_clean_up_is_applied(
+    version: str, tmp_path: Path, now: datetime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = databases(version, tmp_path, "cell-before", now)
     journal = ["--journal", str(tmp_path / "journal.jsonl"), "--no-hypervisor", "--yes", "--wait", "0"]
     assert main(["cleanup", "apply", str(RELEASED / version / "plan.json"), *options, *journal]) == 0
     with sqlite3.connect(tmp_path / "cell.sqlite") as connection:
