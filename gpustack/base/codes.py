@@ -3,8 +3,6 @@
 The definitions are data (``gpustack/data/findings/*.toml``); a test compares their codes with these.
 """
 
-from __future__ import annotations
-
 import enum
 
 

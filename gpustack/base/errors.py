@@ -4,8 +4,6 @@ A message names the object, its state and the expected state. The first line of 
 its exit code in the documentation: see :func:`exit_codes`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from gpustack.base.text import LAYOUT, printable

@@ -1,7 +1,5 @@
 """Locations of gpustack's own data, and atomic, private files."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -7,8 +7,6 @@ GPU6xx maintenance of a host, GPU7xx and GPU900 GPUs in service, GPU830 to GPU84
 and GPU9xx the guest: drivers, images, firmware, networks.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence

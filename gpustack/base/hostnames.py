@@ -4,8 +4,6 @@ MySQL, and therefore Nova on it, ignores the case of names. If a wrong "same hos
 (``==``). If a wrong "different hosts" would free a device, compare with :func:`extends`.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Collection, Mapping
 from typing import TypeVar

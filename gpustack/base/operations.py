@@ -7,8 +7,6 @@ Plans compute operations and the Ansible roles carry them out; this module does 
 ``-f json`` read ``to_dict``; ``describe`` is the line in the text output.
 """
 
-from __future__ import annotations
-
 import difflib
 import shlex
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Results of the playbooks' tasks, returned by the functions that the action plugins call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypedDict
 

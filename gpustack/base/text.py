@@ -5,8 +5,6 @@ command line's streams are :class:`SafeStream`, an error makes its own text prin
 plugins pass through :func:`printable_data`.
 """
 
-from __future__ import annotations
-
 import io
 import shutil
 import textwrap

@@ -5,8 +5,6 @@ run can check it directly before it writes, and its reverse is the same change w
 object has a subclass beside the job that plans it.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

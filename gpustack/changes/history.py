@@ -1,7 +1,5 @@
 """The runs of this user, newest first, with what became of each. Pure but for reading the journals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

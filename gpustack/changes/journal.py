@@ -5,8 +5,6 @@ result. Others can edit a journal, and an undo writes to a cloud what it holds: 
 others can write is refused.
 """
 
-from __future__ import annotations
-
 import getpass
 import hashlib
 import os

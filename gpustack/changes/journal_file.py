@@ -1,7 +1,5 @@
 """Files of journals: JSON lines, each synced to disk before the change that it records."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

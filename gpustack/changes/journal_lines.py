@@ -1,7 +1,5 @@
 """The schema of a journal's lines."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Annotated, Any, Literal
 

@@ -1,7 +1,5 @@
 """Plan the undo of a run: the reverses of its changes, in reverse order. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ cliff is slow because its manager loads every command to get their names, and it
 each command. Here the names are read from the entry points, and a command is loaded on first use.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import difflib

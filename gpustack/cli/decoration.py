@@ -3,8 +3,6 @@
 ``--color`` decides; with ``auto``, ``NO_COLOR`` (https://no-color.org) and the terminal.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A variable is used if the command line omits the option, and only by commands that have the option.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``gpustack example …``: example hosts and an embedded cloud to try gpustack on, from ``nova-gpustack[demo]``."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``gpustack guest vendordata``: Nova's vendor data with the check of the guest's GPUs."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``gpustack monitoring path``: the alert rules and the dashboard that come with gpustack."""
 
-from __future__ import annotations
-
 import argparse
 
 from gpustack.base.files import data_dir

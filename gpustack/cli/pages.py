@@ -1,7 +1,5 @@
 """Addresses of documentation pages, if the documentation is published."""
 
-from __future__ import annotations
-
 import functools
 import importlib.metadata
 import os

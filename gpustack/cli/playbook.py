@@ -1,7 +1,5 @@
 """``gpustack playbook …``: the Ansible playbooks that come with gpustack."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path

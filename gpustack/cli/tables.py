@@ -3,8 +3,6 @@
 cliff's own table breaks words. If single words are too wide, each row becomes a block of lines.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import textwrap

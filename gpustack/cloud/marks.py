@@ -4,8 +4,6 @@ Before an instance is stopped or moved, gpustack writes metadata: the host, and 
 users of the instance can write the same metadata, but not Nova's instance actions: these show who requested what since.
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Sequence

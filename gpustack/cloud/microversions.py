@@ -1,7 +1,5 @@
 """The microversions of Nova's and Placement's APIs that requests use: each is the first with the feature it names."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """The schema of Placement's answer for a consumer, with the fields that clean-up reads and writes back."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints

@@ -1,7 +1,5 @@
 """Existing lines that Nova reads in addition to the rendered ones, or that override them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePath
 

@@ -1,7 +1,5 @@
 """Check that a device_spec matches the prepared GPUs and nothing else on the host."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 

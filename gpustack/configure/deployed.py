@@ -3,8 +3,6 @@
 Lines that gpustack wrote are ignored, so that a second rendering gives the same result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath

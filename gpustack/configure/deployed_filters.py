@@ -1,7 +1,5 @@
 """Scheduler filters in a deployment's configuration: which are carried over, and which keep a service from starting."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 
 from gpustack.base.codes import Code

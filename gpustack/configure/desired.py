@@ -6,8 +6,6 @@ addresses if the host reserves one, or if one is out of service. Companions (a G
 with the GPU but never listed: Nova passes through the main function alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What the instances of a spec's flavors ask of their host's nova-compute: processors, memory pages, PCIe ports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

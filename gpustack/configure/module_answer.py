@@ -1,7 +1,5 @@
 """The result of the module ``gpustack_nova_config``. A host may be hostile, so size and content are validated."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError

@@ -5,8 +5,6 @@ An entry matches virtual functions only: with ``physical_network``, Nova would g
 virtual functions changes: Nova compares it with the virtual functions' card.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.base.codes import Code

@@ -1,7 +1,5 @@
 """Flavors of a spec that no NUMA node of a host can serve: code GPU721."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from gpustack.base.codes import Code

@@ -1,7 +1,5 @@
 """The files of a rendering below a directory: what a write changes there, and the files of an earlier rendering."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

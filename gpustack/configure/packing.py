@@ -5,8 +5,6 @@ and CPUs outvote it unless its multiplier is larger. With PCI in Placement, each
 its own, so Placement combines every free GPU with every other: 1,680 candidates for 4 of 8 GPUs, 40,320 for 8 of 8.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

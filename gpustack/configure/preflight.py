@@ -1,7 +1,5 @@
 """Checks of a spec before rendering: unsupported settings, missing facts, ambiguous aliases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ nova-compute reads ``*.yaml`` of ``[compute] provider_config_location`` when it 
 there: neither its periodic tasks nor PCI in Placement touch the inventories.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 

@@ -1,7 +1,5 @@
 """Render a deployment's files that configure Nova for GPUs: drop-ins, kolla-ansible overrides, variables, values."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Options that the operator has set to a value of their own: gpustack keeps it."""
 
-from __future__ import annotations
-
 import contextlib
 
 from gpustack.base.codes import Code

@@ -1,7 +1,5 @@
 """The groups and settings of a service's configuration, the same for every kind of deployment."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Checks of flavors that select GPUs by attribute, before rendering."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gpustack.base.codes import Code

@@ -6,8 +6,6 @@ Without ``SERVICE=``, the service is derived from the name (``nova-compute.conf`
 ``placement.conf``); a plain ``nova.conf`` belongs to all services of Nova.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

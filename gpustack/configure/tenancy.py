@@ -1,7 +1,5 @@
 """The options with which nova-scheduler reads the metadata of aggregates that reserve GPU hosts (``tenancy``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.configure.packing import Advised

@@ -1,7 +1,5 @@
 """The options with which Nova gives vendor data to guests (``gpustack guest vendordata``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.configure.packing import Advised

@@ -1,7 +1,5 @@
 """Everything that the sources answered, as the input of the comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

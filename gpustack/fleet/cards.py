@@ -3,8 +3,6 @@
 Placement has a resource class for each device, which contains the PCI ids unless the configuration names another.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

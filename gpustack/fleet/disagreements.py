@@ -4,8 +4,6 @@ With PCI in Placement, a move may take another device than the one that Placemen
 (``_move_claim`` in nova/compute/resource_tracker.py). So use is counted from both sides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The answers of the sources by host, address and holder, for the comparison. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Join the answers of all sources into the fleet: one entry per GPU. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 

@@ -7,8 +7,6 @@ A number that is not certain is absent. If Placement does not answer, no state i
 source of instances or rows does not answer, sums over projects, and over hosts whose GPUs are not listed, are absent.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field

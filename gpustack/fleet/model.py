@@ -1,7 +1,5 @@
 """The GPUs of a cloud, their states and holders, as the commands show them. Plain data, compared in :mod:`.join`."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field

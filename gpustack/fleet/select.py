@@ -1,7 +1,5 @@
 """Choose GPUs by host, model, state, project, user and instance. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 

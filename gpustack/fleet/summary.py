@@ -1,7 +1,5 @@
 """Counts of GPUs by host, model and project. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace

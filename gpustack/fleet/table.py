@@ -1,7 +1,5 @@
 """The rows of `gpustack gpu list`: GPUs and groups as plain data and as text. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 

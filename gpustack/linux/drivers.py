@@ -4,8 +4,6 @@
 this module. A test compares them.
 """
 
-from __future__ import annotations
-
 from gpustack.linux.cmdline import canonical
 
 VFIO, STUB = "vfio-pci", "pci-stub"

@@ -8,8 +8,6 @@ Assignments are evaluated as in a shell. Command substitutions, conditions and o
 reported as :class:`Unevaluated`, and all values that depend on them are unknown.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from bisect import bisect_right

@@ -7,8 +7,6 @@ a module are concatenated in that order; for most parameters, the kernel uses th
 not read here (:mod:`gpustack.prepare.host.prior_setup.foreign_config`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -8,8 +8,6 @@ last occurrence is effective (``kernel/params.c``). This module requires the exa
 a prefix to disable it, so that doubtful words count as "off".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

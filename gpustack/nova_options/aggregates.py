@@ -1,7 +1,5 @@
 """Host aggregates of Nova, as nova-scheduler reads their metadata. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

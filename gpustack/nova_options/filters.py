@@ -6,8 +6,6 @@ classes. nova-scheduler does not start with any other name. ``gpustack/data/nova
 release.
 """
 
-from __future__ import annotations
-
 import difflib
 import enum
 import re

@@ -1,7 +1,5 @@
 """The markers of gpustack's own lines in configuration files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpustack.base.errors import NovaConfigError

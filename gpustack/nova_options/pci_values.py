@@ -1,7 +1,5 @@
 """The values of ``[pci] alias`` and ``device_spec``, read as Nova reads them: JSON, then Nova's own rules."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

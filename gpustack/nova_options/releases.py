@@ -1,7 +1,5 @@
 """Nova's releases, and the PCI passthrough settings that each reads, from the tables of ``gpustack/data/nova``."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 from collections.abc import Mapping, Sequence

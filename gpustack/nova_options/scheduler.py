@@ -1,7 +1,5 @@
 """What the given files of nova.conf show of nova-scheduler. They may be those of another service."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,8 +7,6 @@ Findings show values, so a reference to an option that can contain a password is
 value of another such option, which no finding shows.
 """
 
-from __future__ import annotations
-
 import string
 from collections.abc import Mapping
 

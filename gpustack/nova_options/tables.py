@@ -1,7 +1,5 @@
 """The tables that ``tools/nova-tables`` makes from Nova's source (``gpustack/data/nova/*.jsonl``), as plain records."""
 
-from __future__ import annotations
-
 import functools
 import json
 import tomllib

@@ -1,7 +1,5 @@
 """Read the records of one GPU or one instance as they are stored, including soft-deleted ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A mapping's connection may be a template that Nova fills in from ``[database] co
 (``nova/objects/cell_mapping.py``, ``_format_url``).
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

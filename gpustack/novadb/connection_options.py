@@ -5,8 +5,6 @@ options read local files, send them to the server, or change the meaning of a st
 how to reach the server are accepted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

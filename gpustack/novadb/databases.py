@@ -3,8 +3,6 @@
 Passwords stay inside SQLAlchemy's URL objects; messages and exceptions of this module never contain them.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Nova follows a pointer to a record; a wrong one hides the record from Nova, but 
 pointer may add a doubt, and never removes one: whatever it names, every cell is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 

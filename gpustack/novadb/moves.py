@@ -1,7 +1,5 @@
 """Read migrations: the unfinished ones of a cell, all of certain instances, and single ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 One query per cell. Placement does not have NUMA nodes, and no API shows the free ones.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Select the compute nodes of a cell: those with rows of ``pci_devices``, and those that should have rows."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 
 import sqlalchemy as sa

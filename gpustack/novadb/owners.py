@@ -1,7 +1,5 @@
 """Read instances of one cell by their uuids."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

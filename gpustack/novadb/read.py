@@ -5,8 +5,6 @@ table. Expensive look-ups (finished migrations, devices on other hosts, other ce
 not placed on the compute node of their row.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Open a cell for reading: one read-only snapshot, with access to the other cells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Read the PCI requests of instances (``instance_extra.pci_requests``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ Alembic keeps its revision in ``alembic_version``; sqlalchemy-migrate (up to Wal
 counts (``nova/db/migration.py``, ``db_sync``).
 """
 
-from __future__ import annotations
-
 import functools
 import tomllib
 from collections.abc import Mapping

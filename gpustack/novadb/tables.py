@@ -5,8 +5,6 @@ Columns as in ``nova/db/main/models.py`` and ``nova/db/api/models.py``. Some are
 for them.
 """
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 
 from gpustack.novadb.values import Moment

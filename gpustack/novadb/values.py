@@ -4,8 +4,6 @@ An unreadable time becomes :data:`UNREADABLE`. It can be compared like any time,
 :mod:`gpustack.repair.rules._times` prevents a verdict that depends on it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import datetime

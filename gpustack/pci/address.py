@@ -5,8 +5,6 @@ The domain has four or more hexadecimal digits: the kernel prints an ``int`` wit
 characters (``pci_devices.address varchar(12)``), so a function in a wider domain can't be passed through.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Self

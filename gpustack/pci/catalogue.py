@@ -4,8 +4,6 @@ A card does not have to be in the catalogue: an unknown one is described by its 
 reports for a card is derived from the SR-IOV capability on the host (``Function.dev_type``), not from the catalogue.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Mapping

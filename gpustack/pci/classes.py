@@ -3,8 +3,6 @@
 A class is six hexadecimal digits: base class, subclass, programming interface.
 """
 
-from __future__ import annotations
-
 DISPLAY_BASE = "03"
 _VGA, _THREE_D = "0300", "0302"
 ACCELERATOR = "1200"

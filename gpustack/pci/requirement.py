@@ -3,8 +3,6 @@
 An absent fact is unknown, and never means that nothing is needed.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ Everything is imported at the top: Ansible loads an action plugin once and forks
 inside a function would run again in every fork. The exception is the client of the cloud, which most runs do not need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The scope of a plan, so that a plan without verdicts differs from a plan that read nothing."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The classes of stale rows by letter and name, both from the name of the rule's module: ``b_migration_pinned``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

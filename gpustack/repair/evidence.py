@@ -1,7 +1,5 @@
 """Checks that the rules share: work under way, unknown owners, recent writes, which rows belong to an instance."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta

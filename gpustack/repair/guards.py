@@ -4,8 +4,6 @@
 converts them to conditions of the UPDATE. So no rule can omit one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A ``begin`` line holds the complete rows before the change, and the values to wr
 database shows whether the change was committed. So a journal is usable wherever the process was killed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime

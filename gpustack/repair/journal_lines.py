@@ -1,7 +1,5 @@
 """The schema of a journal's lines: others can edit the file, and undo writes databases and Placement from it."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Self
 

@@ -1,7 +1,5 @@
 """A case: rows of a compute node that one rule examines, with the checks that all rules share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypedDict
 

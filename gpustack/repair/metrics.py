@@ -1,7 +1,5 @@
 """Write the number of verdicts as a textfile for Prometheus."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ Nova then frees the instance's devices on the source and on the destination, not
 that gets its old status again does not return them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpustack.base.hostnames import extends

@@ -18,8 +18,6 @@ No other module decides this. The invariants:
 ``questions.prepared`` is called for every verdict of every class; ``apply`` refuses a verdict without questions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 

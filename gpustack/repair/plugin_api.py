@@ -5,8 +5,6 @@ the device is in use. On a host without a device in use, a restart is safe. Othe
 devices in use, as for :attr:`~gpustack.repair.verdict.Repair.RESTART` (:mod:`gpustack.repair.permission`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

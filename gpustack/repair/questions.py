@@ -3,8 +3,6 @@
 The invariants are in :mod:`gpustack.repair.permission`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta

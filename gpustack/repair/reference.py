@@ -1,7 +1,5 @@
 """Classes, statuses, repairs and outcomes of clean-up, from the code that decides them: for `explain` and the page."""
 
-from __future__ import annotations
-
 import enum
 
 from gpustack.base.errors import ApplyError, DatabaseError

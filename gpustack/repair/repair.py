@@ -4,8 +4,6 @@ Each repair is one transaction of few statements, each of which must change exac
 the statements, so the database checks them at the moment of writing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Show a plan as text or as an SQL script, and read it back from a file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

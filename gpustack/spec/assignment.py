@@ -3,8 +3,6 @@
 Host preparation, Nova's configuration and flavors all use it, so that Nova never offers a GPU that is not bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Memory and generation come from the catalogue. Placement compares no numbers, so
 threshold up to its memory. An alias requires all of its traits: it cannot request one of several generations.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """The model of a PCI function."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gpustack.base.errors import SpecError

@@ -4,8 +4,6 @@ The checks read plain data, so that they also run if the schema has found errors
 schema reports them.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice

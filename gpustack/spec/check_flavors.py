@@ -1,7 +1,5 @@
 """Checks of a spec's flavors beyond its schema: existing models, sizes given once, names that Nova accepts."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Checks of a spec's quotas beyond its schema: existing models, a default for each, one resource class for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

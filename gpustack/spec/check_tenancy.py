@@ -1,7 +1,5 @@
 """Checks of the section ``tenancy`` beyond its schema."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ built; nodes are counted as aliases would expand. Scalars that YAML 1.1 and YAML
 ``08``, ``11e4``) are numbers here: they are refused where text is expected, and never become a different text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The part of the JSON schema for a path of a spec, and its description for a message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpustack.spec.problems import Path, listed, quoted

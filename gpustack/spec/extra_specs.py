@@ -1,7 +1,5 @@
 """The names of flavor extra specs that gpustack writes or reads, and the values of ``pci_passthrough:alias``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 ALIAS = "pci_passthrough:alias"

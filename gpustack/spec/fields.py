@@ -1,7 +1,5 @@
 """Common parts of the spec's model: the base class, names, and texts of the JSON schema."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """The section ``flavors`` of the spec's model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal

@@ -9,8 +9,6 @@ A host that matches several patterns gets the models of all of them. Options are
 spec's own, then those of patterns in the order of the file, then those of the host's plain name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base import hostnames

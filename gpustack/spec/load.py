@@ -1,7 +1,5 @@
 """Load a spec: report all its problems at once, and return only a valid spec."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

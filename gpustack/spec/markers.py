@@ -5,8 +5,6 @@ class for each alias, since an alias is what flavors request. Its name differs f
 devices: otherwise a device could fulfil the request for the marker.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ Source: ``nova/virt/hardware.py``, ``_get_numa_pagesize_constraint``, ``_numa_ce
 ``nova/objects/numa.py``, ``can_fit_pagesize``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

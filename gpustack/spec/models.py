@@ -1,7 +1,5 @@
 """The section ``models`` of ``gpustack.yaml``: kinds of GPUs and the PCI functions that they match."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool

@@ -4,8 +4,6 @@ A card itself is never among them: an instance with it would take the network fr
 function whose interface the host uses. Functions in domains that Nova does not support are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

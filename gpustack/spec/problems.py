@@ -1,7 +1,5 @@
 """Problems of a spec: each with its path in the file, its line, and a suggestion."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 import json

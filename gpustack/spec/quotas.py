@@ -1,7 +1,5 @@
 """The section ``quotas`` of the spec: how many GPUs of a model each project may have."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

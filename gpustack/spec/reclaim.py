@@ -1,7 +1,5 @@
 """The section ``reclaim`` of the spec's model: when GPUs of idle instances may be freed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta

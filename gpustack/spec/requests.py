@@ -1,7 +1,5 @@
 """The GPUs that the flavors of a spec request, by model and by alias."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from gpustack.spec.attributes import alias_name

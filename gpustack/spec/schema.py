@@ -3,8 +3,6 @@
 ``python -m gpustack.spec.schema`` regenerates ``schema.json`` after a change of the model.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

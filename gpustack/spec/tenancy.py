@@ -1,7 +1,5 @@
 """The section ``tenancy`` of the spec: which instances the GPU hosts accept."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 

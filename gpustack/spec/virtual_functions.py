@@ -1,7 +1,5 @@
 """The key ``vfs`` of the spec's models and networks: virtual functions (SR-IOV) that are created at each boot."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field

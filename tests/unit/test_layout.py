@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -84,7 +86,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 67_300, 503, 66, 35, 24, 95, 60, 165
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 66_720, 503, 66, 35, 24, 95, 60, 165
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
@@ -140,6 +142,14 @@ def test_plugins_of_playbooks_import_only_documented_modules() -> None:
     assert set(re.findall(r"^\| `(gpustack[\w.]+)` \|", page, re.MULTILINE)) == {
         name for name in PUBLIC if not name.endswith(("__", "task_results"))
     }
+
+
+def test_every_module_can_be_imported() -> None:
+    """Annotations are evaluated: without ``from __future__ import annotations``, each name in them has to exist."""
+    modules = [source.name for source in PRODUCT if not source.name.endswith("__main__")]
+    program = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
+    ran = subprocess.run([sys.executable, "-c", program, *modules], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_only_public_modules_are_directly_below_the_package() -> None:

@@ -1,7 +1,5 @@
 """Drop-ins for ``/etc/nova/nova.conf.d`` and for Placement: services from packages or from source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gpustack.configure import providers

@@ -6,8 +6,6 @@ kolla-ansible merges one ``nova.conf`` for each service from a list of files (``
 is merged in the same way, with the overrides in ``placement.conf`` and ``placement``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath

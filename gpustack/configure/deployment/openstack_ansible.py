@@ -5,8 +5,6 @@ Ansible reads ``group_vars/NAME`` (a file or all files of a directory), else ``N
 directory would therefore disable the variables of a file of the same name.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ The chart renders one ``nova.conf`` for all services from ``conf.nova``. Values 
 several values files but replaces lists, so gpustack renders all lines of an option.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ OpenStackDataPlaneService that references it. A node set lists that service inst
 patch of OpenStackControlPlane whose ``customServiceConfig`` nova-operator mounts as a drop-in of each service.
 """
 
-from __future__ import annotations
-
 import base64
 import fnmatch
 import re

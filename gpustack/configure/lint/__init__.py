@@ -3,8 +3,6 @@
 A new check is a generator of findings under ``@check(title)`` in the module of its family.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 

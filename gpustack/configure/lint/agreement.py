@@ -1,7 +1,5 @@
 """Checks across configurations: aliases of API and compute hosts, and devices for each alias."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of aliases: each line by itself, and all lines of one configuration."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Sequence
 

@@ -4,8 +4,6 @@ Only the configurations of hosts with GPUs are checked. An option that no file s
 is among the files: a drop-in alone leaves it open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import PurePath
 

@@ -1,7 +1,5 @@
 """Values that nova-compute parses itself when it starts: processors, huge pages, mediated devices."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

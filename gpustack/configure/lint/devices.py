@@ -1,7 +1,5 @@
 """Checks of device_spec: each entry by itself, and against the facts of its hosts."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Checks of the scheduler's filters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import PurePath
 

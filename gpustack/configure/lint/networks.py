@@ -1,7 +1,5 @@
 """Checks of device_spec against the networks of the spec, on hosts with known facts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

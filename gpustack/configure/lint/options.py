@@ -1,7 +1,5 @@
 """Checks of every option: its name, section and value, as the release reads them."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator

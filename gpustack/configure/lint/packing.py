@@ -1,7 +1,5 @@
 """Checks of the options that keep requests for several GPUs possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

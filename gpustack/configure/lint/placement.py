@@ -1,7 +1,5 @@
 """Checks of PCI in Placement: all compute hosts must report before the other services schedule by it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

@@ -1,7 +1,5 @@
 """Check that Nova enforces the limits that the spec sets (quotas), and that hosts have their markers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 

@@ -1,7 +1,5 @@
 """The registry of checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The input of the linter: configurations, the release that reads them, and hosts with known facts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Checks that nova-scheduler reads the aggregates with which the spec reserves GPU hosts (``tenancy``)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

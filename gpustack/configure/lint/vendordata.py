@@ -1,7 +1,5 @@
 """Checks of vendor data: a provider that reads the file, a file that is JSON, and lists that users replace."""
 
-from __future__ import annotations
-
 import contextlib
 import email
 import json

@@ -5,8 +5,6 @@ Ansible reads ``ansible.cfg`` of the current directory before the user's own
 current directory is usually a spec repository, so its ``ansible.cfg`` is used only if ``ANSIBLE_CONFIG`` names it.
 """
 
-from __future__ import annotations
-
 import configparser
 import os
 from collections.abc import Mapping

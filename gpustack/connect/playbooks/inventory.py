@@ -1,7 +1,5 @@
 """Inventories of named hosts, or of this machine."""
 
-from __future__ import annotations
-
 import json
 import platform
 import sys

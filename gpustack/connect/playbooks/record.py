@@ -1,7 +1,5 @@
 """The state of each host, derived from the events of a run."""
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Mapping, Sequence

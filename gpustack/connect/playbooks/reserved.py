@@ -5,8 +5,6 @@ Ansible gives facts precedence over role defaults and over variables of the inve
 off, so hosts with such facts fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Run ``ansible-playbook``."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

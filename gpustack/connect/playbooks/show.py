@@ -1,7 +1,5 @@
 """Text and exit code for the records of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpustack.base.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError

@@ -4,8 +4,6 @@ Nothing is installed or stored on the host, and no user input becomes part of a 
 connected once, for all hosts behind it.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import shlex

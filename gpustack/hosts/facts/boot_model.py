@@ -1,7 +1,5 @@
 """The facts about how a host boots: loader, menu, kernels, and the mounts that they are on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

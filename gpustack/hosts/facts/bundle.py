@@ -7,8 +7,6 @@ with the host's Python, from a file or from standard input::
     python3 - < collect.py
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import graphlib

@@ -1,7 +1,5 @@
 """The types of values in the facts of a host, and the base of their models."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Annotated
 

@@ -5,8 +5,6 @@ vfio accepts an IOMMU group if each member is bound to a vfio driver, has no dri
 binds only the functions of the card. The other members of the group belong to the host and are not changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Validate the content of initramfs images that a host reports, before verification uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

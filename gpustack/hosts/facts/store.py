@@ -5,8 +5,6 @@ The output of the collector is accepted too: ``python3 collect.py > gpu01.json``
 Snapshots come from other machines, so :mod:`gpustack.hosts.facts.model` validates them before use.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ best: libvirt does this (``virPCIDeviceFindBestVFIOVariant``), and the kernel's 
 (``drivers/vfio/pci``, help of the variants).
 """
 
-from __future__ import annotations
-
 import fnmatch
 from dataclasses import dataclass
 

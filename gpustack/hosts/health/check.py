@@ -4,8 +4,6 @@ Counters of errors and the kernel's messages count since boot. Against a baselin
 counts; a baseline of another boot still has the cards.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Signs of trouble in kernel logs (:mod:`gpustack.hosts.facts.collector.signs`), with the table of the installation."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable

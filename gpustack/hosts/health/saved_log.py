@@ -1,7 +1,5 @@
 """The signs of a saved kernel log, without facts of its host: the log itself lists GPUs and the ports above them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ the GPU. Codes in :data:`PREPARATION` are fixed by preparing the host (IOMMU off
 but a plan is possible. All other findings are notes, and do not affect readiness.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ vfio can open a group only while no member is bound to a host driver. A function
 function without a driver is not changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Pure: computed from the facts of one host. Codes GPU001 to GPU009 and GPU030 to GPU033.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ The kernel makes IOMMU groups at boot, from the services that are enabled then (
 ``drivers/pci/pci.c``). Registers that are written afterwards (``setpci``) change the isolation, but not the groups.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

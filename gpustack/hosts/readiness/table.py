@@ -1,7 +1,5 @@
 """The rows of `gpustack scan`: the facts and readiness of each GPU, as plain data and as text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ port, so it follows from the position: a bridge on a root bus is a root port, th
 is the upstream port of a switch, and these further bridges are its downstream ports.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gpustack.hosts.facts.gpus import Gpu, is_nvswitch, main_functions

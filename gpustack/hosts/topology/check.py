@@ -1,7 +1,5 @@
 """Findings about a host's topology: from its facts alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

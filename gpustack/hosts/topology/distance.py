@@ -5,8 +5,6 @@ so the upstream and downstream ports of one switch are one bridge. Direct links 
 PCI: they never appear here.
 """
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

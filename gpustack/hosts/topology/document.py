@@ -1,7 +1,5 @@
 """The topology as plain data for JSON and YAML."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The words on a node of the tree, which all drawings share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.hosts.topology.model import Kind, Node, NumaBox, RootBus

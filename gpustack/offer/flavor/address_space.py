@@ -7,8 +7,6 @@ is aligned to the largest BAR.
 Source: edk2, ``OvmfPkg/Library/PlatformInitLib/MemDetect.c``; SeaBIOS, ``src/fw/pciinit.c``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import Enum
 

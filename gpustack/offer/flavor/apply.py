@@ -1,7 +1,5 @@
 """Read the flavors of a cloud, and plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -4,8 +4,6 @@ Data that cost a request each are read only if they matter: :func:`questions` re
 takes the answers. If there is nothing to do, there are no questions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The desired flavors of a spec, for a release of Nova and, if known, for certain hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

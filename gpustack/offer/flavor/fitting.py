@@ -1,7 +1,5 @@
 """Check by the hosts' facts whether a flavor can fit a host, and what its instances would lack."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from gpustack.base.codes import Code

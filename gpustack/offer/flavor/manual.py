@@ -1,7 +1,5 @@
 """Create and change flavors by hand: the operations are those of a spec, from command line options."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """The operations on flavors: create, change, delete."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar

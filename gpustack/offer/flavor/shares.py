@@ -1,7 +1,5 @@
 """The resources of hosts that flavors divide: GPUs that the spec passes through, CPUs, memory, NUMA nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The check of a guest as one Python program: ``python -m gpustack.offer.guest.bundle > guest-check.py``."""
 
-from __future__ import annotations
-
 import base64
 import json
 import zlib

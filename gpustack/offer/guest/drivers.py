@@ -1,7 +1,5 @@
 """Drivers to install in guests: the recommended branch, packages of distributions, the pins of NVIDIA GPU Operator."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ and no cloud-config: a list of vendor cloud-config vanishes if the user's data h
 into config drives (nova-compute) and into the answers of the metadata service, complete and for each guest.
 """
 
-from __future__ import annotations
-
 import base64
 import email
 import json

@@ -4,8 +4,6 @@ Sources for sizes: ``nova/compute/api.py`` (``_validate_flavor_image_nostatus``)
 (``FlavorDiskSmallerThanImage``). The room was measured: Debian 13 with compiler, headers and NVIDIA's open driver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ Sources: ``nova/virt/libvirt/driver.py`` (``_set_features``, ``_set_clock``), ``
 (``CONFIG_DRM is not set``).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

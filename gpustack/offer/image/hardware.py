@@ -4,8 +4,6 @@ Sources: ``nova/virt/libvirt/driver.py`` (``_configure_guest_by_virt_type``, ``_
 ``nova/virt/hardware.py`` (``_get_unique_flavor_image_meta``), ``nova/virt/libvirt/utils.py`` (``get_machine_type``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

@@ -1,7 +1,5 @@
 """The journal of changed images: the former values of the properties, before each change, and the outcome."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

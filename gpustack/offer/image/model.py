@@ -1,7 +1,5 @@
 """The requirements of flavors on images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The requirements that the flavors of a spec have of images, and the images for each flavor."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpustack.cloud.image import Image

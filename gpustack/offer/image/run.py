@@ -4,8 +4,6 @@ Each image is read again directly before its change, which Glance makes atomical
 value by then, the image is left alone.
 """
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Read the limits of a cloud, and plan."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Compare the limits of a spec with those in Keystone, and plan the operations between them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The limits of a spec, by the resource class that Nova counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What a release of Nova checks against the limits of GPUs: ``gpustack/data/enforcement.toml`` as objects."""
 
-from __future__ import annotations
-
 import functools
 import tomllib
 from collections.abc import Iterator

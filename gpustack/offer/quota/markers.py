@@ -1,7 +1,5 @@
 """Compare the markers of hosts in Placement, and those of flavors, with their GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpustack.base.codes import Code

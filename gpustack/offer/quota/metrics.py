@@ -1,7 +1,5 @@
 """The limits of projects as a metric for Prometheus, with the labels of the metric of their GPUs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 

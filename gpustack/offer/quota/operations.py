@@ -1,7 +1,5 @@
 """The operations on limits: create, change, delete."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Projects with their limits and use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The limits of projects and their use, for the web page and for metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 

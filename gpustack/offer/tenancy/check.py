@@ -1,7 +1,5 @@
 """Findings about what the plan does not change: other aggregates, Placement, flavors by hand, running instances."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

@@ -5,8 +5,6 @@ and aggregates their projects and hosts. Only then is an aggregate isolated, if 
 trait: before that, its hosts would refuse GPU instances. Traits are removed last, if no flavor requires them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The state of a cloud that decides which instances the GPU hosts accept, and the state that a spec wants."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 

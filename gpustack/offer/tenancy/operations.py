@@ -1,7 +1,5 @@
 """The operations that reserve hosts. Each of them shows the state before it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -4,8 +4,6 @@ The filters that do so are not among Nova's default filters. If the configuratio
 that they would refuse count as a doubt.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Count the instances of a flavor that fit on hosts, and name the reasons against more. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 The amounts are those of ``ResourceRequest`` (nova/scheduler/utils.py) for an instance with a local root disk.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

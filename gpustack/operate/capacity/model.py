@@ -1,7 +1,5 @@
 """Hosts with their free resources, the needs of flavors, and how many instances fit. Plain data."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Bars of refused requests: as text, and as SVG. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 

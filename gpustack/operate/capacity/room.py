@@ -4,8 +4,6 @@ GPUs and NUMA nodes are chosen as Nova's scheduler does (nova/virt/hardware.py, 
 nova/pci/stats.py, _filter_pools_for_numa_cells).
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace

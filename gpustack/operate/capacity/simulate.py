@@ -4,8 +4,6 @@ Instances get the host with the largest weight of those on which they fit, and h
 refused request is not repeated.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field

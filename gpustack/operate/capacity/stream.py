@@ -1,7 +1,5 @@
 """Streams of requests: random ones of a mix of flavors, or those of a CSV file."""
 
-from __future__ import annotations
-
 import csv
 import math
 import random

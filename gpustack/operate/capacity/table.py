@@ -1,7 +1,5 @@
 """The rows of `gpustack capacity`, and the reasons in words. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gpustack.base.text import listed

@@ -5,8 +5,6 @@ for memory, processors and disk scale from zero, the one for PCI devices from it
 zero or equal for all hosts, unless instances are being built, a build failed, or the versions of hypervisors differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """The result of one check of this machine: its state, an observation, and the remedy."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Check Nova's databases for ``gpustack cleanup``: whether each is readable and has a known schema."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Check Python, the packages that gpustack requires, and Ansible."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

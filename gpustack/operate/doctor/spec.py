@@ -1,7 +1,5 @@
 """Check whether the spec is valid."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Check SSH: the client that Ansible uses, keys, and known hosts. No host is contacted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gpustack.base.errors import HostError

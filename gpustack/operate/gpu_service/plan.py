@@ -4,8 +4,6 @@ With PCI in Placement, reserving the GPU keeps new instances off at once. Everyw
 keeps them off after a restart of nova-compute; until then, without PCI in Placement, only a disabled nova-compute does.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The record of changes: one JSON line for each, written before the change, with the state before and after."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Compare candidates with the rules: which instances get a notice, are shelved, or are left alone. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime

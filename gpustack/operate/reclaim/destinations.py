@@ -1,7 +1,5 @@
 """The hosts that an instance can return to after shelving. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gpustack.cloud.servers import Server

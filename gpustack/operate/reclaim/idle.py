@@ -4,8 +4,6 @@ The time of a stop is that of the newest action, because Nova changes ``updated`
 records the stop of an instance whose guest was shut down from inside (``force_stop`` in nova/compute/api.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

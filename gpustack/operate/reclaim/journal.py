@@ -3,8 +3,6 @@
 The instance itself is in Nova, so the journal names it only. If there is no ``end`` line, Nova shows the outcome.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The rules, an instance with everything that decides about it, and the decision. Plain data."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

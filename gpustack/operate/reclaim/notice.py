@@ -4,8 +4,6 @@ The metadata also names the newest request for the instance. So a notice does no
 used. Users can remove it; then a new notice begins with the complete grace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

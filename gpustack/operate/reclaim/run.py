@@ -8,8 +8,6 @@ An instance starts when it is unshelved, also one that was stopped. It needs fre
 ones it stays shelved and can be unshelved later.
 """
 
-from __future__ import annotations
-
 import enum
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The rows of ``gpustack reclaim plan``: plain data, and text for people. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gpustack.operate.reclaim.model import Decision, Step

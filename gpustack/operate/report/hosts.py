@@ -1,7 +1,5 @@
 """The hosts of a report, in groups: their GPUs as texts, and their counts. Pure, and created one group at a time."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The topology of hosts for the page: each host of a small fleet; in a large one, hosts that are built alike once."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Placement has vCPUs, memory and disk, and never allocates more than it has. If P
 refuses too. If it has room, the scheduler may still refuse because of devices, NUMA nodes or filters.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

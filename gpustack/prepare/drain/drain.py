@@ -1,7 +1,5 @@
 """Plan how to take a host out of service: disable nova-compute, move or stop the instances that run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime

@@ -6,8 +6,6 @@ block the reboot, because they are somebody's work in progress: rescued, locked,
 paused (except for live migration).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

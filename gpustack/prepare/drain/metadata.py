@@ -1,7 +1,5 @@
 """The state of a run in Nova: the reason of a disabled service."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from gpustack.cloud.compute import Service

@@ -1,7 +1,5 @@
 """A host that will be rebooted: its service, its instances, their migrations; and the operator's choices."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass, field
 

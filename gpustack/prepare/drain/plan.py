@@ -1,7 +1,5 @@
 """The plan for one host: steps, what to wait for, instances that are left as they are, and findings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

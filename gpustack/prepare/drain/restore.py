@@ -1,7 +1,5 @@
 """Plan how to restore a verified host: start what gpustack stopped, enable what it disabled."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gpustack.base.codes import Code

@@ -3,8 +3,6 @@
 A run remembers only its own requests. It reads the state that an earlier run left, and so continues an interrupted run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Find the nova-compute service of an inventory host: only by equal names, never by similar names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from gpustack.base.codes import Code

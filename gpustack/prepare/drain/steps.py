@@ -1,7 +1,5 @@
 """The steps on a service and its instances: each step is one change, shown before it is made."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """The files that gpustack owns on a host: their paths, and the tests for whether gpustack wrote them."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

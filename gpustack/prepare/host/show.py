@@ -1,7 +1,5 @@
 """Format plans and verifications as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpustack.base.findings import Finding, report_lines

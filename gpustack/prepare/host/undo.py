@@ -4,8 +4,6 @@ An undo writes a journal first and removes it near the end. If an undo is interr
 So if the journal exists, the next undo rebuilds all initramfs images and the boot menu.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

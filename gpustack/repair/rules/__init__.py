@@ -7,8 +7,6 @@ module's name consists of the letter and the name of its class. A new class also
 ``test_classes.py`` lists what is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

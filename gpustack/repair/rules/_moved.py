@@ -1,7 +1,5 @@
 """Shared by the classes for rows whose owner is alive but placed elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.hostnames import extends

@@ -1,7 +1,5 @@
 """The interface of a rule: a module of this package. mypy checks each module against it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 

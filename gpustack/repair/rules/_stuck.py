@@ -15,8 +15,6 @@ The default of ``--stuck-after`` is an hour: Nova's services wait for each other
 ``long_rpc_timeout``). Copying a disk can take hours without a write to the database, but the instance has a task then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime

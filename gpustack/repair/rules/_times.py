@@ -4,8 +4,6 @@ A time in the future would protect a row until then. A running migration without
 An unreadable time proves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime

@@ -5,8 +5,6 @@ hosts. Since Zed it then cannot be started (``nova/objects/instance.py``, ``get_
 both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

@@ -5,8 +5,6 @@ Since Victoria, Nova counts devices of migrations in ``error`` as used, also aft
 ``failed``, a running nova-compute frees row, pool and Placement allocation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

@@ -5,8 +5,6 @@ rows in ``pci_devices`` (``nova/db/main/api.py``, ``compute_node_delete``). Take
 instance, wherever it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

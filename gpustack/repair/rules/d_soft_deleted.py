@@ -4,8 +4,6 @@ Nova loads an instance's devices with ``read_deleted='yes'`` (``nova/objects/ins
 owner like a live one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

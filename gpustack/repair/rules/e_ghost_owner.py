@@ -4,8 +4,6 @@ Causes: an instance deleted while its host was down, archived instances, restore
 directly in the database may leave a migration in ``error``, which pins the device as in class B.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

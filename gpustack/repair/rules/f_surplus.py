@@ -5,8 +5,6 @@ id identifies the surplus rows: since Zed (commit ccab6fed46) a row carries the 
 claimed, and every move creates new ids.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

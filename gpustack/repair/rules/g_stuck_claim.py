@@ -5,8 +5,6 @@ The database has ``claimed`` only while a live migration is prepared or an inter
 instances on its host.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

@@ -6,8 +6,6 @@ no pool, and no nova-compute corrects them. An operator who takes a faulty devic
 so a function is unblocked only if ``--unblock`` names it, and never if the spec lists it in ``out_of_service``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

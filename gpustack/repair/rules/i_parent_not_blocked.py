@@ -1,7 +1,5 @@
 """Class I: a physical function is available while one of its virtual functions is taken (bugs 1565785, 1567549)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

@@ -1,7 +1,5 @@
 """Class J: a taken row without an owner, or a free one with an owner; usually the result of manual edits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

@@ -1,7 +1,5 @@
 """Class K: a device whose removal was written only in part (bug 2115729)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

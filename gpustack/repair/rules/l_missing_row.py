@@ -3,8 +3,6 @@
 A device that it uses may be available by its row, and be given to a second instance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.operations import counted

@@ -3,8 +3,6 @@
 If it is placed on one of them, the rows of the others are in class A or B.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

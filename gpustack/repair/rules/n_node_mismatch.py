@@ -3,8 +3,6 @@
 The cause is a hypervisor hostname that changed between short and full name. 2023.1 and later then refuse to start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

@@ -7,8 +7,6 @@ edited. With PCI in Placement, an allocated device cannot be removed at all (bug
 :mod:`gpustack.novadb.hardware`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 

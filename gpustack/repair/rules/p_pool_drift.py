@@ -4,8 +4,6 @@
 gpustack never edits it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -6,8 +6,6 @@ that of a cross-cell resize. nova-compute then has lost the owner of the device 
 it starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

@@ -6,8 +6,6 @@ domain runs. Within two periodic tasks Nova offers its GPU to the next instance.
 Hosts are asked before the rows are read. A row that changed in between is protected by the grace time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ that host fails at its next start. Nova compares uuids including case. A startin
 uuid is written in capitals, and frees the device even if it is in use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock

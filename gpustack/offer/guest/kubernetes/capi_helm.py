@@ -4,8 +4,6 @@ The chart writes no capacity annotations and lets its autoscaler read no machine
 zero until the annotations are added to its MachineDeployment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The cluster autoscaler starts the first node of a group only if it knows the nod
 later report CPUs and memory of a flavor, but no GPUs: the annotations have all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A YAML document with a comment, and a rendering of several."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The groups of nodes that a spec's flavors make: one for each flavor."""
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence

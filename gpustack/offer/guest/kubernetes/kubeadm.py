@@ -3,8 +3,6 @@
 With the default LeastAllocated, Pods with one GPU spread over the nodes, and no node keeps several free GPUs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

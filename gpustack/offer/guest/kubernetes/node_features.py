@@ -3,8 +3,6 @@
 It needs no driver in the node and no option of its kubelet, so it works in clusters that others create.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 If one driver serves all nodes, it is ``driver.version``. Otherwise each kind of node has an object ``NVIDIADriver``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Render the groups of nodes of a spec's flavors in one of the forms."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Literal, get_args
 

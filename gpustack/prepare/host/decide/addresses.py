@@ -6,8 +6,6 @@ cards and firmware, so the script lists the expected identity of each device, an
 driver is built into the kernel, the script unbinds it first.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ A driver binds an id on all devices that have it. So ids are used only if all fu
 Other functions are bound by address, before the modules load (:mod:`gpustack.prepare.host.decide.addresses`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The desired state of a host, which the plan compares with the facts, and which verification checks."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ binds by address unbinds companions from a built-in driver: RHEL and Fedora buil
 USB-C controller of a card. The GPU itself is never unbound: its console and firmware state would be undefined.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from gpustack.base.codes import Code

@@ -1,7 +1,5 @@
 """Lists of PCI ids in the parameter ``ids`` of vfio-pci and pci-stub, and the functions that match them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 their lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A card is unbound from its host driver only if it has no users: an unbind of a d
 remove the console. The running kernel must already have the desired arguments, an active IOMMU and the drivers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ The virtual functions get no driver. If others have created some before, and the
 boot would take the network from the host, so that is an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator
 
 from gpustack.base.codes import Code

@@ -1,7 +1,5 @@
 """Supported hosts: distribution, boot loader, initramfs tool, complete facts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -1,7 +1,5 @@
 """The GPUs and NVSwitches of a host that its spec passes through, and the findings that block them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Nothing here is specific to GPUs: a physical function of any class can be shared
 only if the driver of the physical function supports that, and they disappear at the next boot.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

@@ -5,8 +5,6 @@ grubby(8) changes the entries of installed kernels. Entries of future kernels ar
 from the running kernel's command line. So gpustack adds arguments to all of these places, to each only missing ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

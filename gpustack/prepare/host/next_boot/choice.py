@@ -5,8 +5,6 @@ GRUB: ``get_entry_number`` and ``menuentry_eq`` of ``grub-core/normal/menu.c``; 
 (``grub-core/commands/blscfg.c``). systemd-boot: ``config_default_entry_select`` of ``src/boot/efi/boot.c``.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ menu, whose arguments a regenerated menu would lose. The kernel compares names w
 counts among words of one name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict

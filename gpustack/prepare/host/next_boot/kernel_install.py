@@ -6,8 +6,6 @@ of future kernels use it too. If an entry has other arguments, they came from el
 reports the entry and blocks the plan.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath

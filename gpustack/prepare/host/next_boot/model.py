@@ -1,7 +1,5 @@
 """The next boot as an object: loader, entry, kernel, initramfs, and the command line word by word."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Hosts whose next boot does not use changed files, or that a plan can't prepare because another kernel boots."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath

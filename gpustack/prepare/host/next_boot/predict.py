@@ -5,8 +5,6 @@ GRUB's generated menu: ``/etc/grub.d/10_linux`` writes ``root=… ro``, the subv
 changed after the menu makes the next menu unknown. Entries that are files change only by grubby and kernel-install.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The reasons for a reboot, and the detection of reboots without effect."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

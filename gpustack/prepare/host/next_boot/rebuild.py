@@ -1,7 +1,5 @@
 """The file changes for the next boot, and the commands that rebuild initramfs images and GRUB's menu."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpustack.base.codes import Code

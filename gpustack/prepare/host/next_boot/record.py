@@ -6,8 +6,6 @@ place, and only those are removed. Recorded arguments stay in the record: an int
 anywhere.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

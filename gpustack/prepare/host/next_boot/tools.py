@@ -1,7 +1,5 @@
 """The tools of a host's distribution that build an initramfs, and their command lines."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import PurePosixPath

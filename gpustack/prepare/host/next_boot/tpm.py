@@ -6,8 +6,6 @@ systemd"): the command line into PCR 12; the kernel's own stub measures the init
 (``drivers/firmware/efi/libstub/efi-stub-helper.c``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from gpustack.base.codes import Code

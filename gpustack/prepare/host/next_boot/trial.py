@@ -13,8 +13,6 @@ always has the old arguments. Four events end a trial:
 Files in ``/etc`` and the initramfs are new in both boots: the trial covers only the command line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypedDict

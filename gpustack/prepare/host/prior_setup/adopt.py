@@ -5,8 +5,6 @@ becomes a comment that starts with :data:`INSTEAD`, and the next line is the rem
 and modprobe.d files is checked before it is planned: the files must evaluate as before, except for the adopted parts.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

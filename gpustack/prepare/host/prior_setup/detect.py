@@ -5,8 +5,6 @@ initramfs, and ``echo`` commands into ``/etc/rc.local``. Each such line becomes 
 plan or not, and it can be adopted or has a reason why not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The configuration of a host without gpustack's files: kernel arguments, modprobe, ids, with file and line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

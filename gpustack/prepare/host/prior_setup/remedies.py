@@ -4,8 +4,6 @@ An argument of a boot entry may come from tuned, or from a variable in ``/etc/de
 TripleO manages and rewrites. It must be removed from that source.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Iterator

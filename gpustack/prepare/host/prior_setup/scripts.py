@@ -1,7 +1,5 @@
 """Boot scripts, udev rules, units, cron tables and tmpfiles that bind devices of the plan, line by line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase

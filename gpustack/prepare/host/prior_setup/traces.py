@@ -1,7 +1,5 @@
 """The model of hand-made configuration."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The checks of a verification; each compares one property of the running host with the desired state."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Verify that an undo has removed all effects of gpustack from a host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 

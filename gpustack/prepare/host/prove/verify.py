@@ -1,7 +1,5 @@
 """Verify that a host has the state that its spec requires, by its facts and its initramfs images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 
