@@ -8,6 +8,7 @@ object has a subclass beside the job that plans it.
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 from gpustack.base.operations import Operation
@@ -30,10 +31,13 @@ class CloudChange(Operation):
     :ivar tag: the key in the run, if it is not that of the object; an undo keeps the keys of the run that it reverts.
     :cvar object_kind: the kind of object, stable in journals: ``flavor``, ``limit``.
     :cvar reversible: whether :meth:`reverse` leads back.
+    :cvar written: the keys of a value that a change writes, as patterns; it compares the others only. A change of a
+        number or of a truth value needs none.
     """
 
     object_kind: ClassVar[str]
     reversible: ClassVar[bool] = True
+    written: ClassVar[tuple[str, ...]] = ()
     id: str = ""
     name: str
     seen: Value
@@ -90,7 +94,13 @@ class CloudChange(Operation):
 
         Others can edit a journal, so an undo writes only what a plan could have written.
         """
-        return ""
+        before, after = (value if isinstance(value, Mapping) else {} for value in (self.seen, self.wanted))
+        strange = [
+            str(key)
+            for key in {**before, **after}
+            if before.get(key) != after.get(key) and not any(fnmatchcase(str(key), form) for form in self.written)
+        ]
+        return f"gpustack does not write {', '.join(sorted(strange))}" if strange else ""
 
     def to_record(self) -> dict[str, Any]:
         """The change as a journal holds it."""

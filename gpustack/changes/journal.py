@@ -9,12 +9,14 @@ import getpass
 import hashlib
 import os
 import platform
+import re
 import stat
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from gpustack.base.errors import JournalError
 from gpustack.base.files import read_text, state_dir
@@ -23,6 +25,10 @@ from gpustack.changes.journal_file import JournalFile, read_lines
 from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
 
 _FORMAT = "gpustack_change"
+Former = Mapping[str, Callable[[Mapping[str, Any]], CloudChange]]
+"""By the first key of a journal of 0.1.0, what makes a change of a line that begins one, and of the line with its end.
+"""
+_FORMER_RESULTS = {"": ChangeResult.UNKNOWN, "unfinished": ChangeResult.UNKNOWN, "failed": ChangeResult.FAILED}
 _MAX_SPEC = 16 << 20
 
 
@@ -121,13 +127,20 @@ class RunJournal:
                 self._file.close()
 
 
-def read(path: Path) -> RunRecord:
+def read(path: Path, former: Former | None = None) -> RunRecord:
     """Read a journal.
 
+    :param former: the journals of 0.1.0 that are valid too.
     :raises JournalError: if the file cannot be read, is no journal of this version, or others can write it.
     """
     _refuse_shared(path)
     first, *lines = read_lines(path) or [None]
+    old = next((key for key in former or {} if isinstance(first, dict) and first.get(key) == VERSION), None)
+    if former and old:
+        try:
+            return _former_record(path, first, lines, former[old])
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise JournalError(f"a line does not belong to a journal: {error}", where=str(path)) from error
     if not isinstance(first, dict) or _FORMAT not in first:
         remedy = "name a file or an ID of `gpustack history`"
         raise JournalError("not a journal of gpustack", where=str(path), remedy=remedy)
@@ -158,6 +171,22 @@ def _record(path: Path, head: RunHead, lines: Iterable[RunLine]) -> RunRecord:
     return RunRecord(path=path, head=head, results=results, ends=ends, closed=closed)
 
 
+def _former_record(
+    path: Path, first: Mapping[str, Any], lines: Sequence[Any], change: Callable[[Mapping[str, Any]], CloudChange]
+) -> RunRecord:
+    ends = {line["end"]: line for line in lines if "end" in line}
+    changes, results = [], {}
+    for line in lines:
+        if "begin" in line:
+            end = ends.get(line["begin"], {})
+            made = PlannedChange.model_validate({**change({**line, **end}).to_record(), "key": str(line["begin"])})
+            changes.append(made)
+            results[made.key] = _FORMER_RESULTS.get(end.get("outcome", ""), ChangeResult.DONE)
+    name = re.sub("[^0-9A-Za-z-]", "-", path.stem)[:64] or "-"
+    head = RunHead(id=name, command="", at=str(first.get("at", "")), changes=changes)
+    return RunRecord(path=path, head=head, results=results, closed=True)
+
+
 def _refuse_shared(path: Path) -> None:
     """Refuse a file that another user could have written."""
     try:
@@ -181,14 +210,15 @@ def records() -> Iterator[tuple[Path, RunRecord | JournalError]]:
             yield path, error
 
 
-def find(name: str) -> RunRecord:
+def find(name: str, former: Former | None = None) -> RunRecord:
     """The record with an ID, or of a file.
 
+    :param former: the journals of 0.1.0 that are valid too.
     :raises JournalError: if there is none, or it cannot be read.
     """
     path = directory() / f"{name}.jsonl"
     if "/" not in name and path.is_file():
         return read(path)
     if Path(name).is_file():
-        return read(Path(name))
+        return read(Path(name), former)
     raise JournalError(f"there is no change {name!r}", remedy="`gpustack history` lists the changes")

@@ -173,6 +173,8 @@ def _changed(change: CloudChange, present: Value) -> str:
     """How an object differs from the plan; empty if it does not."""
     if present == change.seen or (change.partial and is_between(present, change.seen, change.wanted)):
         return ""
+    if present is None:
+        return "it does not exist any more"
     return f"changed since the plan: {'; '.join(line[2:] for line in difference(change.seen, present))}"
 
 

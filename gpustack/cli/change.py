@@ -9,7 +9,7 @@ import platform
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,19 +33,31 @@ _KINDS = {
     "aggregate_metadata": "gpustack.offer.tenancy.changes:MetadataChange",
     "flavor": "gpustack.offer.flavor.changes:FlavorChange",
     "flavor_access": "gpustack.offer.flavor.changes:AccessChange",
+    "image": "gpustack.offer.image.changes:ImageChange",
     "limit": "gpustack.offer.quota.changes:LimitChange",
     "trait": "gpustack.offer.tenancy.changes:TraitChange",
 }
 """The classes of changes by their kind of object."""
+_FORMER = {"gpustack_image_journal": "gpustack.offer.image.changes:former"}
+"""The journals of 0.1.0 by the key of their first line."""
+
+_UNDONE_BY = {"image": "image"}
+"""The kind of object by the command whose undo reverts the last change of this kind."""
 
 
 def kinds() -> dict[str, type[CloudChange]]:
     """The classes of all changes, by their kind of object."""
-    classes = {}
-    for kind, place in _KINDS.items():
-        module, _, name = place.partition(":")
-        classes[kind] = getattr(importlib.import_module(module), name)
-    return classes
+    return _imported(_KINDS)
+
+
+def former() -> dict[str, Any]:
+    """The readers of journals of 0.1.0: see :data:`gpustack.changes.journal.Former`."""
+    return _imported(_FORMER)
+
+
+def _imported(places: Mapping[str, str]) -> dict[str, Any]:
+    named = {key: place.split(":") for key, place in places.items()}
+    return {key: getattr(importlib.import_module(module), name) for key, (module, name) in named.items()}
 
 
 class ChangeCommand(OpenStackCommand):
@@ -57,6 +69,12 @@ class ChangeCommand(OpenStackCommand):
 
     jobs = 1
     incomplete: type[GpustackError] = ApplyError
+
+    @property
+    def words(self) -> str:
+        """The command without its values, by its name in gpustack."""
+        name = " ".join((self.cmd_name or "").split())
+        return name.removeprefix("gpu ") if self.in_openstack else name
 
     def add_change_options(self, parser: argparse.ArgumentParser, *former: str) -> None:
         """Add ``--check``, ``--yes`` and ``--journal``.
@@ -97,7 +115,7 @@ class ChangeCommand(OpenStackCommand):
         connection = self.connection(parsed_args)
         head = RunHead(
             id=new_id(),
-            command=" ".join((self.cmd_name or "").split()),
+            command=self.words,
             cloud=Cloud(**place_of(connection)),
             spec=str(spec or ""),
             spec_sha256=digest(spec),
@@ -201,7 +219,7 @@ class UndoCommand(ChangeCommand):
     """Revert a change: `gpustack history` lists them. Without ID, the last change of this cloud.
 
     The undo is a plan with reversed operations. Objects that changed since are skipped and listed with both values. An
-    undo can be undone.
+    undo can be undone. As `image undo`, the last change is that of an image. Journals of 0.1.0 are read too.
     """
 
     epilog = """\
@@ -222,8 +240,10 @@ gpustack undo 20261124T061500123456Z --yes"""
 
         connection = self.connection(parsed_args)
         here = Cloud(**place_of(connection))
-        record = _chosen(parsed_args.change, here.key)
-        if record.head.cloud.key != here.key:
+        record = self._chosen(parsed_args.change, here.key)
+        if not record.head.cloud.auth_url:
+            self._warn(f"{record.path}: a journal of 0.1.0 does not name its cloud; check that it is {here.auth_url}")
+        elif record.head.cloud.key != here.key:
             raise JournalError(
                 f"the change is of another cloud: {record.head.cloud.auth_url} {record.head.cloud.region}",
                 where=str(record.path),
@@ -242,13 +262,19 @@ gpustack undo 20261124T061500123456Z --yes"""
             self.carry_out(changes, parsed_args, undoes=record.head.id)
         return 0
 
+    def _chosen(self, name: str | None, cloud: str) -> RunRecord:
+        """The change of a name; without it, the last one of the cloud that changed something of the command's kind."""
+        from gpustack.changes import journal
 
-def _chosen(name: str | None, cloud: str) -> RunRecord:
-    from gpustack.changes import journal
-
-    if name:
-        return journal.find(name)
-    for _, record in journal.records():
-        if not isinstance(record, JournalError) and record.head.cloud.key == cloud:
-            return record
-    raise JournalError("no change of this cloud is recorded", remedy="`gpustack history` lists the changes")
+        if name:
+            return journal.find(name, former())
+        kind = self.words.removesuffix("undo").strip()
+        for _, record in journal.records():
+            if isinstance(record, JournalError) or record.head.cloud.key != cloud:
+                continue
+            if any(not kind or change.kind == _UNDONE_BY[kind] for change in record.made):
+                return record
+        raise JournalError(
+            f"no change of {'an ' + _UNDONE_BY[kind] if kind else 'this cloud'} is recorded",
+            remedy="`gpustack history` lists the changes",
+        )

@@ -36,10 +36,11 @@ gpustack history 20261124T061500123456Z -f json"""
         """One row for each change, or for each operation of one."""
         from gpustack.changes import journal
         from gpustack.changes.history import history
+        from gpustack.cli.change import former
 
         machine = is_for_machines(parsed_args)
         if parsed_args.change:
-            return _operations(journal.find(parsed_args.change), machine)
+            return _operations(journal.find(parsed_args.change, former()), machine)
         readable = []
         for path, record in journal.records():
             if isinstance(record, JournalError):

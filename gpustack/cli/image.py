@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.errors import CHANGES, ApplyError, UsageError
+from gpustack.base.errors import CHANGES, UsageError
 from gpustack.base.findings import Finding, Severity
 from gpustack.base.text import printable
-from gpustack.cli.change import show_operations
+from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, release_of
+from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
 
 if TYPE_CHECKING:
-    from gpustack.cloud.image import ImageCloud
-    from gpustack.offer.image.change import SetProperties
     from gpustack.offer.image.check import Checked
-    from gpustack.offer.image.run import Outcome
 
 
 class ImageCommand(OpenStackCommand):
@@ -53,7 +48,7 @@ class ImageCommand(OpenStackCommand):
             help="a name, a pattern or an id (default: the images that flavors name, else all public images)",
         )
 
-    def read(self, parsed_args: argparse.Namespace) -> ImageCloud:
+    def read(self, parsed_args: argparse.Namespace) -> None:
         """Read and check the images."""
         from gpustack.cloud.image import ImageCloud
         from gpustack.hosts.facts.store import load_snapshot
@@ -71,7 +66,6 @@ class ImageCommand(OpenStackCommand):
             *unmatched(self._missing),
             *(entry for checked in self._checked for entry in checked.findings),
         ]
-        return cloud
 
 
 class ImageCheckCommand(ImageCommand, Lister):
@@ -106,13 +100,12 @@ gpustack image check gpustack.yaml -f json --exit-code"""
         return CHANGES if parsed_args.exit_code and bad else 0
 
 
-class ImageSetCommand(ImageCommand):
+class ImageSetCommand(ChangeCommand, ImageCommand):
     """Set the image properties that follow from the spec. Shows the changes, and asks for confirmation.
 
     Sets hw_machine_type=q35 if the image has no machine type, os_type=windows for Windows, and
     img_hide_hypervisor_id=true if a model needs it and the flavor does not hide the hypervisor. Instances that exist
-    are not affected. The former values are in a journal for `gpustack image undo`. If an image was not changed, the
-    exit code is 14.
+    are not affected. `gpustack undo` restores the former values. If an image was not changed, the exit code is 14.
     """
 
     epilog = """\
@@ -126,92 +119,24 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
             choices=("bios", "uefi"),
             help="also set hw_firmware_type, to the firmware for which the images were installed",
         )
-        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
-        parser.add_argument(
-            "--journal",
-            type=Path,
-            metavar="FILE",
-            help="write the journal to FILE (default: a new file below ~/.local/state/gpustack)",
-        )
+        self.add_change_options(parser)
 
     def add_images(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("images", nargs="+", metavar="IMAGE", help="a name, a pattern or an id")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.changes.journal_file import default_path
-        from gpustack.offer.image.change import changes
-        from gpustack.offer.image.journal import ImageJournal
-        from gpustack.offer.image.run import carry_out
+        from gpustack.offer.image.changes import changes
 
-        cloud = self.read(parsed_args)
+        self.read(parsed_args)
         if self._missing:
             raise UsageError(
                 f"no image has the id, and no public or own image the name {' or '.join(self._missing)}",
                 remedy="openstack image list; name images of other projects by their ids",
             )
         operations = changes([checked.pair for checked in self._checked], parsed_args.firmware)
-        if not _agreed(self, operations, yes=parsed_args.yes):
-            return 0
-        path = parsed_args.journal or default_path("image")
-        with closing(ImageJournal(path)) as journal:
-            self.report(f"journal: {path}")
-            failed = _print(self, (carry_out(cloud, operation, journal) for operation in operations))
-        self.report(f"to restore the former values: gpustack image undo {quote(str(path))}")
-        if failed:
-            raise failed
+        show_operations(self, operations)
+        if not operations:
+            self.report("nothing to change")
+        elif not parsed_args.check:
+            self.carry_out(operations, parsed_args, spec=parsed_args.spec)
         return 0
-
-
-class ImageUndoCommand(OpenStackCommand):
-    """Restore the properties in a journal of `gpustack image set`. Shows the changes, and asks for confirmation.
-
-    A property that was changed since is left alone, and the exit code is 14.
-    """
-
-    epilog = "gpustack image undo journal.jsonl"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that set wrote")
-        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
-
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.cloud.image import ImageCloud
-        from gpustack.offer.image import journal
-        from gpustack.offer.image.run import carry_out
-
-        entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != journal.FAILED]
-        operations = [entry.operation.reverse() for entry in reversed(entries)]
-        if not _agreed(self, operations, yes=parsed_args.yes):
-            return 0
-        cloud = ImageCloud(self.connection(parsed_args))
-        if failed := _print(self, (carry_out(cloud, operation) for operation in operations)):
-            raise failed
-        return 0
-
-
-def _agreed(command: OpenStackCommand, operations: Sequence[SetProperties], *, yes: bool) -> bool:
-    """Show changes and ask for confirmation; False if there are none."""
-    show_operations(command, operations)
-    if not operations:
-        command.report("nothing to change")
-    elif not yes:
-        confirm(command, f"Change {len(operations)} image{'s'[: len(operations) > 1]}?")
-    return bool(operations)
-
-
-def _print(command: OpenStackCommand, outcomes: Iterable[Outcome]) -> ApplyError | None:
-    """Print outcomes as they come."""
-    from gpustack.offer.image.run import Result
-
-    results = []
-    for outcome in outcomes:
-        results.append(outcome.result)
-        detail = f": {outcome.detail}" if outcome.detail else ""
-        command.report(printable(f"{outcome.result}: {outcome.operation.name} ({outcome.operation.image}){detail}"))
-    count = sum(result in (Result.SKIPPED, Result.FAILED) for result in results)
-    return (
-        ApplyError(f"{count} of {len(results)} images were not changed", remedy="see the reasons above")
-        if count
-        else None
-    )

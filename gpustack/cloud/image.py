@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from gpustack.cloud.session import find, listing, request, translated_errors, well_formed
@@ -95,26 +95,6 @@ class Image:
         return None if value is None else value.strip().lower() in TRUE
 
 
-class PropertyChange(Protocol):
-    """A change of an image, by its id and name."""
-
-    @property
-    def image(self) -> str:
-        """The id of the image."""
-
-    @property
-    def name(self) -> str:
-        """The name of the image, for messages."""
-
-    @property
-    def before(self) -> Mapping[str, str | None]:
-        """The present values of the properties in :attr:`after`; None for missing ones."""
-
-    @property
-    def after(self) -> Mapping[str, str | None]:
-        """The new values; None removes a property."""
-
-
 class ImageCloud:
     """The images of a cloud."""
 
@@ -146,13 +126,18 @@ class ImageCloud:
         with well_formed(doing):
             return None if content is None else parsed(content)
 
-    def change(self, change: PropertyChange) -> None:
+    def change(
+        self, image_id: str, name: str, before: Mapping[str, str | None], after: Mapping[str, str | None]
+    ) -> None:
         """Set and remove properties.
 
+        :param name: the name of the image, for messages.
+        :param before: the present values; None for missing properties.
+        :param after: the new values; None removes a property.
         :raises CloudError: if Glance cannot be reached or refuses.
         """
-        body = [_step(key, value, change.before[key]) for key, value in change.after.items()]
-        path, doing = f"/images/{quote(change.image, safe='')}", f"change {change.name}"
+        body = [_step(key, value, before[key]) for key, value in after.items()]
+        path, doing = f"/images/{quote(image_id, safe='')}", f"change {name}"
         headers = {"Content-Type": _PATCH}
         request(self._connection, "image", "PATCH", path, doing, body=body, headers=headers, forbidden=_FORBIDDEN)
 

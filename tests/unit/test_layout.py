@@ -49,14 +49,14 @@ DOORS = {
         places=(
             "gpustack/cli/change.py",
             "gpustack/cli/host_playbooks.py",
-            *(f"gpustack/cli/{name}.py" for name in ("cleanup_apply", "gpu_outage", "image", "reclaim")),
+            *(f"gpustack/cli/{name}.py" for name in ("cleanup_apply", "gpu_outage", "reclaim")),
         ),
     ),
     "journals": Door(
         calls=("JournalFile",),
         places=(
             "gpustack/changes/journal.py",
-            *(f"gpustack/{name}/journal.py" for name in ("offer/image", "operate/reclaim", "repair")),
+            *(f"gpustack/{name}/journal.py" for name in ("operate/reclaim", "repair")),
         ),
     ),
     "changes of a cloud": Door(

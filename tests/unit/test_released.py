@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from gpustack.changes import journal
+from gpustack.changes.undo import plan_undo
 from gpustack.cli.app import main
+from gpustack.cli.change import former, kinds
 from gpustack.operate.reclaim import journal as reclaim
 
 RELEASED = Path(__file__).parents[1] / "released"
@@ -93,3 +97,20 @@ def test_a_journal_of_idle_instances_is_read(version: str) -> None:
     shelved = reclaim.read(RELEASED / version / "reclaim.jsonl")
     assert [(one.name, one.outcome) for one in shelved] == [("idle-1", "shelved"), ("idle-2", "")]
     assert shelved[0].request.startswith("req-")
+
+
+def test_a_journal_of_images_is_undone(version: str, tmp_path: Path) -> None:
+    shutil.copy(RELEASED / version / "image.jsonl", tmp_path)
+    (tmp_path / "image.jsonl").chmod(0o600)
+    record = journal.find(str(tmp_path / "image.jsonl"), former())
+    changes, final = plan_undo(record, kinds())
+    assert [(change.name, change.seen, change.wanted, change.partial) for change in changes] == [
+        ("linux", {"hw_machine_type": "q35"}, {"hw_machine_type": None}, True),
+        (
+            "games",
+            {"hw_machine_type": "q35", "os_type": "windows"},
+            {"hw_machine_type": None, "os_type": "Windows"},
+            False,
+        ),
+    ]
+    assert not final

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _SERVER_ERRORS = 500
 _SIZES = ("vcpus", "ram", "disk", "ephemeral", "swap")
-_KEYS = frozenset({*_SIZES, "public", "description", "extra_specs", "access"})
 Flavors = FlavorCloud[PresentFlavor]
 
 
@@ -38,6 +37,7 @@ class FlavorChange(CloudChange):
 
     kind: ClassVar[str] = "change_flavor"
     object_kind: ClassVar[str] = "flavor"
+    written: ClassVar[tuple[str, ...]] = (*_SIZES, "public", "description", "extra_specs", "access")
 
     @classmethod
     def client(cls, connection: Connection) -> Flavors:
@@ -149,11 +149,6 @@ class FlavorChange(CloudChange):
         if "description" in self.wanted:
             api.describe(self.id, self.wanted["description"])
 
-    def permitted(self) -> str:
-        values = {**(self.seen or {}), **(self.wanted or {})}
-        strange = sorted(values.keys() - _KEYS)
-        return f"gpustack does not change {', '.join(strange)} of flavors" if strange else ""
-
 
 @dataclass(frozen=True, kw_only=True)
 class AccessChange(CloudChange):
@@ -161,6 +156,7 @@ class AccessChange(CloudChange):
 
     kind: ClassVar[str] = "change_access"
     object_kind: ClassVar[str] = "flavor_access"
+    written: ClassVar[tuple[str, ...]] = ("*",)
 
     @classmethod
     def client(cls, connection: Connection) -> Flavors:

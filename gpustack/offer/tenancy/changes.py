@@ -24,7 +24,7 @@ from gpustack.offer.tenancy.operations import (
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-_OTHERS = "gpustack does not change this metadata"
+_METADATA = (MARK, f"{TRAIT}*", f"{PROJECTS}*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +33,7 @@ class AggregateChange(CloudChange):
 
     kind: ClassVar[str] = "change_aggregate"
     object_kind: ClassVar[str] = "aggregate"
+    written: ClassVar[tuple[str, ...]] = _METADATA
 
     def describe(self) -> str:
         return f"{'delete' if self.wanted is None else 'create'} the aggregate {self.name}"
@@ -56,9 +57,6 @@ class AggregateChange(CloudChange):
             compute.change_aggregate(api, created, "set_metadata", {"metadata": dict(self.wanted)})
         return str(created)
 
-    def permitted(self) -> str:
-        return _foreign({**(self.seen or {}), **(self.wanted or {})})
-
 
 @dataclass(frozen=True, kw_only=True)
 class MetadataChange(CloudChange):
@@ -66,6 +64,7 @@ class MetadataChange(CloudChange):
 
     kind: ClassVar[str] = "change_metadata"
     object_kind: ClassVar[str] = "aggregate_metadata"
+    written: ClassVar[tuple[str, ...]] = _METADATA
 
     def describe(self) -> str:
         return f"change the metadata of the aggregate {self.name}: {self.why}"
@@ -79,9 +78,6 @@ class MetadataChange(CloudChange):
         if found is not None:
             compute.change_aggregate(api, found.id, "set_metadata", {"metadata": dict(self.wanted)})
         return ""
-
-    def permitted(self) -> str:
-        return _foreign({**self.seen, **self.wanted})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +180,3 @@ def _change(operation: TenancyOperation) -> CloudChange:
 
 def _aggregate(api: Connection, name: str) -> Aggregate | None:
     return next((found for found in compute.aggregates(api) if found.name == name), None)
-
-
-def _foreign(values: dict[str, str | None]) -> str:
-    """Why a journal may not change these metadata."""
-    return "" if all(key == MARK or key.startswith((TRAIT, PROJECTS)) for key in values) else _OTHERS

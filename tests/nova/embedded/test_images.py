@@ -26,6 +26,7 @@ flavors:
   games: {model: gtx, vcpus: 4, ram: 8GiB, disk: 40, guest: windows, hide_hypervisor: false, images: [games]}
 """
 GIB = 1 << 30
+RELEASED = Path(__file__).parents[2] / "released/0.1.0"
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +44,10 @@ def spec(tmp_path: Path) -> str:
 
 @pytest.fixture
 def gpustack(
-    cloud: EmbeddedCloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cloud: EmbeddedCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     """Run a command against the cloud: exit code, output, errors."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     for key, value in cloud.variables().items():
         monkeypatch.setenv(key, value)
 
@@ -114,8 +116,19 @@ def test_properties_are_set_and_restored(
         connection.image.update_image(image, hw_firmware_type="bios")
     code, out, err = gpustack("image", "undo", journal, "--yes")
     assert (code, properties()) == (14, {**after, "hw_firmware_type": "bios"}), err
-    assert "changed meanwhile: hw_firmware_type" in err
+    assert "games: skipped: changed since the plan: hw_firmware_type = bios (was uefi)" in err
     with cloud.connection() as connection:
         connection.image.update_image(image, hw_firmware_type="uefi")
-    code, out, err = gpustack("image", "undo", journal, "--yes")
+    code, out, err = gpustack("undo", journal, "--yes")
     assert (code, properties()) == (0, {"os_type": "Windows"}), err
+    # The undo of the undo, and its undo; then what 0.1.0 set.
+    assert (gpustack("image", "undo", "--yes")[0], properties()) == (0, after)
+    assert (gpustack("image", "undo", "--yes")[0], properties()) == (0, {"os_type": "Windows"})
+    with cloud.connection() as connection:
+        connection.image.update_image(image, os_type="windows", hw_machine_type="q35")
+    text = (RELEASED / "image.jsonl").read_text().replace("11111111-0000-4000-8000-000000000000", image)
+    (tmp_path / "released.jsonl").write_text(text)
+    code, out, err = gpustack("image", "undo", tmp_path / "released.jsonl", "--yes")
+    assert (code, properties()) == (14, {"os_type": "Windows"}), err
+    assert "linux: skipped: it does not exist any more" in err
+    assert "does not name its cloud" in err
