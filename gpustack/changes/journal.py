@@ -166,6 +166,7 @@ def _record(path: Path, head: RunHead, lines: Iterable[RunLine]) -> RunRecord:
             results[line.begin] = ChangeResult.UNKNOWN
         elif line.end:
             results[line.end], ends[line.end] = ChangeResult(line.result), line
+    _refuse_alike(head)
     if foreign := results.keys() - {change.key for change in head.changes}:
         raise ValueError(f"not in the plan: {', '.join(sorted(foreign))}")
     return RunRecord(path=path, head=head, results=results, ends=ends, closed=closed)
@@ -184,7 +185,13 @@ def _former_record(
             results[made.key] = _FORMER_RESULTS.get(end.get("outcome", ""), ChangeResult.DONE)
     name = re.sub("[^0-9A-Za-z-]", "-", path.stem)[:64] or "-"
     head = RunHead(id=name, command="", at=str(first.get("at", "")), changes=changes)
+    _refuse_alike(head)
     return RunRecord(path=path, head=head, results=results, closed=True)
+
+
+def _refuse_alike(head: RunHead) -> None:
+    if len({change.key for change in head.changes}) != len(head.changes):
+        raise ValueError("two changes have one key")
 
 
 def _refuse_shared(path: Path) -> None:

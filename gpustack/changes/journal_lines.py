@@ -3,7 +3,7 @@
 import hashlib
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from gpustack.changes.change import ChangeResult
 
@@ -68,13 +68,6 @@ class RunHead(_JournalLine):
     undoes: Text = ""
     at: Text = ""
     changes: Annotated[list[PlannedChange], Field(max_length=100_000)] = []
-
-    @field_validator("changes")
-    @classmethod
-    def _have_own_keys(cls, changes: list[PlannedChange]) -> list[PlannedChange]:
-        if len({change.key for change in changes}) != len(changes):
-            raise ValueError("two changes have one key")
-        return changes
 
 
 class RunLine(_JournalLine):

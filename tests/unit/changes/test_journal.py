@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -83,3 +84,10 @@ def test_a_record_is_found_by_id_and_by_file(tmp_path: Path) -> None:
         journal.find("nothing")
     (state := path.parent / "zz.jsonl").write_text("{}\n")
     assert [found for found, _ in journal.records()] == [state, path]
+
+
+def test_two_changes_with_one_key_are_refused() -> None:
+    path = written(*ALL_DONE)
+    changes = json.loads(path.read_text().splitlines()[0])["changes"]
+    with pytest.raises(JournalError, match="two changes have one key"):
+        journal.read(edited(path, 0, changes=[changes[0], *changes]))
