@@ -124,6 +124,9 @@ lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all o
 	@tests/lab/setup $(if $(filter cloud% all,$(TEST)),cloud)
 	PYTEST_ADDOPTS="-o faulthandler_timeout=3600" $(LAB_$(TEST))
 
+attacks: ## every playbook as the documentation prints it, and on hostile hosts, with the lowest and the newest ansible-core
+	@GPUSTACK_ATTACKS=1 .venv/bin/python -m pytest -q tests/unit/attacks tests/unit/playbooks/test_printed_commands.py tests/unit/repair/test_playbook.py
+
 mutants: ## changes of single lines that no test notices: PACKAGE=offer/quota or SINCE=COMMIT; SAMPLE=N makes only N changes, by SEED
 	@tools/setup test
 	@.venv/bin/python tools/mutants $(if $(PACKAGE),--package $(PACKAGE),--since $(or $(SINCE),$(error set PACKAGE or SINCE))) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
@@ -171,4 +174,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab mutants lint docs lock nova-tables nova-differential audit dist bench
+.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist bench

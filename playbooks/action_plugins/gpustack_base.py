@@ -92,7 +92,10 @@ class ActionModule(ActionBase):
         :param answer: the result of a module, to check before Ansible stores its facts.
         """
         facts = (task_vars if answer is None else answer).get("ansible_facts")
-        return facts_refused(str(task_vars.get("inventory_hostname")), facts, constants.CACHE_PLUGIN)
+        if facts and not isinstance(facts, Mapping):
+            return {"failed": True, "msg": "the facts of the answer are no dictionary"}
+        host = str(task_vars.get("inventory_hostname"))
+        return facts_refused(host, facts, constants.CACHE_PLUGIN, task_vars if answer is None else None)
 
     @staticmethod
     def from_plugin(result: object) -> bool:

@@ -6,6 +6,7 @@ Its result is registered, and facts never replace a registered variable. So a ho
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,18 +40,19 @@ _OF_MODULES = ("ansible_", "facter_", "ohai_", "services", "packages")
 
 def _hiding(task_vars: Mapping[str, Any]) -> list[str]:
     """The facts that hide a variable of the inventory: templates of the operator may use it."""
-    names = [name for name in task_vars.get("ansible_facts") or () if not name.startswith(_OF_MODULES)]
+    host, manager = task_vars["inventory_hostname"], task_vars["hostvars"]._variable_manager
+    facts: Mapping[str, Any] = {}
+    with contextlib.suppress(KeyError):  # no facts
+        facts = manager._fact_cache.get(host) or {}  # by the names that the host sent, unlike ansible_facts
+    names = [name for name in facts if not name.startswith(_OF_MODULES)]
     if not names:
         return []
-    manager = task_vars["hostvars"]._variable_manager
     without_facts = object.__new__(type(manager))  # copy() loses the loader
     without_facts.__dict__.update(manager.__dict__)
     without_facts._fact_cache = without_facts._nonpersistent_fact_cache = types.SimpleNamespace(
         get=lambda name, default=None: {}
     )
-    inventory = without_facts.get_vars(
-        host=without_facts._inventory.get_host(task_vars["inventory_hostname"]), include_hostvars=False
-    )
+    inventory = without_facts.get_vars(host=without_facts._inventory.get_host(host), include_hostvars=False)
     return sorted(name for name in names if name in inventory)
 
 

@@ -2,10 +2,12 @@
 
 Ansible gives facts precedence over role defaults and over variables of the inventory, unless
 ``INJECT_FACTS_AS_VARS`` is off (``ansible/vars/manager.py``, ``VariableManager.get_vars``). A play cannot switch that
-off, so hosts with such facts fail.
+off, so hosts with such facts fail. Ansible itself removes facts that steer a connection, but not all
+(``ansible/vars/clean.py``, ``clean_facts``): a host could name the programs that the controller starts to copy files.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpustack.base.codes import Code
@@ -15,21 +17,39 @@ from gpustack.base.text import listed, printable, printable_data
 
 PREFIX = "gpustack_"
 _MAGIC = frozenset(
-    {"inventory_hostname", "inventory_hostname_short", "group_names", "inventory_dir", "inventory_file", "omit"}
+    {
+        "ansible_facts",
+        *("inventory_hostname", "inventory_hostname_short", "group_names", "inventory_dir", "inventory_file", "omit"),
+    }
 )
 """Variables of Ansible itself that facts replace, in ansible-core 2.16 to 2.21."""
+_STEERING = re.compile(
+    r"ansible_(?:admin_users|async_dir|common_remote_group|control_path\w*|deprecation_warnings|facts_modules"
+    r"|host_key_checking|interpreter_python_fallback|lookup_url_\w+|no_target_syslog|paramiko_\w+|private_key\w*"
+    r"|python_module_rlimit_nofile|remote_tmp|runas_\w+|scp_\w+|sftp_\w+|shell_\w+|ssh_(?!host_)\w+|ssh_host_key_checking"
+    r"|sshpass_prompt|su_\w+|sudo_\w+|system_tmpdirs|target_log_info|win_async_startup_timeout)"
+)
+"""The variables of options of connection, become and shell plugins, which ``clean_facts`` keeps."""
 _SHOWN = 8
 _LONGEST = 64
 _IN_MEMORY = "memory"
 
 
-def reserved(facts: Iterable[object]) -> list[str]:
+def reserved(facts: Mapping[str, Any], variables: Mapping[str, Any] | None = None) -> list[str]:
     """The names among facts that only the operator, or Ansible, sets.
 
-    :param facts: the names of facts, with or without the prefix ``ansible_``.
+    :param facts: the facts of a module's answer; with ``variables``, Ansible's ``ansible_facts``, whose names lack the
+        prefix ``ansible_``.
+    :param variables: the variables of the host, into which Ansible has put the facts.
     """
     names = {str(name) for name in facts}
-    return sorted(name for name in names if name.removeprefix("ansible_").startswith(PREFIX) or name in _MAGIC)
+    found = {name for name in names if name.removeprefix("ansible_").startswith(PREFIX) or name in _MAGIC}
+    if variables is None:
+        return sorted(found | {name for name in names if _STEERING.fullmatch(name)})
+    prefixed = {f"ansible_{name}": facts[name] for name in facts}
+    # A variable of the operator may have such a name, and a fact of the same name without the prefix does no harm.
+    steering = (name for name in prefixed if _STEERING.fullmatch(name) and variables.get(name) == prefixed[name])
+    return sorted(found.union(steering))
 
 
 def facts_refusal(host: str, names: Sequence[str], cache: str) -> TaskResult:
@@ -46,11 +66,14 @@ def facts_refusal(host: str, names: Sequence[str], cache: str) -> TaskResult:
     return {"failed": True, "msg": printable(text), "findings": printable_data([refused.to_dict()])}
 
 
-def facts_refused(host: str, facts: Mapping[str, Any] | None, cache: str) -> TaskResult | None:
+def facts_refused(
+    host: str, facts: Mapping[str, Any] | None, cache: str, variables: Mapping[str, Any] | None = None
+) -> TaskResult | None:
     """The failed task of a host whose facts have reserved names; None for other hosts.
 
-    :param facts: Ansible's ``ansible_facts`` of the host.
+    :param facts: the facts of a module's answer, or Ansible's ``ansible_facts`` of the host.
     :param cache: Ansible's cache plugin.
+    :param variables: the variables of the host if ``facts`` are Ansible's.
     """
-    names = reserved(facts or ())
+    names = reserved(facts or {}, variables)
     return facts_refusal(host, names, cache) if names else None

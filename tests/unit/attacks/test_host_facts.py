@@ -2,42 +2,55 @@
 
 from __future__ import annotations
 
-import json
+import itertools
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible import constants
+from ansible.module_utils.facts import default_collectors
+from ansible.plugins import loader
+from ansible.vars.clean import clean_facts
 
-from gpustack.base.files import share_dir
-from gpustack.connect.playbooks.inventory import interpreter
+from gpustack.connect.playbooks.reserved import reserved
 from gpustack_demo.examples.host import write_host
-from support.lowest_ansible import environment_of, supported
-from support.playbook_place import EXAMPLES, SPEC, Place, environment, tree
+from support.hostile_hosts import PLAYBOOKS, Hostile, forged
+from support.lowest_ansible import supported
+from support.playbook_place import EXAMPLES, SPEC, Place, tree
 
-PLAYBOOKS = share_dir("playbooks")
 ROLES = PLAYBOOKS / "roles"
-MAGIC = ("inventory_hostname", "inventory_hostname_short", "group_names", "inventory_dir", "omit")
-
-
-def variables() -> set[str]:
-    """Every variable of gpustack in the playbooks: options, results of tasks, loop variables."""
-    texts = [path.read_text(encoding="utf-8") for path in PLAYBOOKS.rglob("*.yml")]
-    return {name for text in texts for name in re.findall(r"\bgpustack_[a-z_]+\b", text)}
-
-
-def forged(honest: Path) -> dict[str, Any]:
-    """Facts that pose as another host, whose root is ``honest``, and choose each option."""
-    values = {name: str(honest) if name.endswith("root") else "talk" for name in variables()}
-    return {
-        **values,
-        **dict.fromkeys(MAGIC, "talk"),
-        "gpustack_reboot": True,
-        "gpustack_settings": {"root": str(honest)},
-    }
+ALL = "GPUSTACK_ATTACKS" in os.environ
+"""Whether every combination runs: `make attacks`."""
+FEW = {
+    # one run for each playbook in CI; the two versions, --check, the cache and the kinds of attack take turns
+    ("prepare", "lowest", (), False, "later"),
+    ("undo", "newest", ("--check",), True, "first"),
+    ("nova", "lowest", ("--check",), False, "first"),
+    ("plan", "newest", (), False, "templates"),
+    ("verify", "newest", (), False, "connection"),
+}
+RUNS = [
+    run
+    for run in itertools.product(
+        ("prepare", "undo", "nova", "plan", "verify"),
+        ("lowest", "newest"),
+        ((), ("--check",)),
+        (False, True),
+        ("first", "later", "templates", "connection"),
+    )
+    if (ALL or run in FEW)
+    and supported(run[1])
+    and not (run[3] and run[4] == "templates")
+    and (run[0] == "prepare" or run[4] != "later")  # the others run no other module on this host
+]
+EXTRA: dict[str, dict[str, Any]] = {
+    "nova": {"gpustack_nova_services": ["compute"]},
+    "prepare": {"gpustack_reboot": True},
+    "undo": {"gpustack_reboot": True},
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,81 +62,68 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hostile(tmp_path: Path, templates: Path) -> Place:
-    """Two hosts; ``evil`` answers every module with facts, and is otherwise like ``talk``."""
+def hostile(tmp_path: Path, templates: Path) -> Hostile:
     place = Place(path=tmp_path, templates=templates)
-    place.spec(SPEC)
+    place.spec(SPEC + '  "evil": [k4200]\n')
     honest = place.add("talk")
     place.add("talk", "evil", ansible_python_interpreter=str(place.path / "python"))
-    answer = json.dumps({"changed": False, "ansible_facts": forged(honest), "facts": {}})
-    program = place.path / "python"
-    program.write_text(f"#!{interpreter()}\nprint({answer!r})\n", encoding="utf-8")
-    program.chmod(0o755)
-    return place
+    return Hostile(place, forged(honest))
 
 
-def ansible_of(place: Place, version: str, program: str, *arguments: str, cache: bool = False) -> str:
-    """Run a program of ansible-core with the place's inventory, and return its output."""
-    if not supported(version):
-        pytest.skip("this Python does not run the lowest ansible-core")
-    cached = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(place.path / "facts")}
-    process = subprocess.run(
-        [str(Path(sys.executable).with_name(program)), "-i", "inventory.json", *arguments],
-        cwd=place.path,
-        env={**environment(place.path), **environment_of(version), **(cached if cache else {})},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return process.stdout + process.stderr
+def assert_refused(output: str) -> None:
+    """The host failed for its facts, in one line, and no other host failed."""
+    lines = [line for line in output.splitlines() if line.startswith("fatal: ")]
+    assert [line for line in lines if "GPU480" in line], output
+    assert all(line.startswith("fatal: [evil]: ") for line in lines), output
+    assert re.search(r"^evil +: .*failed=1", output, re.MULTILINE), output
 
 
-def play(place: Place, playbook: str, version: str, *arguments: str, cache: bool = False, **values: Any) -> str:
-    """Run a playbook as the documentation prints it, and return its output."""
-    place.inventory()
-    path = str(PLAYBOOKS / f"{playbook}.yml")
-    return ansible_of(place, version, "ansible-playbook", path, "-e", json.dumps(values), *arguments, cache=cache)
+@pytest.mark.parametrize(("playbook", "ansible", "arguments", "cached", "kind"), RUNS)
+def test_a_host_sets_no_option(
+    hostile: Hostile, playbook: str, ansible: str, arguments: tuple[str, ...], cached: bool, kind: str
+) -> None:
+    if kind == "connection":
+        hostile.facts = {"ansible_sftp_executable": str(hostile.mark)}
+    hostile.arm("first" if kind == "connection" else kind)
+    honest = hostile.place.path / "roots/talk"
+    before = tree(honest)
+    output = hostile.play(playbook, ansible, *arguments, cached=cached, **EXTRA.get(playbook, {}))
+    assert tree(honest) == before
+    assert not hostile.mark.exists(), output
+    if kind == "templates":
+        assert "lookup('pipe'" in output  # else the texts were not shown
+    else:
+        assert_refused(output)
+    assert not cached or "--flush-cache" in output
 
 
-def assert_refused(output: str, host: str = "evil") -> None:
-    """The host failed for its facts, in one line, and the others did not fail for them."""
-    lines = [line for line in output.splitlines() if "GPU480" in line]
-    assert [line for line in lines if line.startswith(f"fatal: [{host}]: ")], output
-    assert not [line for line in lines if line.startswith("fatal: ") and f"[{host}]" not in line], output
+def test_a_fact_hides_no_variable_of_the_inventory(hostile: Hostile) -> None:
+    """An option of the operator may be a template with such a variable; facts of Ansible's modules do no harm."""
+    hostile.place.variables["evil"] |= {"domain": "example.org", "gpustack_compute_host": "evil.{{ domain }}"}
+    hostile.facts = {"ansible_domain": "evil.example"}
+    hostile.arm("none")
+    assert "GPU480" not in hostile.play("plan", "newest", cached=True)
+    hostile.facts = {"domain": "evil.example"}
+    assert_refused(hostile.play("plan", "newest", cached=True))
 
 
-@pytest.mark.parametrize(
-    ("playbook", "ansible"),
-    [("prepare", "lowest"), ("prepare", "newest"), ("undo", "newest"), ("nova", "lowest")],
-)
-def test_a_host_sets_no_option(hostile: Place, playbook: str, ansible: str) -> None:
-    before = tree(hostile.path / "roots")
-    groups = {"gpustack_nova_services": ["compute"]}
-    output = play(hostile, playbook, ansible, "--check", **(groups if playbook == "nova" else {}))
-    assert_refused(output)
-    assert tree(hostile.path / "roots") == before
-    if playbook != "nova":
-        assert re.search(r"^talk +: .*unreachable=0 +failed=[01]", output, re.MULTILINE), output
+def options_of_plugins() -> set[str]:
+    """The variables with which plugins and settings of the installed ansible-core are configured."""
+    definitions = [constants.config.get_configuration_definitions()]
+    for kind in ("become", "connection", "lookup", "shell"):
+        for plugin in getattr(loader, f"{kind}_loader").all(class_only=True):
+            definitions += [constants.config.get_configuration_definitions(kind, plugin._load_name)]
+    variables = (entry for plugin in definitions for option in plugin.values() for entry in option.get("vars") or ())
+    return {entry["name"] for entry in variables if entry["name"].startswith("ansible_")}
 
 
-@pytest.mark.parametrize("ansible", ["lowest", "newest"])
-def test_a_fact_cache_brings_no_option(hostile: Place, ansible: str) -> None:
-    hostile.inventory()
-    ansible_of(hostile, ansible, "ansible", "evil", "-m", "ansible.builtin.ping", cache=True)
-    output = play(hostile, "undo", ansible, "--check", cache=True)
-    assert "[evil]" not in output.partition("TASK [gpustack : Read the host]")[2].partition("PLAY RECAP")[0]
-    assert_refused(output)
-    assert "--flush-cache" in output
-
-
-def test_a_fact_hides_no_variable_of_the_inventory(hostile: Place) -> None:
-    """An option of the operator may be a template with such a variable."""
-    hostile.variables["evil"] |= {"short_name": "evil", "gpustack_compute_host": "{{ short_name }}"}
-    answer = json.dumps({"changed": False, "ansible_facts": {"short_name": "talk"}, "facts": {}})
-    (hostile.path / "python").write_text(f"#!{interpreter()}\nprint({answer!r})\n", encoding="utf-8")
-    hostile.inventory()
-    ansible_of(hostile, "newest", "ansible", "evil", "-m", "ansible.builtin.ping", cache=True)
-    assert_refused(play(hostile, "verify", "newest", cache=True))
+def test_no_fact_steers_a_connection() -> None:
+    """Ansible removes most facts that do; gpustack refuses the others, and no fact of Ansible's own module."""
+    left = set(clean_facts(dict.fromkeys(options_of_plugins(), "x")))
+    assert len(left) > 30
+    assert left - set(reserved(dict.fromkeys(left, "x"))) == set()
+    facts = {f"ansible_{name}" for collector in default_collectors.collectors for name in collector._fact_ids}
+    assert reserved(dict.fromkeys(facts | {"ansible_ssh_host_key_rsa_public"}, "x")) == []
 
 
 def test_only_settings_resolve_options() -> None:

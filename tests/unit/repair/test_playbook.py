@@ -15,7 +15,9 @@ import sqlalchemy as sa
 
 from gpustack.connect.playbooks.inventory import interpreter
 from support.cellfile import CellFile, nova_conf
+from support.hostile_hosts import Hostile, forged
 from support.lowest_ansible import environment_of, supported
+from support.playbook_place import Place
 from support.sshd import Sshd
 
 ROOT = Path(__file__).parents[3]
@@ -115,20 +117,32 @@ def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_h
     assert states == ["available", "unavailable", "allocated", "unavailable", "available"], ran["blocked"].stdout
 
 
-@pytest.mark.parametrize("ansible", ["lowest", "newest"])
+RUNS = [("newest", "none"), ("lowest", "first")]
+ALL = [(ansible, kind) for ansible in ("lowest", "newest") for kind in ("none", "first")]
+
+
+@pytest.mark.parametrize(("ansible", "attack"), ALL if "GPUSTACK_ATTACKS" in os.environ else RUNS)
 @pytest.mark.usefixtures("hosts")
-def test_the_printed_commands_find_and_restart_the_unit(tmp_path: Path, ansible: str) -> None:
-    """The inventory sets only what the test's machine needs: where the hosts are, and no wait."""
+def test_the_printed_commands_find_and_restart_the_unit(tmp_path: Path, ansible: str, attack: str) -> None:
+    """The inventory sets only what the test's machine needs: where the hosts are, and no wait.
+
+    A hostile host poses as another one, whose rows must stay as they are.
+    """
     if not supported(ansible):
         pytest.skip("this Python does not run the lowest ansible-core")
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     cell.device(cell.host("blocked"), "0000:81:00.0", "unavailable")
+    cell.device(cell.host("talk"), "0000:82:00.0", "unavailable")
     conf = nova_conf(tmp_path, {"cell1": cell.url}, service_down_time=3600)
     stopped, program = tmp_path / "stopped", tmp_path / "bin/systemctl"
     program.parent.mkdir()
     program.write_text(STAND_IN.replace("STOPPED", str(stopped)))
     program.chmod(0o755)
-    local = {"ansible_connection": "local", "ansible_python_interpreter": interpreter(), "ansible_become": False}
+    hostile = Hostile(Place(path=tmp_path, templates=tmp_path))
+    hostile.facts = {**forged(tmp_path), "gpustack_cleanup_unblock": ["talk/0000:82:00.0"]}
+    hostile.arm(attack)
+    python = str(tmp_path / "python")
+    local = {"ansible_connection": "local", "ansible_python_interpreter": python, "ansible_become": False}
     ssh = ["--ssh-config", str(tmp_path / "config"), "--known-hosts", str(tmp_path / "known"), "--wait", "0"]
     variables = {"gpustack_cleanup_arguments": ssh, "gpustack_cleanup_silence": 0}
     inventory = tmp_path / "inventory.json"
@@ -145,7 +159,10 @@ def test_the_printed_commands_find_and_restart_the_unit(tmp_path: Path, ansible:
         process = subprocess.run([*printed, *arguments], env=environment, capture_output=True, text=True, check=False)
         assert process.returncode == 0, process.stdout + process.stderr
 
-    run(*([*unblock, "--check"] if ansible == "newest" else ()))  # without --unblock, there is no stale row
+    run(*([*unblock, "--check"] if attack == "none" else ()))  # without --unblock, there is no stale row
     assert not stopped.exists()
     run(*unblock)
     assert stopped.read_text().splitlines() == [f"{verb} openstack-nova-compute.service" for verb in ("stop", "start")]
+    with cell.engine.connect() as connection:
+        states = connection.execute(sa.text("SELECT status FROM pci_devices ORDER BY id")).scalars().all()
+    assert states == ["available", "unavailable"]
