@@ -5,10 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import normal
 from ansible.plugins.loader import action_loader
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
+_NO_TERMINAL = "you must have a tty to run"
+"""Of sudo with ``requiretty`` (``plugins/sudoers/policy.c``). With pipelining, Ansible requests no terminal."""
+_REMEDY = (
+    "sudo requires a terminal (requiretty), which pipelining does not have: remove `Defaults requiretty` from the "
+    "host's sudoers, or set `ansible_pipelining: false` for this host in the inventory"
+)
 
 
 class ActionModule(normal.ActionModule):
@@ -16,6 +23,13 @@ class ActionModule(normal.ActionModule):
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module. Facts that set variables fail the host before Ansible stores them."""
-        result: dict[str, Any] = super().run(tmp, task_vars)
+        try:
+            result: dict[str, Any] = super().run(tmp, task_vars)
+        except AnsibleError as error:
+            if _NO_TERMINAL in str(error):
+                raise AnsibleActionFail(_REMEDY) from error
+            raise
+        if result.get("failed") and _NO_TERMINAL in str(result.get("module_stderr")):
+            result["msg"] = _REMEDY
         refusal: dict[str, Any] | None = Base.refused(task_vars or {}) or Base.refused(task_vars or {}, result)
         return refusal or result
