@@ -85,7 +85,7 @@ class CloudChange(Operation):
         """The parts of the value that change, one for each line; the first character is ``+``, ``-`` or ``~``."""
         return difference(self.seen, self.wanted)
 
-    def reverse(self) -> Self:
+    def reverse(self) -> "CloudChange":
         """The change back; :func:`reversed_order` sets what it needs."""
         return replace(self, why="undo", seen=self.wanted, wanted=self.seen, needs=())
 
@@ -101,6 +101,10 @@ class CloudChange(Operation):
             if before.get(key) != after.get(key) and not any(fnmatchcase(str(key), form) for form in self.written)
         ]
         return f"gpustack does not write {', '.join(sorted(strange))}" if strange else ""
+
+    def to_dict(self) -> dict[str, object]:
+        """The change as plain data for JSON."""
+        return {**self.to_record(), "kind": self.kind}
 
     def to_record(self) -> dict[str, Any]:
         """The change as a journal holds it."""

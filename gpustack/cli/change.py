@@ -10,6 +10,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from gpustack.base.findings import Finding, errors
 from gpustack.base.operations import Operation, counted
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Command, add_format, confirm
+from gpustack.cli.common import Command, add_format, confirm, positive
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -35,14 +36,20 @@ _KINDS = {
     "flavor_access": "gpustack.offer.flavor.changes:AccessChange",
     "image": "gpustack.offer.image.changes:ImageChange",
     "limit": "gpustack.offer.quota.changes:LimitChange",
+    "notice": "gpustack.operate.reclaim.changes:NoticeChange",
+    "shelving": "gpustack.operate.reclaim.changes:ShelvingChange",
     "trait": "gpustack.offer.tenancy.changes:TraitChange",
+    "unshelving": "gpustack.operate.reclaim.changes:UnshelvingChange",
 }
 """The classes of changes by their kind of object."""
-_FORMER = {"gpustack_image_journal": "gpustack.offer.image.changes:former"}
+_FORMER = {
+    "gpustack_image_journal": "gpustack.offer.image.changes:former",
+    "gpustack_reclaim_journal": "gpustack.operate.reclaim.changes:former",
+}
 """The journals of 0.1.0 by the key of their first line."""
 
-_UNDONE_BY = {"image": "image"}
-"""The kind of object by the command whose undo reverts the last change of this kind."""
+_UNDONE_BY = {"image": "image", "reclaim": "shelving"}
+"""The kind of change by the command whose undo reverts the last change of this kind."""
 
 
 def kinds() -> dict[str, type[CloudChange]]:
@@ -219,7 +226,7 @@ class UndoCommand(ChangeCommand):
     """Revert a change: `gpustack history` lists them. Without ID, the last change of this cloud.
 
     The undo is a plan with reversed operations. Objects that changed since are skipped and listed with both values. An
-    undo can be undone. As `image undo`, the last change is that of an image. Journals of 0.1.0 are read too.
+    undo can be undone. As `image undo`, the last change is that of an image, and so on. Journals of 0.1.0 are read too.
     """
 
     epilog = """\
@@ -229,6 +236,9 @@ gpustack undo 20261124T061500123456Z --yes"""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("change", nargs="?", metavar="ID|FILE", help="a change of `gpustack history`, or a journal")
+        parser.add_argument(
+            "--wait", type=positive, metavar="S", help="wait S seconds for each instance (default: as the change did)"
+        )
         self.add_change_options(parser)
         add_format(parser, "the plan")
 
@@ -250,6 +260,9 @@ gpustack undo 20261124T061500123456Z --yes"""
                 remedy="name that cloud with --os-cloud",
             )
         changes, final = plan_undo(record, kinds())
+        if parsed_args.wait:
+            wait = {"wait": str(parsed_args.wait)}
+            changes = tuple(replace(change, about={**change.about, **wait}) for change in changes)
         if parsed_args.format != "text":
             self.show_data([change.to_record() for change in changes], parsed_args.format)
         else:
@@ -275,6 +288,6 @@ gpustack undo 20261124T061500123456Z --yes"""
             if any(not kind or change.kind == _UNDONE_BY[kind] for change in record.made):
                 return record
         raise JournalError(
-            f"no change of {'an ' + _UNDONE_BY[kind] if kind else 'this cloud'} is recorded",
+            f"no {_UNDONE_BY[kind] if kind else 'change'} of this cloud is recorded",
             remedy="`gpustack history` lists the changes",
         )

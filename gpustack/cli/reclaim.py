@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.errors import CHANGES, ApplyError, GpustackError, PartialError
+from gpustack.base.errors import CHANGES, PartialError
 from gpustack.base.findings import Severity
 from gpustack.base.text import printable
+from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, confirm, is_for_machines, positive
+from gpustack.cli.common import Lister, add_exit_code, is_for_machines, positive
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
-    from gpustack.cloud.server_actions import ServiceCloud
-    from gpustack.operate.reclaim.model import Choices, Decision, ReclaimPlan, Rules, Step
+    from gpustack.operate.reclaim.model import Choices, ReclaimPlan, Rules
     from gpustack.operate.reclaim.read import Reader
-    from gpustack.operate.reclaim.run import Outcome, Runner
 
 
 class ReclaimCommand(OpenStackCommand):
     """Base class: read the idle instances, and report what blocks them."""
 
     _plan: ReclaimPlan
-    _api: ServiceCloud
     _reader: Reader
     _rules: Rules
-    _failed: GpustackError | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -63,8 +58,7 @@ class ReclaimCommand(OpenStackCommand):
         spec = load_spec(parsed_args.spec)
         cloud = self.connection(parsed_args)
         self._rules = rules_of(spec, present_flavors(cloud).project)
-        self._api = ServiceCloud(cloud)
-        self._reader = Reader(cloud, self._api, self._rules)
+        self._reader = Reader(cloud, ServiceCloud(cloud), self._rules)
         with counting(self, "reading instances") as progress:
             known = self._reader.candidates(progress)
         decisions = decide(known.entries, self._rules, _choices(parsed_args), datetime.now(UTC).replace(tzinfo=None))
@@ -76,17 +70,20 @@ class ReclaimCommand(OpenStackCommand):
             gaps=known.gaps,
         )
 
-    def after(self, parsed_args: argparse.Namespace) -> int:
+    def report_plan(self) -> None:
         """Report the findings, and what is missing."""
         findings = [finding for decision in self._plan.decisions for finding in decision.findings]
         self.report_findings(f for f in findings if self.verbosity > 1 or f.severity is not Severity.INFO)
         for gap in self._plan.gaps:
             self.report(f"partial: {gap}")
-        if self._failed:
-            raise self._failed
+
+    def refuse_partial(self) -> None:
+        """Fail if something could not be read.
+
+        :raises PartialError: then.
+        """
         if self._plan.gaps:
             raise PartialError("the list is partial", remedy="see the reasons above")
-        return 0
 
 
 def _choices(parsed_args: argparse.Namespace) -> Choices:
@@ -130,44 +127,43 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
         idle = [decision for decision in self._plan.decisions if decision.reason]
         if self.verbosity:
             self.report(f"{sum(entry.gpus for entry in idle)} GPUs are held by {len(idle)} idle instances")
-        super().after(parsed_args)
+        self.report_plan()
+        self.refuse_partial()
         pending = self._plan.of(Step.NOTIFY, Step.WITHDRAW, Step.SHELVE)
         return CHANGES if parsed_args.exit_code and pending else 0
 
 
-class _Changing(ReclaimCommand):
+class _Changing(ChangeCommand, ReclaimCommand):
     """Base class of the commands that change instances."""
+
+    steps: tuple[str, ...]
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
+        self.add_change_options(parser)
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after N instances")
 
-    def chosen(self, parsed_args: argparse.Namespace, question: str, *steps: Step) -> tuple[Decision, ...]:
-        """Show the instances with one of these steps, and ask for confirmation."""
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.operate.reclaim.changes import changes
+        from gpustack.operate.reclaim.model import Step
+
         self.read(parsed_args)
-        chosen = self._plan.of(*steps)[: parsed_args.max_count]
-        for decision in chosen:
-            server = decision.server
-            project = self._plan.projects.get(server.project, server.project)
-            why = decision.reason or "not idle any more"
-            self.report(
-                f"{decision.step} {server.name} ({server.id}) of project {project} on {server.host}:"
-                f" {decision.gpus} GPUs, {why}"
-            )
-        if not chosen:
+        self.report_plan()
+        chosen = self._plan.of(*map(Step, self.steps))[: parsed_args.max_count]
+        wait = {"seconds": parsed_args.wait} if "wait" in parsed_args else {}
+        choices = _choices(parsed_args)
+        made = changes(chosen, self._reader, self._rules, choices, projects=self._plan.projects, **wait)
+        show_operations(self, made)
+        if not made:
             self.report("nothing to do")
-        elif not parsed_args.yes:
-            confirm(self, question.format(count=len(chosen)))
-        return chosen
+        elif not parsed_args.check:
+            self.carry_out(made, parsed_args, spec=parsed_args.spec)
+        return 0
 
-    def runner(self, parsed_args: argparse.Namespace, seconds: float) -> Runner:
-        """What carries the steps out."""
-        from gpustack.operate.reclaim.run import Runner
-
-        return Runner(
-            api=self._api, reader=self._reader, rules=self._rules, choices=_choices(parsed_args), seconds=seconds
-        )
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report that the list is partial."""
+        self.refuse_partial()
+        return 0
 
 
 class ReclaimNotifyCommand(_Changing):
@@ -177,111 +173,29 @@ class ReclaimNotifyCommand(_Changing):
     later start or stop ends the notice. If a notice was not written, the exit code is 14.
     """
 
+    steps = ("notify", "withdraw")
     epilog = """\
 gpustack reclaim notify gpustack.yaml; gpustack reclaim notify gpustack.yaml --yes --snapshot-space 500"""
-
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.operate.reclaim.model import Step
-
-        chosen = self.chosen(parsed_args, "Change the notices of {count} instances?", Step.NOTIFY, Step.WITHDRAW)
-        runner = self.runner(parsed_args, 0)
-        self._failed = _print(self, map(runner.notify, chosen))
-        return 0
 
 
 class ReclaimApplyCommand(_Changing):
     """Shelve the idle instances whose notice is over, one after the other. Asks for confirmation.
 
     Directly before, each instance is read again; one that was started or changed is left alone. Nova shuts the instance
-    down, saves its root disk and frees its GPUs; the instance, its volumes and its ports stay. If an instance was not
-    shelved, the exit code is 14.
+    down, saves its root disk and frees its GPUs; the instance, its volumes and its ports stay. `gpustack undo`
+    unshelves the instances that nobody used since. If an instance was not shelved, the exit code is 14.
     """
 
+    steps = ("shelve",)
     epilog = """\
 gpustack reclaim apply gpustack.yaml; gpustack reclaim apply gpustack.yaml --snapshot-space 500 --max-count 5"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        add_wait(parser)
         parser.add_argument(
-            "--journal",
-            type=Path,
-            metavar="FILE",
-            help="write the journal to FILE (default: a new file below ~/.local/state/gpustack)",
+            "--wait",
+            type=positive,
+            default=3600,
+            metavar="S",
+            help="wait S seconds for each instance (default: %(default)s)",
         )
-
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.changes.journal_file import default_path
-        from gpustack.operate.reclaim.journal import ReclaimJournal
-        from gpustack.operate.reclaim.model import Step
-
-        chosen = self.chosen(parsed_args, "Shelve {count} instances?", Step.SHELVE)
-        if not chosen:
-            return 0
-        runner = self.runner(parsed_args, parsed_args.wait)
-        path = parsed_args.journal or default_path("reclaim")
-        with closing(ReclaimJournal(path)) as journal:
-            self.report(f"journal: {path}")
-            self._failed = _print(self, (runner.shelve(decision, journal) for decision in chosen))
-        self.report(f"to unshelve them: gpustack reclaim undo {quote(str(path))}")
-        return 0
-
-
-def add_wait(parser: argparse.ArgumentParser) -> None:
-    """Add the time limit for each instance."""
-    parser.add_argument(
-        "--wait",
-        type=positive,
-        default=3600,
-        metavar="S",
-        help="wait S seconds for each instance (default: %(default)s)",
-    )
-
-
-class ReclaimUndoCommand(OpenStackCommand):
-    """Unshelve the instances of a journal, except those that were used since.
-
-    An unshelved instance runs, even if it was stopped before. It needs free GPUs and may get others; without free ones
-    it stays shelved. If an instance was not unshelved, the exit code is 14.
-    """
-
-    epilog = "gpustack reclaim undo journal.jsonl"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that apply wrote")
-        add_wait(parser)
-
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.cloud.server_actions import ServiceCloud
-        from gpustack.operate.reclaim import journal
-        from gpustack.operate.reclaim.run import Undo
-
-        entries = [entry for entry in journal.read(parsed_args.journal) if entry.outcome != "failed"]
-        if not entries:
-            self.report("nothing to unshelve")
-            return 0
-        undo = Undo(api=ServiceCloud(self.connection(parsed_args)), seconds=parsed_args.wait)
-        if failed := _print(self, map(undo.unshelve, entries)):
-            raise failed
-        return 0
-
-
-def _print(command: OpenStackCommand, outcomes: Iterable[Outcome]) -> ApplyError | None:
-    """Print outcomes as they come; after one that is unfinished, no further one is begun."""
-    from gpustack.operate.reclaim.run import Result
-
-    bad = {Result.SKIPPED, Result.FAILED, Result.UNFINISHED}
-    results = []
-    for outcome in outcomes:
-        results.append(outcome.result)
-        detail = f": {outcome.detail}" if outcome.detail else ""
-        command.show(printable(f"{outcome.result}: {outcome.name} ({outcome.server}){detail}"))
-        if outcome.result is Result.UNFINISHED:
-            break
-    count = sum(result in bad for result in results)
-    return (
-        ApplyError(f"{count} of {len(results)} steps failed or were skipped", remedy="see the reasons above")
-        if count
-        else None
-    )

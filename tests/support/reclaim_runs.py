@@ -25,7 +25,7 @@ _GUIDE = Path(__file__).parents[2] / "docs/howto/reclaim-idle-gpus.md"
 
 @dataclass
 class Reclaim:
-    """The operator's desk: the spec and the journal."""
+    """The operator's desk: the spec."""
 
     world: World
     directory: Path
@@ -37,24 +37,20 @@ class Reclaim:
     def spec(self) -> Path:
         return self.directory / "gpustack.yaml"
 
-    @property
-    def journal(self) -> Path:
-        return self.directory / "journal.jsonl"
-
     def guided(self, action: str, *more: str, code: int = 0) -> str:
         """Run every command of the guide with this action; return the output of the last one."""
         out = ""
-        commands = re.findall(rf"^\$ gpustack (reclaim {action} .+)$", _GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
+        commands = re.findall(rf"^\$ gpustack (reclaim {action}.*)$", _GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
         assert commands
         for command in commands:
             words = [self._replaced(word) for word in command.split()]
             ran = execute(self.world.nova.clouds_yaml, *words, *more)
             assert ran.code == code, (command, ran)
-            out = ran.out
+            out = ran.out + ran.err
         return out
 
     def _replaced(self, word: str) -> str:
-        return str(self.spec) if word == "gpustack.yaml" else str(self.journal) if word.endswith(".jsonl") else word
+        return str(self.spec) if word == "gpustack.yaml" else word
 
     def steps(self, *options: str) -> dict[str, tuple[str, list[str]]]:
         """The next step of each instance of the plan, and the codes of its findings."""

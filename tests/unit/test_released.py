@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from gpustack.changes import journal
+from gpustack.changes.change import CloudChange
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.app import main
 from gpustack.cli.change import former, kinds
-from gpustack.operate.reclaim import journal as reclaim
 
 RELEASED = Path(__file__).parents[1] / "released"
 VERSIONS = sorted(path.name for path in RELEASED.iterdir() if path.is_dir())
@@ -93,17 +93,28 @@ def test_a_saved_plan_of_clean_up_is_applied(
     assert capsys.readouterr().out.count("repaired: class A") == 2
 
 
-def test_a_journal_of_idle_instances_is_read(version: str) -> None:
-    shelved = reclaim.read(RELEASED / version / "reclaim.jsonl")
-    assert [(one.name, one.outcome) for one in shelved] == [("idle-1", "shelved"), ("idle-2", "")]
-    assert shelved[0].request.startswith("req-")
+def undo(version: str, name: str, place: Path) -> tuple[CloudChange, ...]:
+    shutil.copy(RELEASED / version / name, place)
+    (place / name).chmod(0o600)
+    changes, final = plan_undo(journal.find(str(place / name), former()), kinds())
+    assert not final
+    return changes
+
+
+def test_a_journal_of_idle_instances_is_undone(version: str, tmp_path: Path) -> None:
+    second, first = undo(version, "reclaim.jsonl", tmp_path)
+    assert [change.object_kind for change in (second, first)] == ["unshelving"] * 2
+    assert (first.name, first.seen, first.wanted) == (
+        "idle-1 (11111111-0000-4000-8000-000000000000)",
+        "SHELVED_OFFLOADED",
+        "ACTIVE",
+    )
+    assert (first.id, second.id) == ("req-11111111-1111-1111-1111-111111111111", "")
+    assert (first.partial, second.partial) == (False, True)
 
 
 def test_a_journal_of_images_is_undone(version: str, tmp_path: Path) -> None:
-    shutil.copy(RELEASED / version / "image.jsonl", tmp_path)
-    (tmp_path / "image.jsonl").chmod(0o600)
-    record = journal.find(str(tmp_path / "image.jsonl"), former())
-    changes, final = plan_undo(record, kinds())
+    changes = undo(version, "image.jsonl", tmp_path)
     assert [(change.name, change.seen, change.wanted, change.partial) for change in changes] == [
         ("linux", {"hw_machine_type": "q35"}, {"hw_machine_type": None}, True),
         (
@@ -113,4 +124,3 @@ def test_a_journal_of_images_is_undone(version: str, tmp_path: Path) -> None:
             False,
         ),
     ]
-    assert not final

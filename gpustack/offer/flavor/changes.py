@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpustack.base.errors import CloudError, FlavorError
 from gpustack.changes.change import CloudChange, Value, difference
@@ -190,7 +190,7 @@ class AccessChange(CloudChange):
             api.unset_extra_spec(self.id, ACCESS)
         return self.id
 
-    def reverse(self) -> Self:
+    def reverse(self) -> CloudChange:
         marks = {"mark": self.about.get("mark_before", ""), "mark_before": self.about.get("mark", "")}
         return replace(super().reverse(), about=marks)
 

@@ -31,13 +31,14 @@ def judge(candidate: Candidate, rules: Rules, choices: Choices, now: datetime) -
     gpus = sum(count for alias, count in server.devices.items() if alias in rules.aliases)
     if not gpus or not server.placed:
         return None
+    newest = candidate.actions[0].request if candidate.actions else ""
     reason, findings = idle(candidate, rules, now)
     notice = notice_of(server.metadata)
     if reason is None:
         if not (notice or findings):
             return None
         step = Step.WITHDRAW if notice and not findings and _writable(candidate) else Step.NOTHING
-        return Decision(server=server, gpus=gpus, step=step, findings=findings)
+        return Decision(server=server, gpus=gpus, step=step, newest=newest, findings=findings)
     against = tuple(refusals(candidate, reason, rules, choices))
     decision = Decision(
         server=server,
@@ -45,6 +46,7 @@ def judge(candidate: Candidate, rules: Rules, choices: Choices, now: datetime) -
         step=Step.NOTHING,
         reason=reason.reason,
         since=reason.since,
+        newest=newest,
         snapshot=snapshot(candidate),
         findings=(*findings, *_unrecorded(candidate), *against),
     )

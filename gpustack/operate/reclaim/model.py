@@ -103,6 +103,7 @@ class Decision:
     :ivar reason: why it counts as idle; empty for others.
     :ivar since: since when it is idle, naive UTC.
     :ivar due: when it may be shelved, naive UTC; None without a notice.
+    :ivar newest: the id of the newest request for it; empty if there is none.
     :ivar snapshot: the most GiB that its snapshot takes; 0 without a snapshot, None if unknown.
     """
 
@@ -112,6 +113,7 @@ class Decision:
     reason: str = ""
     since: datetime | None = None
     due: datetime | None = None
+    newest: str = ""
     snapshot: int | None = 0
     findings: tuple[Finding, ...] = ()
 

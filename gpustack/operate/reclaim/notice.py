@@ -63,8 +63,3 @@ def counts(notice: Notice, actions: Sequence[Event], since: datetime, *, stopped
             return not later if stopped else not any(event.what in _NEW_LIFE for event in later)
         later.append(action)
     return False  # the request is not in the list, so later ones are unknown
-
-
-def metadata(due: datetime, actions: Sequence[Event]) -> dict[str, str]:
-    """The metadata of a new notice."""
-    return {DUE: f"{due:%FT%TZ}", AFTER: actions[0].request if actions else ""}

@@ -13,6 +13,8 @@ import pytest
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cloud.compute import Service
 from gpustack.cloud.servers import Event, Server
+from gpustack.cloud.servers import server as one_server
+from support.change_runs import without_cloud
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 
@@ -54,10 +56,13 @@ class Services:
     def actions(self, server_id: str) -> tuple[Event, ...]:
         return (Event(what="shelve", request="req-2"),)
 
-    def server(self, server_id: str) -> Server:
-        return Server(id=server_id, name="VM", host="", status="SHELVED_OFFLOADED")
+    def server(self, server_id: str) -> Server | None:
+        if ACTS:
+            return Server(id=server_id, name="VM", host="", status="SHELVED_OFFLOADED")
+        return one_server(READ[-1], server_id)  # type: ignore[arg-type]
 
 
+READ: list[StandIn] = []
 MARKS: dict[str, dict[str, str]] = {}
 ACTS: list[str] = []
 
@@ -70,15 +75,17 @@ def spec(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
     stand_in = with_devices([device("gpu1", 0x81, used=1)], {"vm1": {"gpu1-81": 1}})
     give(stand_in, stopped("vm1", name=HOSTILE))
     stand_in.answers["compute /servers?limit=1"] = (200, {})
     stand_in.answers["compute /os-aggregates"] = (200, {"aggregates": []})
     action = {"action": "stop", "request_id": "req-1", "start_time": ago(5), "user_id": "u1"}
     stand_in.answers["compute /servers/vm1/os-instance-actions"] = (200, {"instanceActions": [action]})
-    monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
+    without_cloud(monkeypatch, tmp_path / "state", stand_in)
     monkeypatch.setattr("gpustack.cloud.server_actions.ServiceCloud", Services)
+    monkeypatch.setattr("gpustack.operate.reclaim.changes.ServiceCloud", Services)
+    READ.append(stand_in)
     MARKS.clear()
     ACTS.clear()
     return stand_in
@@ -126,7 +133,8 @@ def test_a_notice_is_written_then_the_instance_is_shelved(
     assert MARKS == {}
     ran = gpustack("reclaim", "notify", spec, "--yes")
     assert (ran.code, MARKS["vm1"]["gpustack:reclaim_after"]) == (0, "req-1")
-    assert "notified: " in ran.out
+    assert "notify " in ran.out
+    assert "to undo: gpustack undo 2" in ran.err
     journal = tmp_path / "journal.jsonl"
     apply = ("reclaim", "apply", spec, "--yes", "--journal", str(journal))
     ran = gpustack(*apply)
@@ -134,7 +142,7 @@ def test_a_notice_is_written_then_the_instance_is_shelved(
     give(cloud, noticed())
     ran = gpustack(*apply)
     assert (ran.code, ACTS) == (0, ["shelve vm1"]), ran
-    assert f"gpustack reclaim undo {journal}" in ran.err
+    assert f"to undo: gpustack undo {journal}" in ran.err
     # The journal is never overwritten.
     assert gpustack(*apply).code == 15
     assert len(ACTS) == 1
@@ -145,7 +153,7 @@ def test_an_instance_that_is_started_meanwhile_is_skipped(cloud: StandIn, spec: 
     cloud.answers["compute /servers/vm1"] = (200, {"server": instance("vm1", tenant_id=PROJECT)})
     ran = gpustack("reclaim", "apply", spec, "--yes")
     assert (ran.code, ACTS) == (14, [])
-    assert "skipped: " in ran.out
+    assert "skipped: changed since the plan: ACTIVE (was SHUTOFF)" in ran.err
 
 
 def test_hosts_isolated_since_the_notice_block(cloud: StandIn, spec: str, gpustack: Any) -> None:
