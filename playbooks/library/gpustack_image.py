@@ -1,18 +1,18 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Module that reads a root file system as data, and returns the command that enters it in a sandbox."""
+"""Module that reads a root file system as data, and runs programs of it in a sandbox."""
 
 from __future__ import annotations
 
 DOCUMENTATION = """
 ---
 module: gpustack_image
-short_description: Read the root file system of an image without running its programs
+short_description: Read the root file system of an image, or run one of its programs in a sandbox
 description:
   - Reads distribution and kernels as data. Links are resolved below the root, so they can't lead out of it.
-  - Returns the arguments with which bubblewrap runs a program in the root. The program has own mounts, processes and
-    IPC, a minimal C(/dev), no C(/sys), a read-only C(/proc), and only the capabilities that dpkg needs.
-  - Changes nothing.
+  - With O(argv), bubblewrap runs a program of the root. The program has own mounts, processes and IPC, a minimal
+    C(/dev), no C(/sys), a read-only C(/proc), and only the capabilities that dpkg needs. All its processes end with
+    it, so that links can't change between the checks and the next program.
 options:
   root:
     description: The directory of the root file system.
@@ -22,9 +22,15 @@ options:
     description: The file on the machine that replaces C(/usr/sbin/policy-rc.d), so that packages start no services.
     type: path
     required: true
+  argv:
+    description: The program to run, with its arguments. In check mode it does not run.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
-    support: full
+    support: partial
+    details: The image is read, but none of its programs runs.
 author:
   - The gpustack authors
 """
@@ -34,6 +40,12 @@ EXAMPLES = """
   gpustack_image:
     root: /mnt/image
     policy: /run/gpustack-policy-rc.d
+
+- name: Read its package lists
+  gpustack_image:
+    root: /mnt/image
+    policy: /run/gpustack-policy-rc.d
+    argv: [apt-get, update]
 """
 
 RETURN = """
@@ -46,22 +58,26 @@ kernels:
   returned: success
   type: list
   elements: str
-enter:
-  description: The beginning of a command that runs a program in the root; empty without bubblewrap.
-  returned: success
-  type: list
-  elements: str
-absent:
-  description: Files that entering creates in the root, because something is mounted on them.
-  returned: success
-  type: list
-  elements: str
+rc:
+  description: The exit status of the program.
+  returned: with O(argv)
+  type: int
+stdout:
+  description: The end of the program's output.
+  returned: with O(argv)
+  type: str
+stderr:
+  description: The end of the program's error output.
+  returned: with O(argv)
+  type: str
 """
 
 import os  # noqa: E402
 import shlex  # noqa: E402
 import stat  # noqa: E402
-from typing import Dict, List  # noqa: E402
+import subprocess  # noqa: E402
+import threading  # noqa: E402
+from typing import IO, Dict, List, Tuple  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
@@ -71,6 +87,8 @@ MOUNTS = ("proc", "dev", "run")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 MOST_LINKS = 40
 MOST_BYTES = 64 << 10
+MOST_OUTPUT = 4 << 20
+VALUES = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
 
 
 class ImageError(Exception):
@@ -160,7 +178,7 @@ def enter(root: str, program: str, mounted: Dict[str, str]) -> List[str]:
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     for path, source in mounted.items():
         arguments += ["--ro-bind", source, path]
-    values = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    values = dict(VALUES)
     values.update((name, os.environ[name]) for name in PROXIES if name in os.environ)
     arguments += ["--clearenv"]
     for name, value in values.items():
@@ -168,16 +186,56 @@ def enter(root: str, program: str, mounted: Dict[str, str]) -> List[str]:
     return [*arguments, "--chdir", "/", "--"]
 
 
+def ended(stream: IO[bytes], kept: List[bytes]) -> None:
+    """Read a stream up to its end, and keep the last bytes: a program of the image may write without end."""
+    text = b""
+    while True:
+        piece = stream.read1(MOST_BYTES)  # type: ignore[attr-defined]
+        if not piece:
+            kept.append(text)
+            return
+        text = (text + piece)[-MOST_OUTPUT:]
+
+
+def run(argv: List[str]) -> Tuple[int, str, str]:
+    """Run a command; return its exit status, and the ends of its output and of its error output."""
+    output, error = [], []  # type: List[bytes], List[bytes]
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        other = threading.Thread(target=ended, args=(process.stderr, error))
+        other.start()
+        ended(process.stdout, output)
+        other.join()
+    texts = [b"".join(pieces).decode("utf-8", "replace") for pieces in (output, error)]
+    return process.returncode, texts[0], texts[1]
+
+
+def entered(root: str, program: str, policy: str, argv: List[str]) -> Tuple[int, str, str]:
+    """Run a program of the image in the sandbox, and remove the empty files on which the machine's were mounted."""
+    places = {"/etc/resolv.conf": "/etc/resolv.conf", "/usr/sbin/policy-rc.d": policy}
+    mounted = {resolved(root, path): source for path, source in places.items()}
+    absent = [path for path in mounted if not os.path.lexists(root + path)]
+    try:
+        return run([*enter(root, program, mounted), *argv])
+    finally:
+        for path in absent:
+            place = root + path
+            if resolved(root, path) == path and os.path.isfile(place) and not os.path.getsize(place):
+                os.unlink(place)
+
+
 def main() -> None:
-    """Read the image and return what is in it."""
+    """Read the image and return what is in it, or run a program."""
     module = AnsibleModule(
         argument_spec={
             "root": {"type": "path", "required": True},
             "policy": {"type": "path", "required": True},
+            "argv": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
-    root, policy = module.params["root"], module.params["policy"]
+    root, argv = module.params["root"], module.params["argv"]
+    if argv and module.check_mode:
+        module.exit_json(changed=False, skipped=True, msg="no program of the image runs with --check")
     is_root = os.path.isabs(root) and os.path.isdir(root) and not os.path.samefile(root, "/")
     found = kernels(root) if is_root else []
     if not found:
@@ -192,14 +250,16 @@ def main() -> None:
             "run in its sandbox only."
         )
     try:
-        places = {"/etc/resolv.conf": "/etc/resolv.conf", "/usr/sbin/policy-rc.d": policy}
-        mounted = {resolved(root, path): source for path, source in places.items()}
-        arguments = enter(root, program, mounted) if program else []
-        distribution = system(root)
-    except ImageError as error:
-        module.fail_json(msg="{}: {}".format(root, error))
-    absent = [path for path in mounted if not path.startswith("/run/") and not os.path.lexists(root + path)]
-    module.exit_json(changed=False, system=distribution, kernels=found, enter=arguments, absent=absent)
+        if not argv:
+            module.exit_json(changed=False, system=system(root), kernels=found)
+        code, output, error = entered(root, program, module.params["policy"], argv)
+    except (ImageError, OSError) as reason:
+        module.fail_json(msg="{}: {}".format(root, reason))
+    output = output.rstrip("\n")
+    answer = {"changed": True, "rc": code, "stdout": output, "stderr": error, "cmd": argv}
+    if code:
+        module.fail_json(msg="{} ended with exit status {}".format(argv[0], code), **answer)
+    module.exit_json(**answer)
 
 
 if __name__ == "__main__":

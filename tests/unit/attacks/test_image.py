@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
+import signal
+import stat
 import subprocess
+import sys
+import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from gpustack.base.files import share_dir
+from gpustack.connect.playbooks.inventory import interpreter
+from support.playbook_place import environment
 
 PLAYBOOKS = share_dir("playbooks")
+NEEDS_ROOT = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("bwrap"), reason="needs root rights and bubblewrap"
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +45,7 @@ def root(tmp_path: Path) -> Path:
     place = tmp_path / "image"
     for directory in ("proc", "dev", "run", "etc", "bin", "boot", "sys"):
         (place / directory).mkdir(parents=True)
-    for program in ("sh", "cat", "mknod", "mount", "ls", "touch"):
+    for program in ("sh", "cat", "mknod", "mount", "ls", "touch", "ln", "rm", "mv"):
         path = Path(shutil.which(program) or "").resolve()
         shutil.copy(path, place / "bin" / program)
         listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
@@ -83,7 +94,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("bwrap"), reason="needs root rights and bubblewrap")
+@NEEDS_ROOT
 @pytest.mark.parametrize("attack", list(ATTACKS))
 def test_programs_of_the_image_reach_nothing(module: ModuleType, root: Path, tmp_path: Path, attack: str) -> None:
     (tmp_path / "secret").write_text("secret", encoding="utf-8")
@@ -95,9 +106,104 @@ def test_programs_of_the_image_reach_nothing(module: ModuleType, root: Path, tmp
     assert ran.returncode != 0, ran.stdout
 
 
-def test_check_mode_runs_no_program_of_the_image() -> None:
-    text = (PLAYBOOKS / "roles/gpustack_image/tasks/main.yml").read_text(encoding="utf-8")
-    for task in text.split("- name: ")[1:]:
-        if "gpustack_image_chroot" in task or "gpustack_image_apt" in task:
-            assert "not ansible_check_mode" in task, task
-            assert "check_mode: false" not in task, task
+@NEEDS_ROOT
+def test_a_program_moves_no_mount_point_for_the_next_one(module: ModuleType, root: Path, tmp_path: Path) -> None:
+    """bubblewrap follows links at mount points, and the machine's root is at /oldroot while it mounts."""
+    policy, outside = tmp_path / "policy", tmp_path / "outside"
+    policy.touch()
+    outside.mkdir()
+    (outside / "policy-rc.d").touch()
+
+    def run(command: str) -> tuple[Any, ...]:
+        answer: tuple[int, str, str] = module.entered(
+            str(root), shutil.which("bwrap"), str(policy), ["sh", "-c", command]
+        )
+        return answer
+
+    (root / "usr/sbin").mkdir(parents=True)
+    assert (
+        run(f"mv /usr/sbin /usr/old && ln -s {outside} /usr/sbin && mv /etc /old && ln -s /oldroot{outside} /etc")[0]
+        == 0
+    )
+    assert (root / "usr/sbin").is_symlink()
+    assert (root / "etc").is_symlink()
+    run("true")
+    assert [path.name for path in outside.iterdir()] == ["policy-rc.d"]
+    shutil.rmtree(root / "run")
+    (root / "run").symlink_to(outside)
+    with pytest.raises(module.ImageError, match="is no directory"):
+        run("true")
+
+
+@NEEDS_ROOT
+def test_a_device_in_the_image_is_no_device(module: ModuleType, root: Path) -> None:
+    os.mknod(root / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+    code, output, error = module.run(
+        [*module.enter(str(root), shutil.which("bwrap"), {}), "sh", "-c", "read x < /zero"]
+    )
+    assert (code != 0, output) == (True, ""), error
+
+
+def test_output_without_end_is_cut(module: ModuleType) -> None:
+    code, output, _ = module.run(["head", "-c", str(3 * module.MOST_OUTPUT), "/dev/zero"])
+    assert (code, len(output)) == (0, module.MOST_OUTPUT)
+
+
+PROGRAMS = {
+    "apt-get": "touch /ran; case $* in *install*) echo 'Setting up driver'; WAIT ;; esac",
+    "linux-version": "touch /ran; while read -r line; do echo $line; done < /dev/null; echo 6.1",
+    "tail": "read -r line; echo $line",
+    "grep": "touch /ran",
+    "modinfo": "touch /ran; case $* in *--field*) echo /lib/nvidia.ko ;; *) echo 'version: 1' ;; esac",
+}
+
+
+def play(root: Path, *arguments: str, wait: str = "") -> subprocess.Popen[str]:
+    """Start ``image.yml`` on an image as the how-to prints it."""
+    (root / "boot/vmlinuz-6.1").touch()
+    for name, text in PROGRAMS.items():
+        (root / "bin" / name).write_text(f"#!/bin/sh\n{text.replace('WAIT', wait)}\n", encoding="utf-8")
+        (root / "bin" / name).chmod(0o755)
+    printed = ["-i", "localhost,", "-c", "local", str(PLAYBOOKS / "image.yml"), "-e", f"gpustack_image_root={root}"]
+    printed += ["-e", '{"gpustack_image_packages": ["nvidia-open-kernel-dkms"]}']
+    program = str(Path(sys.executable).with_name("ansible-playbook"))
+    machine = ["-e", json.dumps({"ansible_become": False, "ansible_python_interpreter": interpreter()})]
+    return subprocess.Popen(
+        [program, *printed, *machine, *arguments],
+        env=environment(root.parent),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@NEEDS_ROOT
+def test_check_mode_runs_no_program_of_the_image(root: Path) -> None:
+    output, _ = (process := play(root, "--check")).communicate()
+    assert process.returncode == 0, output
+    assert not (root / "ran").exists()
+    assert "nvidia-open-kernel-dkms" in output
+
+
+@NEEDS_ROOT
+def test_a_signal_leaves_no_process_and_no_mount(root: Path) -> None:
+    process = play(root, wait=": > /waiting; while :; do :; done")
+    while not (root / "waiting").exists():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while living := [place for place in Path("/proc").glob("[0-9]*/root") if _below(place, root)]:
+        assert time.monotonic() < deadline, living
+        time.sleep(0.05)
+    assert str(root) not in Path("/proc/mounts").read_text(encoding="utf-8")
+
+
+def _below(place: Path, root: Path) -> bool:
+    """Whether a process has the image as its root."""
+    try:
+        return (place / "boot/vmlinuz-6.1").exists() and (place / "waiting").exists() and root.exists()
+    except OSError:  # it has ended
+        return False
