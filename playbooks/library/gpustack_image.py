@@ -203,7 +203,7 @@ def run(argv: List[str]) -> Tuple[int, str, str]:
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         other = threading.Thread(target=ended, args=(process.stderr, error))
         other.start()
-        ended(process.stdout, output)
+        ended(process.stdout, output)  # type: ignore[arg-type]
         other.join()
     texts = [b"".join(pieces).decode("utf-8", "replace") for pieces in (output, error)]
     return process.returncode, texts[0], texts[1]
