@@ -4,7 +4,7 @@ Rules of ``modprobe.d(5)`` and kmod's ``libkmod-config.c``: the ``*.conf`` files
 order of their names. Of files with the same name, the one in the earlier directory is used. A line that starts with
 ``#`` is a comment, a backslash at the end continues a line, ``-`` and ``_`` are equal in module names. The options of
 a module are concatenated in that order; for most parameters, the kernel uses the last one. The kernel's command line is
-not read here (:mod:`gpustack.prepare.host.prior_setup.foreign_config`).
+not read here (:mod:`gpustack.prepare.host.foreign_config`).
 """
 
 from collections.abc import Iterator, Mapping

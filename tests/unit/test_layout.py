@@ -41,7 +41,9 @@ DOORS = {
         ),
     ),
     # Commands that change a boot, and reboots: their effect is predicted and proved there.
-    "next boot": Door(calls=("RunCommand", "Reboot"), places=("gpustack/prepare/host/next_boot/",)),
+    "next boot": Door(
+        calls=("RunCommand", "Reboot"), places=("gpustack/prepare/host/next_boot/", "gpustack/prepare/host/tools.py")
+    ),
     # A change to a cloud or a database is shown, asked for and recorded by the one base command. The other places are
     # those of 0.1.0 and leave this list as their commands join it; the records of hosts stay on the hosts.
     "question": Door(

@@ -12,20 +12,20 @@ from gpustack.base.operations import BindLive, Operation, RemoveFile, RunCommand
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.pci import catalogue
-from gpustack.prepare.host.decide import support
-from gpustack.prepare.host.decide.desired import Desired, desire
-from gpustack.prepare.host.decide.live import bind_live
+from gpustack.prepare.host import support
 from gpustack.prepare.host.decide.targets import Targets
+from gpustack.prepare.host.desired import Desired, desire
+from gpustack.prepare.host.live import bind_live
 from gpustack.prepare.host.next_boot import difference as differences
 from gpustack.prepare.host.next_boot import reboot as reboots
 from gpustack.prepare.host.next_boot import rebuild as boot
 from gpustack.prepare.host.next_boot import tpm
 from gpustack.prepare.host.next_boot import trial as trials
 from gpustack.prepare.host.next_boot.difference import BootDifference
-from gpustack.prepare.host.next_boot.tools import update_grub
 from gpustack.prepare.host.own_files import GRUB, OwnedFile
 from gpustack.prepare.host.prior_setup.adopt import adopt as take_over
 from gpustack.prepare.host.prior_setup.remedies import with_remedies
+from gpustack.prepare.host.tools import update_grub
 from gpustack.spec.assignment import Assigned, Shared
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec

@@ -15,15 +15,16 @@ from gpustack.hosts.readiness.assessment import of_instances
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.linux.grub import paths as grub_paths
-from gpustack.prepare.host.decide import support, virtual_functions
+from gpustack.prepare.host import record, support
+from gpustack.prepare.host.decide import virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
-from gpustack.prepare.host.decide.desired import PARAMETERS
+from gpustack.prepare.host.desired import PARAMETERS
+from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.next_boot import bls as entries
 from gpustack.prepare.host.next_boot import difference as differences
-from gpustack.prepare.host.next_boot import kernel_install, record, tpm
+from gpustack.prepare.host.next_boot import kernel_install, tpm
 from gpustack.prepare.host.next_boot.reboot import ids_of, reboot
 from gpustack.prepare.host.next_boot.rebuild import MADE_FROM
-from gpustack.prepare.host.next_boot.tools import has_entries, has_systemd_boot, rebuild, update_grub
 from gpustack.prepare.host.own_files import (
     ADOPTED,
     AGAIN,
@@ -41,7 +42,7 @@ from gpustack.prepare.host.own_files import (
 )
 from gpustack.prepare.host.plan import HostPlan
 from gpustack.prepare.host.prior_setup.adopt import give_back
-from gpustack.prepare.host.prior_setup.foreign_config import Elsewhere, elsewhere
+from gpustack.prepare.host.tools import has_entries, has_systemd_boot, rebuild, update_grub
 
 LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
 """The files that are removed after the commands: an interrupted undo needs them to continue."""

@@ -20,8 +20,8 @@ from gpustack.pci import catalogue, classes
 from gpustack.prepare.host.decide.addresses import Listed
 from gpustack.prepare.host.decide.host_drivers import held_early, host_drivers, too_early
 from gpustack.prepare.host.decide.targets import Targets
-from gpustack.prepare.host.next_boot.tools import has_dracut
-from gpustack.prepare.host.prior_setup.foreign_config import DRIVERCTL, Elsewhere
+from gpustack.prepare.host.foreign_config import DRIVERCTL, Elsewhere
+from gpustack.prepare.host.tools import has_dracut
 from gpustack.spec.model import Options
 
 _IDS_LONGEST = 1023  # static char ids[1024] (drivers/vfio/pci/vfio_pci.c, drivers/pci/pci-stub.c)

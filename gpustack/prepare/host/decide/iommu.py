@@ -11,7 +11,7 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.module_parameters import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
-from gpustack.prepare.host.prior_setup.foreign_config import Elsewhere
+from gpustack.prepare.host.foreign_config import Elsewhere
 from gpustack.spec.model import Options
 
 UNSAFE_INTERRUPTS = "vfio_iommu_type1.allow_unsafe_interrupts"

@@ -13,8 +13,8 @@ from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import of_instances
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.prepare.host.decide.addresses import kept_at_boot
+from gpustack.prepare.host.foreign_config import elsewhere
 from gpustack.prepare.host.own_files import is_ours
-from gpustack.prepare.host.prior_setup.foreign_config import elsewhere
 from gpustack.spec.assignment import Shared
 
 NVIDIA = "nvidia"

@@ -15,9 +15,9 @@ from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import LINUX
 from gpustack.linux.module_parameters import contradicts, fulfils
-from gpustack.prepare.host.next_boot import record
-from gpustack.prepare.host.next_boot.record import ENTRIES
+from gpustack.prepare.host import record
 from gpustack.prepare.host.own_files import RECORD, OwnedFile
+from gpustack.prepare.host.record import ENTRIES
 from gpustack.prepare.host.render import render_record
 
 

@@ -17,12 +17,12 @@ from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument
 from gpustack.linux.grub import read_defaults
 from gpustack.linux.module_parameters import fulfils
-from gpustack.prepare.host.decide.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, MANAGED, Desired
+from gpustack.prepare.host.desired import BOOT_IMAGE, LONGEST_COMMAND_LINE, MANAGED, Desired
 from gpustack.prepare.host.next_boot import obstacles, predict
 from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, compared
-from gpustack.prepare.host.next_boot.tools import has_entries, update_grub
 from gpustack.prepare.host.next_boot.trial import MARKER, is_running, trial
 from gpustack.prepare.host.own_files import GRUB
+from gpustack.prepare.host.tools import has_entries, update_grub
 
 _LOADERS = {"grub": "GRUB", "systemd-boot": "systemd-boot"}
 _RUNNING = "only on the running kernel's command line"

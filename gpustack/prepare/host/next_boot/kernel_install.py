@@ -17,12 +17,12 @@ from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.module_parameters import fulfils
-from gpustack.prepare.host.next_boot import record
+from gpustack.prepare.host import record
 from gpustack.prepare.host.next_boot.bls import Entries, record_of, swallowed, with_arguments
 from gpustack.prepare.host.next_boot.model import compared, kernel_words
-from gpustack.prepare.host.next_boot.record import ENTRIES, KERNEL_CMDLINE, MADE
-from gpustack.prepare.host.next_boot.tools import install_kernel
 from gpustack.prepare.host.own_files import OwnedFile, digest
+from gpustack.prepare.host.record import ENTRIES, KERNEL_CMDLINE, MADE
+from gpustack.prepare.host.tools import install_kernel
 
 _VENDORS = "/usr/lib/kernel/cmdline"
 _TRIES = "/etc/kernel/tries"

@@ -17,8 +17,8 @@ from gpustack.linux.grub import LINUX, LINUX_DEFAULT, Defaults
 from gpustack.prepare.host.next_boot import choice
 from gpustack.prepare.host.next_boot.choice import Choice
 from gpustack.prepare.host.next_boot.model import GPUSTACK, BootWord, NextBoot, kernel_words, menu_words, variables
-from gpustack.prepare.host.next_boot.record import KERNEL_CMDLINE
 from gpustack.prepare.host.own_files import GRUB, OWNED
+from gpustack.prepare.host.record import KERNEL_CMDLINE
 
 _LINUX_SCRIPT = "/etc/grub.d/10_linux"
 _ID = re.compile(r"gnulinux-(?:simple|.+-advanced)-(.+)")

@@ -13,12 +13,12 @@ from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.modprobe import parse
 from gpustack.prepare.host.decide import virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
-from gpustack.prepare.host.decide.desired import Desired
+from gpustack.prepare.host.desired import Desired
+from gpustack.prepare.host.foreign_config import elsewhere
 from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
-from gpustack.prepare.host.next_boot.tools import has_systemd_boot
 from gpustack.prepare.host.next_boot.trial import Trial
 from gpustack.prepare.host.own_files import AGAIN, MARK, MODPROBE, OWNED
-from gpustack.prepare.host.prior_setup.foreign_config import elsewhere
+from gpustack.prepare.host.tools import has_systemd_boot
 
 _AGAIN = f"{MARK}\n#\n# The host had booted with everything in place and was not right: one more boot was asked for.\n"
 

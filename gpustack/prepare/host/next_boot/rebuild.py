@@ -10,12 +10,12 @@ from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.module_parameters import fulfils
-from gpustack.prepare.host.decide.desired import MANAGED, PARAMETERS, Desired
+from gpustack.prepare.host.desired import MANAGED, PARAMETERS, Desired
 from gpustack.prepare.host.next_boot.model import compared, menu_words
-from gpustack.prepare.host.next_boot.tools import rebuild, update_grub
 from gpustack.prepare.host.next_boot.trial import TITLE as TRIAL_TITLE
 from gpustack.prepare.host.own_files import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
 from gpustack.prepare.host.prior_setup.adopt import journalled
+from gpustack.prepare.host.tools import rebuild, update_grub
 
 MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/", "/etc/dracut.conf")
 """Path prefixes of files of others that are inputs of an initramfs."""

@@ -23,7 +23,7 @@ from gpustack.hosts.facts.boot_model import BootEnvironment
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS, read_defaults
-from gpustack.prepare.host.decide.desired import Desired
+from gpustack.prepare.host.desired import Desired
 from gpustack.prepare.host.next_boot.choice import by_default
 from gpustack.prepare.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT, OwnedFile
 from gpustack.prepare.host.render import render_trial

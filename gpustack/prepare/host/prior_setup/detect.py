@@ -20,11 +20,11 @@ from gpustack.pci import catalogue
 from gpustack.prepare.host.decide import iommu
 from gpustack.prepare.host.decide.binding import Binding, kept_functions, spared, switched_off
 from gpustack.prepare.host.decide.targets import Targets
-from gpustack.prepare.host.next_boot.record import KERNEL_CMDLINE
-from gpustack.prepare.host.next_boot.tools import has_entries, has_systemd_boot
+from gpustack.prepare.host.foreign_config import DRIVERCTL, INITRAMFS_MODULES, Elsewhere
 from gpustack.prepare.host.prior_setup import scripts
-from gpustack.prepare.host.prior_setup.foreign_config import DRIVERCTL, INITRAMFS_MODULES, Elsewhere
 from gpustack.prepare.host.prior_setup.traces import PASSTHROUGH, Part, Trace, binds_others
+from gpustack.prepare.host.record import KERNEL_CMDLINE
+from gpustack.prepare.host.tools import has_entries, has_systemd_boot
 from gpustack.spec.model import Options
 
 _MODPROBE = "/etc/modprobe.d/"

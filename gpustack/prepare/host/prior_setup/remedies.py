@@ -14,9 +14,9 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import DEFAULTS, TUNED
-from gpustack.prepare.host.next_boot.record import KERNEL_CMDLINE
-from gpustack.prepare.host.next_boot.tools import has_entries, has_systemd_boot
 from gpustack.prepare.host.prior_setup.traces import Part, Trace
+from gpustack.prepare.host.record import KERNEL_CMDLINE
+from gpustack.prepare.host.tools import has_entries, has_systemd_boot
 
 _CODES = frozenset(
     {

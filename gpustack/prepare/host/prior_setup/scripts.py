@@ -10,7 +10,7 @@ from gpustack.linux.drivers import BY_ID
 from gpustack.prepare.host.decide.binding import kept_functions
 from gpustack.prepare.host.decide.ids import Ids
 from gpustack.prepare.host.decide.targets import Targets
-from gpustack.prepare.host.prior_setup.foreign_config import RC_LOCAL, Elsewhere
+from gpustack.prepare.host.foreign_config import RC_LOCAL, Elsewhere
 from gpustack.prepare.host.prior_setup.traces import PASSTHROUGH, Part, Trace, binds_others
 
 _RC_LOCALS = (RC_LOCAL, "/etc/rc.d/rc.local")

@@ -17,15 +17,15 @@ from gpustack.linux.drivers import BY_ID, VFIO, is_held, is_passthrough_driver
 from gpustack.pci import classes
 from gpustack.prepare.host.decide.addresses import kept_at_boot, listed
 from gpustack.prepare.host.decide.binding import identical
-from gpustack.prepare.host.decide.desired import Desired
 from gpustack.prepare.host.decide.targets import Targets
 from gpustack.prepare.host.decide.virtual_functions import explained, ordered, surplus
+from gpustack.prepare.host.desired import Desired
 from gpustack.prepare.host.next_boot import predict
 from gpustack.prepare.host.next_boot.model import compared
 from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
-from gpustack.prepare.host.next_boot.tools import by_hand, has_dracut, has_entries
 from gpustack.prepare.host.next_boot.trial import is_running as is_trial
 from gpustack.prepare.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
+from gpustack.prepare.host.tools import by_hand, has_dracut, has_entries
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
 

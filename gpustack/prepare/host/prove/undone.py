@@ -8,8 +8,8 @@ from gpustack.base.findings import Severity, finding
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.decide.virtual_functions import left
+from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
-from gpustack.prepare.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.prove.checks import CheckStatus, HostCheck, Images
 from gpustack.prepare.host.prove.verify import Verification
 from gpustack.prepare.host.undo import still_kept, too_many

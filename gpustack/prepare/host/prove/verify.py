@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gpustack.base.findings import Finding, Severity
 from gpustack.hosts.facts.model import Host
-from gpustack.prepare.host.decide.desired import desire
+from gpustack.prepare.host.desired import desire
 from gpustack.prepare.host.prove import checks
 from gpustack.prepare.host.prove.checks import HostCheck, Images
 from gpustack.spec.hosts import options_for

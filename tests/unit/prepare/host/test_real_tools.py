@@ -11,7 +11,7 @@ import pytest
 from gpustack.base.operations import WriteFile
 from gpustack.hosts.facts.collector import collect
 from gpustack.linux.grub import LINUX_DEFAULT, read_defaults
-from gpustack.prepare.host.decide.desired import desire
+from gpustack.prepare.host.desired import desire
 from gpustack.prepare.host.own_files import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, GRUB, HOOK, MODPROBE, MODULES_LOAD
 from gpustack.prepare.host.plan import plan_host
 from support.host_cases import load

@@ -7,10 +7,10 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation, WriteFile
 from gpustack.hosts.facts.model import Host
+from gpustack.prepare.host.foreign_config import UPDATE_INITRAMFS
 from gpustack.prepare.host.next_boot import kernel_install, obstacles
-from gpustack.prepare.host.next_boot.tools import family, has_systemd_boot
 from gpustack.prepare.host.own_files import is_exact, is_ours
-from gpustack.prepare.host.prior_setup.foreign_config import UPDATE_INITRAMFS
+from gpustack.prepare.host.tools import family, has_systemd_boot
 
 _XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import DEFAULTS
-from gpustack.prepare.host.decide.desired import PARAMETERS
-from gpustack.prepare.host.next_boot.record import KERNEL_CMDLINE, MADE, PLACES, edited, recorded, value_of
+from gpustack.prepare.host.desired import PARAMETERS
 from gpustack.prepare.host.own_files import RECORD
 from gpustack.prepare.host.plan import plan_host
+from gpustack.prepare.host.record import KERNEL_CMDLINE, MADE, PLACES, edited, recorded, value_of
 from gpustack.prepare.host.render import render_record
 from gpustack.prepare.host.undo import plan_undo
 from support.host_cases import load
@@ -119,7 +119,7 @@ def test_only_whole_arguments_are_taken_out(without: tuple[str, ...]) -> None:
 
 def test_the_record_gives_back_what_was_added() -> None:
     added = [*(f"{name}=10de:11b4,1" for name in PARAMETERS), "intel_iommu=on"]
-    _, _, machine = load(Path(__file__).parents[1] / "cases" / "rhel-9.yaml")
+    _, _, machine = load(Path(__file__).parent / "cases" / "rhel-9.yaml")
     lines = [*(f"{place} {a}" for place in PLACES if place != MADE for a in added), f"{MADE} sha256:{'0f' * 32}"]
     machine.raw["files"][RECORD] = {"text": render_record(lines), "mode": "0644", "mtime_ns": 1}
     record = recorded(machine.host)
@@ -131,7 +131,7 @@ def test_the_record_gives_back_what_was_added() -> None:
     ["entries quiet splash", "entries ", "entries --", 'entries "', "entries $(id)", "entries root=UUID=1", "made x y"],
 )
 def test_what_somebody_else_wrote_into_the_record_is_taken_out_of_nothing(line: str) -> None:
-    _, spec, machine = load(Path(__file__).parents[1] / "cases" / "rhel-9.yaml")
+    _, spec, machine = load(Path(__file__).parent / "cases" / "rhel-9.yaml")
     for entry in machine.raw["boot"]["entries"]:
         entry["arguments"] += " root=UUID=1 quiet splash"
     text = render_record(["entries iommu=pt"])

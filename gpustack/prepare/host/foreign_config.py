@@ -9,10 +9,10 @@ from gpustack.linux.cmdline import Argument, CommandLine, canonical
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT, TUNED, Defaults, Sourced, read_defaults
 from gpustack.linux.modprobe import ModprobeConfig, read_modprobe
 from gpustack.linux.module_parameters import fulfils
+from gpustack.prepare.host import record
 from gpustack.prepare.host.decide.ids import Ids
-from gpustack.prepare.host.next_boot import record
-from gpustack.prepare.host.next_boot.tools import has_entries
 from gpustack.prepare.host.own_files import GRUB, OWNED
+from gpustack.prepare.host.tools import has_entries
 
 INITRAMFS_MODULES = "/etc/initramfs-tools/modules"
 UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"

@@ -13,8 +13,8 @@ from gpustack.base.operations import BindLive, Moved
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, is_held
-from gpustack.prepare.host.decide.desired import Desired
 from gpustack.prepare.host.decide.virtual_functions import fault
+from gpustack.prepare.host.desired import Desired
 from gpustack.prepare.host.next_boot.rebuild import lacking, withdrawn
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options

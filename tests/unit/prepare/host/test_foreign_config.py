@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack.prepare.host.prior_setup.foreign_config import elsewhere
+from gpustack.prepare.host.foreign_config import elsewhere
 from gpustack.prepare.host.undo import still_kept
 from support.prior_setups import machine
 

@@ -15,18 +15,19 @@ from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.pci import classes
-from gpustack.prepare.host.decide import addresses, iommu, support, virtual_functions
+from gpustack.prepare.host import support
+from gpustack.prepare.host.decide import addresses, iommu, virtual_functions
 from gpustack.prepare.host.decide.binding import Binding, bind
 from gpustack.prepare.host.decide.targets import Targets, choose
+from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.next_boot import bls as entries
 from gpustack.prepare.host.next_boot import kernel_install
 from gpustack.prepare.host.next_boot.bls import OPEN_QUOTE, Entries
-from gpustack.prepare.host.next_boot.tools import has_dracut, has_entries, has_systemd_boot
 from gpustack.prepare.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.prepare.host.prior_setup import detect as handmade
-from gpustack.prepare.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.prior_setup.traces import Trace
 from gpustack.prepare.host.render import render, render_virtual_functions
+from gpustack.prepare.host.tools import has_dracut, has_entries, has_systemd_boot
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
