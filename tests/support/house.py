@@ -100,8 +100,8 @@ def floors(page: str) -> dict[str, int]:
 
 
 def walls(page: str) -> dict[str, list[set[str]]]:
-    """The floors inside each room, the lowest first: ``| `offer` | `flavor` < `guest`, `image` |``."""
-    rows = re.findall(r"^\| `(\w+)` \| ((?:`\w+`(?:, | < )?)+) \|$", page, re.MULTILINE)
+    """The floors inside each package, the lowest first: ``| `offer` | `flavor` < `guest`, `image` |``."""
+    rows = re.findall(r"^\| `([\w/]+)` \| ((?:`\w+`(?:, | < )?)+) \|$", page, re.MULTILINE)
     return {room: [set(re.findall(r"`(\w+)`", floor)) for floor in order.split(" < ")] for room, order in rows}
 
 
@@ -116,15 +116,16 @@ def unlisted(code: Sequence[Source], page: str) -> Iterator[str]:
         yield f"the table of the floors has a row for {room}, which does not exist"
     if (numbers := sorted(set(by_floor.values()))) != list(range(len(numbers))):
         yield f"the floors have a gap: {numbers}"
-    for room in by_floor:
-        below = [name.split(".") for name in packages if name.count(".") == 2]
-        present = {part for _, parent, part in below if parent == room}
-        listed = set().union(*inner.get(room, []))
+    below: dict[str, set[str]] = {}
+    for _, *parents, name in (name.split(".") for name in packages if name.count(".") > 1):
+        below.setdefault("/".join(parents), set()).add(name)
+    for parent in sorted(below.keys() | inner.keys()):
+        present, listed = below.get(parent, set()), set().union(*inner.get(parent, []))
         if len(present) > 1 or listed:
             for name in sorted(present - listed):
-                yield f"{room}/{name} has no place in the table of the inner floors"
+                yield f"{parent}/{name} has no place in the table of the inner floors"
             for name in sorted(listed - present):
-                yield f"the inner floors of {room} list {name}, which does not exist"
+                yield f"the inner floors of {parent} list {name}, which does not exist"
     faceless = {source.name.rpartition(".")[0] for source in code if "." in source.name} - packages
     yield from (f"{name.replace('.', '/')}/__init__.py is missing" for name in sorted(faceless))
 
@@ -158,15 +159,22 @@ def upward(code: Iterable[Source], by_floor: Mapping[str, int]) -> Iterator[str]
 
 
 def inward(code: Iterable[Source], inner: Mapping[str, Sequence[Collection[str]]]) -> Iterator[str]:
-    """Imports between subpackages of a room that do not point to a lower inner floor."""
-    for source in code:
-        room, own = (*source.name.split(".")[1:3], "", "")[:2]
-        rank = {part: floor for floor, parts in enumerate(inner.get(room, ())) for part in parts}
-        for use in source.imports:
-            target = (*use.name.split(".")[1:3], "", "")[:2]
-            if target[0] == room and own in rank and rank.get(target[1], -1) >= rank[own] and target[1] != own:
-                problem = f"{room}/{own} imports {room}/{target[1]}, which is not on a lower inner floor"
-                yield source.breach(use.line, problem)
+    """Imports between subpackages of a package that do not point to a lower inner floor."""
+    for parent, order in inner.items():
+        rank = {part: floor for floor, parts in enumerate(order) for part in parts}
+        for source in code:
+            own = _part(source.name, parent)
+            for use in source.imports if own in rank else ():
+                target = _part(use.name, parent)
+                if target != own and rank.get(target, -1) >= rank[own]:
+                    problem = f"{parent}/{own} imports {parent}/{target}, which is not on a lower inner floor"
+                    yield source.breach(use.line, problem)
+
+
+def _part(name: str, parent: str) -> str:
+    """The subpackage or module of a package that a name is in; empty if it is in another package."""
+    place = name.partition(".")[2].replace(".", "/")
+    return place.removeprefix(f"{parent}/").partition("/")[0] if place.startswith(f"{parent}/") else ""
 
 
 def arrows(code: Iterable[Source]) -> set[tuple[str, str]]:

@@ -73,6 +73,15 @@ def test_imports_of_higher_inner_floors() -> None:
     ]
 
 
+def test_imports_of_higher_inner_floors_of_a_subpackage() -> None:
+    upward = source("prepare/host/decide/x.py", "from gpustack.prepare.host.prove import checks")
+    free = source("prepare/host/plan.py", "from gpustack.prepare.host.prove import checks")
+    downward = source("prepare/host/prove/x.py", "from gpustack.prepare.host.decide import ids")
+    walls = house.walls("| `prepare/host` | `decide` < `prove` |\n")
+    problem = "prepare/host/decide imports prepare/host/prove, which is not on a lower inner floor"
+    assert list(house.inward([upward, free, downward], walls)) == [f"gpustack/prepare/host/decide/x.py:1: {problem}"]
+
+
 def test_circles_of_three_modules_and_for_types() -> None:
     ring = [source(f"base/{one}.py", f"\nimport gpustack.base.{other}") for one, other in ("ab", "bc", "ca")]
     closes = "closes the circle gpustack.base.a → gpustack.base.b → gpustack.base.c → gpustack.base.a"
