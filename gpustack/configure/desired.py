@@ -34,8 +34,24 @@ PCI_FILTER = "PciPassthroughFilter"
 NUMA_FILTER = "NUMATopologyFilter"
 
 
+class _Line:
+    """A line of ``[pci]``, whose fields are the keys that Nova reads."""
+
+    def to_dict(self) -> dict[str, str]:
+        """The line as Nova reads it, in the key order of Nova's documentation, without keys that are not set."""
+        words = {True: "yes", False: "no"}
+        texts = {
+            name: words[value] if isinstance(value, bool) else ",".join(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+        }
+        return {name: text for name, text in texts.items() if text}
+
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict())
+
+
 @dataclass(frozen=True, kw_only=True)
-class Alias:
+class Alias(_Line):
     """One line of ``[pci] alias``."""
 
     name: str
@@ -47,25 +63,9 @@ class Alias:
     traits: tuple[str, ...] = ()
     live_migratable: bool | None = None
 
-    def to_dict(self) -> dict[str, str]:
-        """The alias as Nova reads it, in the key order of Nova's documentation."""
-        return _given(
-            name=self.name,
-            vendor_id=self.vendor_id,
-            product_id=self.product_id,
-            device_type=self.device_type,
-            numa_policy=self.numa_policy,
-            resource_class=self.resource_class,
-            traits=",".join(self.traits) or None,
-            live_migratable=_word(self.live_migratable),
-        )
-
-    def __str__(self) -> str:
-        return json.dumps(self.to_dict())
-
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceEntry:
+class DeviceEntry(_Line):
     """One line of ``[pci] device_spec``."""
 
     vendor_id: str
@@ -77,23 +77,6 @@ class DeviceEntry:
     live_migratable: bool | None = None
     one_time_use: bool | None = None
     physical_network: str | None = None
-
-    def to_dict(self) -> dict[str, str]:
-        """The entry as Nova reads it."""
-        return _given(
-            vendor_id=self.vendor_id,
-            product_id=self.product_id,
-            address=self.address,
-            resource_class=self.resource_class,
-            traits=",".join(self.traits) or None,
-            managed=_word(self.managed),
-            live_migratable=_word(self.live_migratable),
-            one_time_use=_word(self.one_time_use),
-            physical_network=self.physical_network,
-        )
-
-    def __str__(self) -> str:
-        return json.dumps(self.to_dict())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,11 +282,3 @@ def _entry(
         live_migratable=model.live_migratable,
         one_time_use=None if target.is_virtual else model.one_time_use,  # Nova refuses even false on virtual functions
     )
-
-
-def _given(**values: str | None) -> dict[str, str]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _word(value: bool | None) -> str | None:
-    return None if value is None else "yes" if value else "no"
