@@ -7,6 +7,7 @@ each command. Here the names are read from the entry points, and a command is lo
 import argparse
 import contextlib
 import difflib
+import gc
 import importlib.metadata
 import logging
 import os
@@ -26,6 +27,8 @@ from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
 
 NAME = "gpustack"
+_COLLECT_AFTER = 50_000
+"""New objects between two runs of Python's garbage collector."""
 _DESCRIPTION = "GPU PCI passthrough for OpenStack Nova, from a bare compute host to a GPU in the guest."
 
 
@@ -227,6 +230,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The codes are those of :func:`gpustack.base.errors.exit_codes`.
     """
+    # Facts and rows are many objects without cycles: Python's threshold of 700 makes the garbage collector visit them
+    # again and again, a third of the time of `scan --snapshot` with 1,000 hosts.
+    gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
     try:
         code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

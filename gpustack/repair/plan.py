@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -243,17 +242,6 @@ def settled(plan: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
     return replace(plan, verdicts=tuple(verdicts))
 
 
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Let Python's garbage collector run rarely: thousands of rows are created and freed, none of them in a cycle."""
-    before = gc.get_threshold()
-    gc.set_threshold(50_000, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 def make(
     sources: Sources,
     selection: Selection,
@@ -276,10 +264,9 @@ def make(
     checked = Checked(classes=_classes(sources, selection, placement=asks, hosts=answers is not None))
     for cell in sources.with_hosts:
         try:
-            with _rare_collections():
-                verdicts += verdicts_of(sources, cell, selection, checked)
-                if answers is not None:
-                    verdicts += witnessed(sources, cell, selection, t_domain_drift, answers)
+            verdicts += verdicts_of(sources, cell, selection, checked)
+            if answers is not None:
+                verdicts += witnessed(sources, cell, selection, t_domain_drift, answers)
             leftovers += allocations.judge(cell)
         except DatabaseError as error:
             failure = error
