@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from gpustack.cloud.placement import DISABLED, UNKNOWN, candidates
+from gpustack.cloud.placement import DISABLED, UNKNOWN, candidates, listed
 from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
 from gpustack.operate.capacity.model import Demand
 
@@ -33,12 +33,12 @@ class Rooms:
 
 
 def rooms(cloud: Connection, nodes: Iterable[str]) -> Rooms:
-    """Return the free resources of compute nodes: one request, and one for each node that its answer lacks.
+    """Return the free resources of compute nodes: one request, unless Placement limits the candidates.
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     summaries = _candidates(cloud, "resources=MEMORY_MB:1")
-    missing = [node for node in nodes if node not in summaries]
+    missing = _possible(cloud, [node for node in nodes if node not in summaries], {"MEMORY_MB": 1})
     for answer in each(lambda node: _candidates(cloud, f"resources=MEMORY_MB:1&in_tree={node}"), missing):
         summaries |= answer
     amounts: dict[str, dict[str, int]] = {}
@@ -58,7 +58,8 @@ def rooms(cloud: Connection, nodes: Iterable[str]) -> Rooms:
 def accepted(cloud: Connection, demand: Demand, nodes: Collection[str], progress: Progress = silent) -> frozenset[str]:
     """Return the compute nodes on which Placement accepts one instance of a flavor, regardless of its devices.
 
-    One request, and one for each of ``nodes`` that its answer lacks: Placement may limit the candidates.
+    One request. If its answer lacks some of ``nodes``, Placement may limit the candidates: then one for each resource
+    class, and one for each node that has them all.
 
     :param nodes: the compute nodes that have room.
     :raises CloudError: if Placement cannot be reached or refuses.
@@ -68,7 +69,7 @@ def accepted(cloud: Connection, demand: Demand, nodes: Collection[str], progress
     query = urlencode({"resources": resources, "required": ",".join(traits)})
     try:
         accepting = set(_candidates(cloud, query))
-        missing = [node for node in nodes if node not in accepting]
+        missing = _possible(cloud, [node for node in nodes if node not in accepting], demand.amounts)
         for answer in each(lambda node: _candidates(cloud, f"{query}&in_tree={node}"), missing, progress):
             accepting |= answer.keys()
     except Refused as error:
@@ -76,6 +77,18 @@ def accepted(cloud: Connection, demand: Demand, nodes: Collection[str], progress
             return frozenset()  # nobody has a trait or a resource class that Placement does not know
         raise
     return frozenset(accepting)
+
+
+def _possible(cloud: Connection, nodes: list[str], amounts: Mapping[str, int]) -> list[str]:
+    """The nodes that have a provider with each amount free. Placement's list of providers has no limit.
+
+    A resource class of a request is never split between providers; disk may be that of a sharing provider.
+    """
+    for name, amount in sorted(amounts.items()):
+        if nodes and name != "DISK_GB":
+            having = {provider.root for provider in listed(cloud, urlencode({"resources": f"{name}:{amount}"}))}
+            nodes = [node for node in nodes if node in having]
+    return nodes
 
 
 def _candidates(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:

@@ -48,6 +48,11 @@ def candidates(**summaries: Any) -> Answer:
     return 200, {"provider_summaries": summaries, "allocation_requests": []}
 
 
+def providers(*roots: str) -> Answer:
+    entries = [{"uuid": root, "name": root, "root_provider_uuid": root, "generation": 1} for root in roots]
+    return 200, {"resource_providers": entries}
+
+
 def test_hypervisors_have_their_services_and_free_resources() -> None:
     entries = [entry("gpu1"), entry("gpu2", state="down", status="disabled", disk_available_least=None)]
     entries.append(entry("new", free_ram_mb=None, free_disk_gb=None, vcpus=None, vcpus_used=None))
@@ -90,6 +95,7 @@ def test_hosts_beyond_the_limit_of_candidates_are_read_one_by_one() -> None:
         return candidates(**{name: known[name]}) if name in known else candidates()
 
     cloud = StandIn({"placement /allocation_candidates": answer})
+    cloud.answers["placement /resource_providers?resources=MEMORY_MB%3A1"] = providers("a", "b")
     assert rooms(cloud.connection, ["a", "b", "full"]).amounts.keys() == {"a", "b"}
     assert len(cloud.requests) == 3
 
@@ -113,7 +119,18 @@ def test_hosts_that_an_answer_lacks_are_asked_one_by_one() -> None:
     cloud = StandIn({"placement /allocation_candidates": candidates(a=summary("a", {}))})
     cloud.answers[f"placement /allocation_candidates?{QUERY}&in_tree=b"] = candidates(b=summary("b", {}))
     cloud.answers[f"placement /allocation_candidates?{QUERY}&in_tree=c"] = candidates()
+    cloud.answers["placement /resource_providers?resources=MEMORY_MB%3A1024"] = providers("a", "b", "c", "busy")
+    cloud.answers["placement /resource_providers?resources=VCPU%3A4"] = providers("a", "b", "c")
     assert accepted(cloud.connection, DEMAND, ["a", "b", "c"]) == {"a", "b"}
+    assert len(cloud.requests) == 5
+
+
+def test_full_hosts_take_no_request_each() -> None:
+    cloud = StandIn({"placement /allocation_candidates": candidates(a=summary("a", {}))})
+    cloud.answers["placement /resource_providers?resources=MEMORY_MB%3A1024"] = providers("a", "busy0")
+    cloud.answers["placement /resource_providers?resources=VCPU%3A4"] = providers("a")
+    nodes = ["a", *(f"full{number}" for number in range(100)), *(f"busy{number}" for number in range(100))]
+    assert accepted(cloud.connection, DEMAND, nodes) == {"a"}
     assert len(cloud.requests) == 3
 
 
