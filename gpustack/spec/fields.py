@@ -1,7 +1,9 @@
 """Common parts of the spec's model: the base class, names, and texts of the JSON schema."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, WithJsonSchema
 
@@ -16,23 +18,30 @@ HOST_PATTERN = (
 )
 
 
+@dataclass(frozen=True)
+class _Matching(StringConstraints):
+    """Text with a pattern, and the expectation that an editor shows."""
+
+    schema: WithJsonSchema | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from super().__iter__()
+        yield self.schema
+
+
 def described(pattern: str, expected: str, *examples: str) -> WithJsonSchema:
     """The JSON schema of text with a pattern, and the expectation that an editor shows."""
     schema = {"type": "string", "pattern": pattern, "patternErrorMessage": f"expected {expected}"}
     return WithJsonSchema(schema | ({"examples": list(examples)} if examples else {}))
 
 
-Name = Annotated[
-    str,
-    StringConstraints(pattern=NAME_PATTERN),
-    described(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200"),
-]
-Hex4 = Annotated[
-    str,
-    StringConstraints(pattern=HEX4_PATTERN),
-    AfterValidator(str.lower),
-    described(HEX4_PATTERN, "four hexadecimal digits in quotes"),
-]
+def matching(pattern: str, expected: str, *examples: str) -> StringConstraints:
+    """Text that has to match a pattern, described in the JSON schema."""
+    return _Matching(pattern=pattern, schema=described(pattern, expected, *examples))
+
+
+Name = Annotated[str, matching(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200")]
+Hex4 = Annotated[str, matching(HEX4_PATTERN, "four hexadecimal digits in quotes"), AfterValidator(str.lower)]
 
 
 def _pattern(text: str) -> str:
@@ -53,11 +62,7 @@ Pattern = Annotated[
     ),
 ]
 _BOOT_CHANGE = r"^[+-][^\s\x00-\x1f\x7f]{1,1024}$"
-BootChange = Annotated[
-    str,
-    StringConstraints(pattern=_BOOT_CHANGE),
-    described(_BOOT_CHANGE, "a sign and a kernel argument", "-quiet", "+mitigations=off"),
-]
+BootChange = Annotated[str, matching(_BOOT_CHANGE, "a sign and a kernel argument", "-quiet", "+mitigations=off")]
 NumaPolicy = Literal["legacy", "preferred", "required", "socket"]
 """How strictly an instance must be on its devices' NUMA nodes (``nova/objects/fields.py``: PCINUMAAffinityPolicy)."""
 

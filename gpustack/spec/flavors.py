@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, StrictBool, StringConstraints, WithJsonSchema
 
 from gpustack.spec.extra_specs import CPU_POLICY, NUMA_NODES, PAGE_SIZE, has_numa_nodes
-from gpustack.spec.fields import Name, NumaPolicy, SpecSection, described
+from gpustack.spec.fields import Name, NumaPolicy, SpecSection, matching
 
 SIZE_PATTERN = r"^([1-9][0-9]{0,8})(MiB|GiB|TiB)$"
 PAGE_PATTERN = r"^(small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?)$"
@@ -90,18 +90,10 @@ def _counts(value: object) -> tuple[int, ...]:
 
 
 FlavorName = Annotated[
-    str,
-    StringConstraints(pattern=FLAVOR_PATTERN),
-    described(FLAVOR_PATTERN, "a name of 1 to 255 characters without blanks at its ends", "g1.k4200.{count}"),
+    str, matching(FLAVOR_PATTERN, "a name of 1 to 255 characters without blanks at its ends", "g1.k4200.{count}")
 ]
-Project = Annotated[
-    str, StringConstraints(pattern=FLAVOR_PATTERN), described(FLAVOR_PATTERN, "a project's id or name", "research")
-]
-ImageName = Annotated[
-    str,
-    StringConstraints(pattern=FLAVOR_PATTERN),
-    described(FLAVOR_PATTERN, "the name of an image, a pattern, or an id", "ubuntu-24.04-gpu*"),
-]
+Project = Annotated[str, matching(FLAVOR_PATTERN, "a project's id or name", "research")]
+ImageName = Annotated[str, matching(FLAVOR_PATTERN, "the name of an image, a pattern, or an id", "ubuntu-24.04-gpu*")]
 Vcpus = Annotated[int, PlainValidator(_number(1)), _integer(1, MAX_INT, "a number of vCPUs")]
 Ram = Annotated[int, PlainValidator(_amount("MiB", 1)), _amount_schema("MiB", "32GiB", 1)]
 Disk = Annotated[int, PlainValidator(_amount("GiB", 0)), _amount_schema("GiB", "40GiB", 0)]
@@ -155,15 +147,9 @@ Threshold = Annotated[
     ),
 ]
 Generation = Annotated[
-    str,
-    StringConstraints(pattern=GENERATION_PATTERN),
-    described(GENERATION_PATTERN, "the name of a generation, as in the catalogue of cards", "Ampere"),
+    str, matching(GENERATION_PATTERN, "the name of a generation, as in the catalogue of cards", "Ampere")
 ]
-Trait = Annotated[
-    str,
-    StringConstraints(pattern=TRAIT_PATTERN),
-    described(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200"),
-]
+Trait = Annotated[str, matching(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200")]
 
 
 class Attributes(SpecSection):
@@ -237,8 +223,7 @@ class Flavor(SpecSection):
     """Resources that `auto` keeps for the host."""
     id: Annotated[
         str | None,
-        StringConstraints(pattern=FLAVOR_ID_PATTERN),
-        described(FLAVOR_ID_PATTERN, "an id of letters, digits, '.', '_', '-' and blanks inside", "gpu-{count}"),
+        matching(FLAVOR_ID_PATTERN, "an id of letters, digits, '.', '_', '-' and blanks inside", "gpu-{count}"),
     ] = None
     """The flavor's id, if other tools rely on it; `{count}` is replaced. The default is a new UUID."""
     description: str | None = None
@@ -249,11 +234,7 @@ class Flavor(SpecSection):
     """NUMA placement of the instance."""
     cpu_policy: Literal["shared", "dedicated"] | None = None
     """Whether each vCPU is pinned to a dedicated host processor (`hw:cpu_policy`)."""
-    mem_page_size: Annotated[
-        str | None,
-        StringConstraints(pattern=PAGE_PATTERN),
-        described(PAGE_PATTERN, "small, large, any, or a size of pages", "1GB"),
-    ] = None
+    mem_page_size: Annotated[str | None, matching(PAGE_PATTERN, "small, large, any, or a size of pages", "1GB")] = None
     """The size of memory pages (`hw:mem_page_size`): `small`, `large`, `any`, or a size like `1GB`."""
     maxphysaddr: Literal["passthrough"] | None = None
     """Give the instance the host's physical address width (`hw:maxphysaddr_mode`), so that its firmware has address space for GPUs with large BARs. Needs Nova 2024.1 or later."""  # noqa: E501
@@ -273,8 +254,7 @@ class Flavor(SpecSection):
         Mapping[
             Annotated[
                 str,
-                StringConstraints(pattern=EXTRA_SPEC_PATTERN),
-                described(
+                matching(
                     EXTRA_SPEC_PATTERN, "an extra spec of up to 255 letters, digits, '_', '-', ':', '.' and blanks"
                 ),
             ],

@@ -16,12 +16,11 @@ from pydantic import (
     BeforeValidator,
     Field,
     StrictBool,
-    StringConstraints,
 )
 
 from gpustack.base import hostnames
 from gpustack.spec import attributes
-from gpustack.spec.fields import BootChange, Hex4, Name, NumaPolicy, Pattern, SpecSection, described
+from gpustack.spec.fields import BootChange, Hex4, Name, NumaPolicy, Pattern, SpecSection, matching
 from gpustack.spec.flavors import THRESHOLDS, Attributes, Flavor, FlavorName
 from gpustack.spec.models import Bdf, Model
 from gpustack.spec.patterns import HostPattern, Patterns
@@ -53,37 +52,16 @@ Placement = Literal["off", "report", "schedule"]
 """The stage of the roll-out of PCI in Placement."""
 
 
-Interface = Annotated[
-    str,
-    StringConstraints(pattern=INTERFACE_PATTERN),
-    described(INTERFACE_PATTERN, "the name of a network interface", "ens1f0"),
-]
-HostName = Annotated[
-    str,
-    StringConstraints(pattern=HOST_NAME_PATTERN),
-    described(HOST_NAME_PATTERN, "the name of one host, without a pattern", "gpu-01.example.org"),
-]
+Interface = Annotated[str, matching(INTERFACE_PATTERN, "the name of a network interface", "ens1f0")]
+HostName = Annotated[str, matching(HOST_NAME_PATTERN, "the name of one host, without a pattern", "gpu-01.example.org")]
 Serial = Annotated[
     str,
-    StringConstraints(pattern=SERIAL_PATTERN),
+    matching(SERIAL_PATTERN, "a PCI serial number, as lspci prints it", "24-6e-96-ff-ff-0a-11-20"),
     AfterValidator(str.lower),
-    described(SERIAL_PATTERN, "a PCI serial number, as lspci prints it", "24-6e-96-ff-ff-0a-11-20"),
 ]
-Reason = Annotated[
-    str,
-    StringConstraints(pattern=REASON_PATTERN),
-    described(REASON_PATTERN, "text of 1 to 200 characters in one line", "fatal AER errors"),
-]
-Since = Annotated[
-    str,
-    StringConstraints(pattern=SINCE_PATTERN),
-    described(SINCE_PATTERN, "a date in quotes, as YYYY-MM-DD", "2026-11-22"),
-]
-ReleaseName = Annotated[
-    str,
-    StringConstraints(pattern=RELEASE_PATTERN),
-    described(RELEASE_PATTERN, "a release's number in quotes, or its codename", "2025.2"),
-]
+Reason = Annotated[str, matching(REASON_PATTERN, "text of 1 to 200 characters in one line", "fatal AER errors")]
+Since = Annotated[str, matching(SINCE_PATTERN, "a date in quotes, as YYYY-MM-DD", "2026-11-22")]
+ReleaseName = Annotated[str, matching(RELEASE_PATTERN, "a release's number in quotes, or its codename", "2025.2")]
 
 
 class NetworkMatch(SpecSection):
@@ -201,11 +179,7 @@ class Nova(SpecSection):
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): Nova schedules by the reported devices; set it only after every nova-compute reports."""  # noqa: E501
     class_by: Literal["model", "pool"] = "model"
     """With PCI in Placement: `model`, a resource class for each model; `pool`, the resource class `CUSTOM_GPU` for all GPUs, with traits for model, generation and memory. `pool` permits flavors by attribute. Nova can't change the resource class of a GPU in use."""  # noqa: E501
-    vendordata: Annotated[
-        str | None,
-        StringConstraints(pattern=PATH_PATTERN),
-        described(PATH_PATTERN, "an absolute path", "/etc/nova/vendordata.json"),
-    ] = None
+    vendordata: Annotated[str | None, matching(PATH_PATTERN, "an absolute path", "/etc/nova/vendordata.json")] = None
     """The path of the vendor data that `gpustack guest vendordata` renders, on the hosts of nova-compute and of the metadata service. Copy the file there before you render Nova's configuration."""  # noqa: E501
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import AfterValidator, StrictBool, StringConstraints
+from pydantic import AfterValidator, StrictBool
 
-from gpustack.spec.fields import SpecSection, described
+from gpustack.spec.fields import SpecSection, described, matching
 from gpustack.spec.flavors import Project
 
 DURATION_PATTERN = r"^[1-9][0-9]{0,4}[mhd]$"
@@ -39,21 +39,13 @@ def _checked(text: str) -> str:
     return text
 
 
-Duration = Annotated[
-    str,
-    StringConstraints(pattern=DURATION_PATTERN),
-    described(DURATION_PATTERN, "a number of minutes, hours or days", "72h"),
-]
+Duration = Annotated[str, matching(DURATION_PATTERN, "a number of minutes, hours or days", "72h")]
 Moment = Annotated[
     str,
     AfterValidator(_checked),
     described(MOMENT_PATTERN, "a time with time zone in quotes", "2026-12-31T18:00:00Z"),
 ]
-ServerId = Annotated[
-    str,
-    StringConstraints(pattern=SERVER_PATTERN),
-    described(SERVER_PATTERN, "the id of an instance", "3f2b8c1e-5d0a-4b7c-9e6f-1a2b3c4d5e6f"),
-]
+ServerId = Annotated[str, matching(SERVER_PATTERN, "the id of an instance", "3f2b8c1e-5d0a-4b7c-9e6f-1a2b3c4d5e6f")]
 
 
 class IdleAfter(SpecSection):

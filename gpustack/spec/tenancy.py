@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, StrictBool, StringConstraints
+from pydantic import Field, StrictBool
 
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
-from gpustack.spec.fields import Pattern, SpecSection, described
+from gpustack.spec.fields import Pattern, SpecSection, matching
 from gpustack.spec.flavors import Project
 
 AGGREGATE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_. -]{0,126}$"
@@ -16,14 +16,9 @@ MAX_PROJECTS = 7
 DEFAULT_TRAIT = "CUSTOM_GPU_HOST"
 _Trait = Annotated[
     str,
-    StringConstraints(pattern=TRAIT_PATTERN),
-    described(TRAIT_PATTERN, "a name that begins with CUSTOM_, of capital letters, digits and '_'", "CUSTOM_GPU_HOST"),
+    matching(TRAIT_PATTERN, "a name that begins with CUSTOM_, of capital letters, digits and '_'", "CUSTOM_GPU_HOST"),
 ]
-AggregateName = Annotated[
-    str,
-    StringConstraints(pattern=AGGREGATE_PATTERN),
-    described(AGGREGATE_PATTERN, "the name of an aggregate", "gpu-research"),
-]
+AggregateName = Annotated[str, matching(AGGREGATE_PATTERN, "the name of an aggregate", "gpu-research")]
 
 
 class GpuAggregate(SpecSection):
