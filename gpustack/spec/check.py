@@ -19,7 +19,7 @@ from gpustack.spec.card_model import alike
 from gpustack.spec.check_flavors import check_flavors
 from gpustack.spec.check_quotas import check_quotas
 from gpustack.spec.check_tenancy import check_tenancy
-from gpustack.spec.document import Document
+from gpustack.spec.document import Document, entries, mapping
 from gpustack.spec.model import OutOfService
 from gpustack.spec.models import Match
 from gpustack.spec.patterns import HostPattern, Patterns
@@ -33,7 +33,7 @@ MAX_MODELS_OF_A_CARD = 100
 
 def check(document: Document) -> Iterator[Problem]:
     """The problems between the parts of a spec, in no particular order."""
-    models, hosts, flavors = (_mapping(document.data, key) for key in ("models", "hosts", "flavors"))
+    models, hosts, flavors = (mapping(document.data, key) for key in ("models", "hosts", "flavors"))
     yield from _names(document, models, hosts)
     yield from _unmanaged(document, models)
     yield from _shared_twice(document, models)
@@ -44,17 +44,11 @@ def check(document: Document) -> Iterator[Problem]:
     for name, match in matches.items():
         yield from _doubtful(document, ("models", name, "match"), match)
     yield from check_flavors(document, models, flavors)
-    yield from check_tenancy(document, flavors, _mapping(document.data, "tenancy"))
-    yield from _networks(document, _mapping(document.data, "networks"), hosts)
+    yield from check_tenancy(document, flavors, mapping(document.data, "tenancy"))
+    yield from _networks(document, mapping(document.data, "networks"), hosts)
     yield from _out_of_service(document, hosts)
-    yield from check_quotas(
-        document, models, flavors, _mapping(document.data, "quotas"), _mapping(document.data, "nova")
-    )
-
-
-def _mapping(data: object, key: str) -> Mapping[str, Any]:
-    value = data.get(key) if isinstance(data, dict) else None
-    return value if isinstance(value, dict) else {}
+    quotas, nova = mapping(document.data, "quotas"), mapping(document.data, "nova")
+    yield from check_quotas(document, models, flavors, quotas, nova)
 
 
 def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, Any]) -> Iterator[Problem]:
@@ -65,10 +59,8 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
         path: Path = ("hosts", pattern)
         if isinstance(entry, dict):
             path, entry = (*path, "models"), entry.get("models")
-        if not isinstance(entry, list):
-            continue
         of_pattern: set[str] = set()
-        for index, name in enumerate(entry):
+        for index, name in enumerate(entry if isinstance(entry, list) else ()):
             if not isinstance(name, str):
                 continue
             if name not in models and models:
@@ -99,7 +91,7 @@ def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Proble
 def _shared_twice(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
     """Virtual functions have no virtual functions."""
     for name, model in models.items():
-        if isinstance(model, dict) and model.get("vfs") and _mapping(model, "match").get("function") == "virtual":
+        if isinstance(model, dict) and model.get("vfs") and mapping(model, "match").get("function") == "virtual":
             message = "creates virtual functions of cards: match the card, without function: virtual"
             yield document.problem(("models", name, "vfs"), message)
 
@@ -107,7 +99,7 @@ def _shared_twice(document: Document, models: Mapping[str, Any]) -> Iterator[Pro
 def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:
     for name, model in models.items():
         try:
-            yield name, Match.model_validate(_mapping(model, "match"))
+            yield name, Match.model_validate(mapping(model, "match"))
         except ValidationError:
             continue
 
@@ -166,7 +158,7 @@ def _networks(document: Document, networks: Mapping[str, Any], hosts: Mapping[st
     for name, network in networks.items():
         if not isinstance(network, dict):
             continue
-        match = _mapping(network, "match")
+        match = mapping(network, "match")
         path: Path = ("networks", name, "match")
         if ("vendor" in match) != ("product" in match):
             yield document.problem(path, "vendor and product need each other", at_key=True)
@@ -176,8 +168,7 @@ def _networks(document: Document, networks: Mapping[str, Any], hosts: Mapping[st
         elif network.get("vfs") and not (match.get("addresses") or match.get("interfaces")):
             message = "creates virtual functions of cards: match the cards by addresses or interfaces"
             yield document.problem(("networks", name, "vfs"), message)
-        of_network = network.get("hosts")
-        for index, text in enumerate(of_network if isinstance(of_network, list) else ()):
+        for index, text in enumerate(entries(network, "hosts")):
             for pattern in _patterns((text,)):
                 if patterns and not _meet(pattern, patterns):
                     yield _warning(document, ("networks", name, "hosts", index), "matches no host of the spec")
@@ -192,10 +183,9 @@ def _meet(pattern: HostPattern, others: Iterable[HostPattern]) -> bool:
 
 def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Problem]:
     """An entry must name a host of the spec, and one GPU, which no other entry names."""
-    entries = document.data.get("out_of_service") if isinstance(document.data, dict) else None
     patterns = Patterns(_patterns(hosts))
     named: set[tuple[str, str]] = set()
-    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+    for index, entry in enumerate(entries(document.data, "out_of_service")):
         try:
             card = OutOfService.model_validate(entry)
         except ValidationError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpustack.base.findings import Severity
 from gpustack.spec.attributes import generations, same_generation
-from gpustack.spec.document import Document
+from gpustack.spec.document import Document, mapping
 from gpustack.spec.extra_specs import (
     AFFINITY,
     ALIAS,
@@ -25,7 +25,7 @@ from gpustack.spec.extra_specs import (
 from gpustack.spec.flavors import named
 from gpustack.spec.markers import MARKERS, RESOURCES
 from gpustack.spec.memory_pages import size_kib
-from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
+from gpustack.spec.problems import MAX_LISTED, Path, Problem, nearest, quoted
 
 SIZES = ("vcpus", "ram", "disk")
 _FIELDS = {
@@ -74,14 +74,11 @@ def _gpus(document: Document, path: Path, flavor: Mapping[str, Any], models: Map
     elif "gpus" in flavor and "count" in flavor:
         yield document.problem((*path, "count"), "gpus contains the numbers, so omit count", at_key=True)
     requested: dict[Path, object] = {(*path, "model"): flavor.get("model")}
-    if isinstance(flavor.get("gpus"), dict):
-        requested |= {(*path, "gpus", name): name for name in flavor["gpus"]}
+    requested |= {(*path, "gpus", name): name for name in mapping(flavor, "gpus")}
     for name_path, name in requested.items():
         if isinstance(name, str) and models and name not in models:
-            guess = nearest(name, models)
-            message = f"no model is called {quoted(name)}" + ("" if guess else f"; expected {listed(models)}")
-            yield document.problem(name_path, message, suggestion=guess and quoted(guess), at_key=name_path[-1] == name)
-    generation = flavor["gpu"].get("generation") if isinstance(flavor.get("gpu"), dict) else None
+            yield document.unknown_model(name_path, name, models)
+    generation = mapping(flavor, "gpu").get("generation")
     known = generations() if isinstance(generation, str) else {}
     if isinstance(generation, str) and not any(same_generation(generation, family) for family in known.values()):
         guess = nearest(generation, known.values())
@@ -108,8 +105,7 @@ def _sizes(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterato
 
 
 def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
-    specs = flavor.get("extra_specs")
-    for key in specs if isinstance(specs, dict) else ():
+    for key in mapping(flavor, "extra_specs"):
         key_path = (*path, "extra_specs", key)
         if key == ALIAS:
             message = f"gpustack derives {key} from the flavor's model and count"
@@ -129,9 +125,8 @@ def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> I
 
 def _page_size(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
     """Sizes of pages that Nova's API accepts, and that nova-api refuses for each instance (``string_to_bytes``)."""
-    specs = flavor.get("extra_specs")
     values: dict[Path, object] = {("mem_page_size",): flavor.get("mem_page_size")}
-    values |= {("extra_specs", PAGE_SIZE): specs.get(PAGE_SIZE) if isinstance(specs, dict) else None}
+    values |= {("extra_specs", PAGE_SIZE): mapping(flavor, "extra_specs").get(PAGE_SIZE)}
     for keys, value in values.items():
         if isinstance(value, str) and re.match("[0-9]", value) and size_kib(value) is None:
             message = f"Nova refuses every instance with pages of the size {quoted(value)}"

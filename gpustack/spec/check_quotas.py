@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpustack.spec.attributes import POOL_CLASS
-from gpustack.spec.document import Document
+from gpustack.spec.document import Document, mapping
 from gpustack.spec.markers import MARKERS, marker_of
-from gpustack.spec.problems import Path, Problem, listed, nearest, quoted
+from gpustack.spec.problems import Path, Problem, quoted
 
 _DEFAULT: Path = ("quotas", "default")
 
@@ -19,16 +19,14 @@ def check_quotas(
     nova: Mapping[str, Any],
 ) -> Iterator[Problem]:
     """The problems of a spec's quotas; malformed parts are left to the schema."""
-    default = _mapping(quotas, "default")
-    projects = _mapping(quotas, "projects")
+    default = mapping(quotas, "default")
+    projects = mapping(quotas, "projects")
     tables: dict[Path, Mapping[str, Any]] = {_DEFAULT: default}
-    tables |= {("quotas", "projects", name): _mapping(projects, name) for name in projects}
+    tables |= {("quotas", "projects", name): mapping(projects, name) for name in projects}
     for path, table in tables.items():
         for name in table:
             if models and name not in models:
-                guess = nearest(name, models)
-                message = f"no model is called {quoted(name)}" + ("" if guess else f"; expected {listed(models)}")
-                yield document.problem((*path, name), message, suggestion=guess and quoted(guess), at_key=True)
+                yield document.unknown_model((*path, name), name, models)
             elif path != _DEFAULT and name not in default:
                 message = f"expected a limit for {quoted(name)} in quotas.default, for all other projects"
                 yield document.problem((*path, name), message, at_key=True)
@@ -69,18 +67,13 @@ def _marker(name: str, model: Mapping[str, Any]) -> str:
 
 
 def _device_class(name: str, model: Mapping[str, Any]) -> str:
-    match, vfs = _mapping(model, "match"), _mapping(model, "vfs")
+    match, vfs = mapping(model, "match"), mapping(model, "vfs")
     return str(
         model.get("resource_class") or f"{match.get('vendor')}_{vfs.get('product') or match.get('product')}"
     ).upper()
 
 
 def _pool(name: str, model: Mapping[str, Any]) -> str:
-    if _mapping(model, "match").get("function") == "virtual" or model.get("vfs") is not None:
+    if mapping(model, "match").get("function") == "virtual" or model.get("vfs") is not None:
         return _device_class(name, model)  # the pool has no virtual functions
     return str(model.get("resource_class") or POOL_CLASS).upper()
-
-
-def _mapping(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = data.get(key)
-    return value if isinstance(value, dict) else {}

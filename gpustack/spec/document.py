@@ -6,14 +6,15 @@ built; nodes are counted as aliases would expand. Scalars that YAML 1.1 and YAML
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import yaml
 from yaml.constructor import SafeConstructor
 
 from gpustack.base.findings import Severity
-from gpustack.spec.problems import Data, Path, Problem, json_path, quoted
+from gpustack.spec.problems import Data, Path, Problem, json_path, listed, nearest, quoted
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 24
@@ -59,10 +60,28 @@ class Document:
         problem = _problem(path, message, node.start_mark if node else None)
         return replace(problem, suggestion=suggestion, severity=severity)
 
+    def unknown_model(self, path: Path, name: str, models: Collection[str]) -> Problem:
+        """A name that is no model, as a value or as the last key of a path, with the most similar model."""
+        guess = nearest(name, models)
+        message = f"no model is called {quoted(name)}" + ("" if guess else f"; expected {listed(models)}")
+        return self.problem(path, message, suggestion=guess and quoted(guess), at_key=path[-1] == name)
+
     def raw(self, path: Path) -> str | None:
         """The source text of an unquoted scalar; None for anything else."""
         node = self.values.get(path)
         return node.value if isinstance(node, yaml.ScalarNode) and not node.style else None
+
+
+def mapping(data: object, key: str) -> dict[str, Any]:
+    """The mapping under a key of a mapping; empty if either is something else."""
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def entries(data: object, key: str) -> list[Any]:
+    """The list under a key of a mapping; empty if either is something else."""
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, list) else []
 
 
 class _Refused(yaml.MarkedYAMLError):
