@@ -21,6 +21,11 @@ class Operation:
     kind: ClassVar[str]
     why: str
 
+    @property
+    def verb(self) -> str:
+        """``create``, ``change``, ``delete``, …"""
+        return self.kind.partition("_")[0]
+
     def describe(self) -> str:
         """The operation in one line."""
         raise NotImplementedError

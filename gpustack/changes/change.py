@@ -53,6 +53,10 @@ class CloudChange(Operation):
         return self.tag or f"{self.object_kind}:{self.id or self.name}"
 
     @property
+    def verb(self) -> str:
+        return "create" if self.seen is None else "delete" if self.wanted is None else "change"
+
+    @property
     def compared_by_api(self) -> bool:
         """Whether the API itself refuses the change if the object is not as seen, so that nothing has to be read."""
         return False
@@ -80,6 +84,9 @@ class CloudChange(Operation):
         :raises gpustack.base.errors.CloudError: if the API refuses or does not answer.
         """
         raise NotImplementedError
+
+    def describe(self) -> str:
+        return f"{self.verb} {self.name}: {self.why}"
 
     def details(self) -> list[str]:
         """The parts of the value that change, one for each line; the first character is ``+``, ``-`` or ``~``."""

@@ -133,7 +133,7 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
     :param former: the journals of 0.1.0 that are valid too.
     :raises JournalError: if the file cannot be read, is no journal of this version, or others can write it.
     """
-    _refuse_shared(path)
+    refuse_shared(path)
     first, *lines = read_lines(path) or [None]
     old = next((key for key in former or {} if isinstance(first, dict) and first.get(key) == VERSION), None)
     if former and old:
@@ -194,7 +194,7 @@ def _refuse_alike(head: RunHead) -> None:
         raise ValueError("two changes have one key")
 
 
-def _refuse_shared(path: Path) -> None:
+def refuse_shared(path: Path) -> None:
     """Refuse a file that another user could have written."""
     try:
         status = path.stat()

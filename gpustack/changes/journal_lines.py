@@ -12,11 +12,11 @@ Key = Annotated[str, StringConstraints(max_length=1024, min_length=1)]
 VERSION = 1
 
 
-class _JournalLine(BaseModel):
+class JournalLine(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 
-class Cloud(_JournalLine):
+class Cloud(JournalLine):
     """The cloud of a run, without anything secret.
 
     :ivar auth_url: Keystone's address.
@@ -33,7 +33,7 @@ class Cloud(_JournalLine):
         return hashlib.sha256(f"{self.auth_url.rstrip('/')}\n{self.region}".encode()).hexdigest()[:16]
 
 
-class PlannedChange(_JournalLine):
+class PlannedChange(JournalLine):
     """A planned change; its kind checks the values."""
 
     key: Key
@@ -47,7 +47,7 @@ class PlannedChange(_JournalLine):
     about: dict[Key, Text]
 
 
-class RunHead(_JournalLine):
+class RunHead(JournalLine):
     """The first line: the circumstances of a run, and all its changes.
 
     :ivar command: the command without its values: ``flavor apply``.
@@ -70,7 +70,7 @@ class RunHead(_JournalLine):
     changes: Annotated[list[PlannedChange], Field(max_length=100_000)] = []
 
 
-class RunLine(_JournalLine):
+class RunLine(JournalLine):
     """A line after the first: the begin or the end of a change, or the end of the run."""
 
     begin: Text = ""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from gpustack.base.errors import JournalError
 from gpustack.changes.change import ChangeResult, CloudChange, reversed_order
 from gpustack.changes.journal import RunRecord
+from gpustack.changes.journal_lines import PlannedChange
 
 Kinds = Mapping[str, type[CloudChange]]
 """The classes of changes by their kind of object."""
@@ -19,14 +20,24 @@ def plan_undo(record: RunRecord, kinds: Kinds) -> tuple[tuple[CloudChange, ...],
     made: list[CloudChange] = []
     final: list[CloudChange] = []
     for line in record.made:
-        kind = kinds.get(line.kind)
-        if kind is None:
-            raise JournalError(f"unknown kind of change {line.kind!r}", where=str(record.path))
         end = record.ends.get(line.key)
-        change = kind.from_record({**line.model_dump(), "id": (end.id if end else "") or line.id})
-        if reason := change.permitted():
-            raise JournalError(f"{change.name}: {reason}; nothing was changed", where=str(record.path))
+        change = change_of(line, kinds, str(record.path), end.id if end else "")
         whole = record.results[line.key] is ChangeResult.DONE
         change = replace(change, partial=not whole)
         (made if change.reversible else final).append(change)
     return tuple(replace(change, why=f"undo of {record.head.id}") for change in reversed_order(made)), tuple(final)
+
+
+def change_of(line: PlannedChange, kinds: Kinds, where: str, new_id: str = "") -> CloudChange:
+    """The change of a line of a file.
+
+    :param new_id: the id that the change gave its object.
+    :raises JournalError: if gpustack does not make such a change.
+    """
+    kind = kinds.get(line.kind)
+    if kind is None:
+        raise JournalError(f"unknown kind of change {line.kind!r}", where=where)
+    change = kind.from_record({**line.model_dump(), "id": new_id or line.id})
+    if reason := change.permitted():
+        raise JournalError(f"{change.name}: {reason}; nothing was changed", where=where)
+    return change

@@ -133,14 +133,13 @@ class FlavorChangeCommand(ChangeCommand, InCloud):
 
     def change(self, parsed_args: argparse.Namespace, operations: Sequence[FlavorOperation]) -> None:
         """Show operations, ask for confirmation, and carry them out."""
-        from gpustack.offer.flavor.apply import with_access
-        from gpustack.offer.flavor.changes import changes
+        from gpustack.offer.flavor.changes import changes, with_projects
 
         show_operations(self, operations)
         if not operations:
             self.report("nothing to change")
         elif not parsed_args.check:
-            self.carry_out(changes(with_access(self.cloud(parsed_args), operations)), parsed_args)
+            self.carry_out(with_projects(self.cloud(parsed_args), changes(operations)), parsed_args)
 
 
 class FlavorDeleteCommand(FlavorChangeCommand):

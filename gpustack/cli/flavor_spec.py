@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import FlavorError
-from gpustack.cli.common import positive, release_of
-from gpustack.cli.flavor import InCloud
+from gpustack.cli.common import positive
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
-    from gpustack.changes.change import CloudChange
-    from gpustack.offer.flavor.compare import FlavorPlan
+    from gpustack.base.operations import Operation
+    from gpustack.offer.cloud_plan.plan import CloudPlan
 
 
-class FlavorPlanCommand(PlanCommand, InCloud):
+class FlavorPlanCommand(PlanCommand):
     """Show the changes that sync flavors with the spec. Changes nothing."""
+
+    group = "flavors"
 
     epilog = """\
 gpustack flavor plan gpustack.yaml --snapshot hosts.json;
@@ -50,33 +51,14 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
             "--check-access", action="store_true", help="read the projects of every private flavor, one request each"
         )
 
-    def planned(self, parsed_args: argparse.Namespace) -> FlavorPlan:
-        import dataclasses
+    def operations(self, plan: CloudPlan) -> Sequence[Operation]:
+        return plan.flavors.operations if plan.flavors else ()
 
-        from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.offer.flavor.apply import plan
-        from gpustack.offer.flavor.compare import FlavorChoices
-        from gpustack.offer.flavor.desired import wanted
-        from gpustack.offer.guest.requirements import conflicts
-        from gpustack.offer.tenancy.flavors import guarded
-        from gpustack.spec.load import load_spec
+    def data(self, plan: CloudPlan) -> dict[str, object]:
+        return {"unchanged": list(plan.flavors.unchanged) if plan.flavors else []}
 
-        spec = load_spec(parsed_args.spec)
-        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
-        desired = wanted(spec, release=release_of(parsed_args.release, spec), hosts=hosts)
-        choices = FlavorChoices(
-            adopt=parsed_args.adopt,
-            replace=frozenset(parsed_args.replace),
-            prune=parsed_args.prune,
-            check_access=parsed_args.check_access,
-        )
-        flavor_plan = plan(self.cloud(parsed_args), desired.flavors, choices)
-        order = guarded(lambda: self.connection(parsed_args), spec.tenancy, flavor_plan.operations)
-        findings = (*desired.findings, *conflicts(spec), *flavor_plan.findings, *order)
-        return dataclasses.replace(flavor_plan, findings=findings)
-
-    def show_summary(self, plan: FlavorPlan) -> None:
-        self.show_counts(len(plan.unchanged))
+    def show_summary(self, plan: CloudPlan) -> None:
+        self.show_counts(plan.unchanged["flavors"])
 
 
 class FlavorApplyCommand(ApplyCommand, FlavorPlanCommand):
@@ -101,9 +83,6 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
             help="change N flavors at the same time (default: %(default)s)",
         )
 
-    def changes(self, parsed_args: argparse.Namespace, plan: FlavorPlan) -> Sequence[CloudChange]:
-        from gpustack.offer.flavor.apply import with_access
-        from gpustack.offer.flavor.changes import changes
-
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
         self.jobs = parsed_args.jobs
-        return changes(with_access(self.cloud(parsed_args), plan.operations))
+        return super().take_action(parsed_args)

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import QuotaError, SpecError
-from gpustack.cli.common import release_of
+from gpustack.base.errors import QuotaError
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
-    from gpustack.changes.change import CloudChange
-    from gpustack.nova_options.releases import Release
-    from gpustack.offer.quota.compare import QuotaPlan
-    from gpustack.offer.quota.enforcement import Check
-    from gpustack.spec.model import Placement, Spec
+    from gpustack.offer.cloud_plan.plan import CloudPlan
 
 _EFFECTS = {"enforced": "enforced", "none": "report only"}
 
@@ -32,9 +25,7 @@ class QuotaPlanCommand(PlanCommand):
 gpustack quota plan gpustack.yaml;
 gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
 
-    _checks: tuple[Check, ...]
-    _release: Release
-    _placement: Placement
+    group = "quotas"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -48,55 +39,15 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
         )
         parser.add_argument("--prune", action="store_true", help="delete limits of an earlier spec")
 
-    def planned(self, parsed_args: argparse.Namespace) -> QuotaPlan:
-        from dataclasses import replace
+    def data(self, plan: CloudPlan) -> dict[str, object]:
+        return {"unchanged": plan.unchanged["quotas"], "enforcement": [check.to_dict() for check in plan.checks]}
 
-        from gpustack.cloud.limits import LimitsCloud
-        from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.offer.quota.apply import plan
-        from gpustack.offer.quota.desired import wanted
-        from gpustack.offer.quota.enforcement import enforced
-        from gpustack.offer.quota.markers import differing, gpus_of, sums
-        from gpustack.spec.load import load_spec
-        from gpustack.spec.markers import markers
-
-        spec = load_spec(parsed_args.spec)
-        if spec.quotas is None and not parsed_args.prune:
-            remedy = "add quotas: {default: {MODEL: 0}}; to delete limits of an earlier spec, use --prune"
-            raise SpecError("the spec has no section `quotas`", where=str(parsed_args.spec), remedy=remedy)
-        self._release = release_of(parsed_args.release, spec)
-        self._placement = spec.nova.placement if spec.nova else "off"
-        self._checks = enforced(spec.quotas.count, self._release, self._placement) if spec.quotas else ()
-        cloud = LimitsCloud(self.connection(parsed_args))
-        limits = wanted(spec)
-        gpus = gpus_of(spec, load_snapshot(parsed_args.snapshot)) if parsed_args.snapshot else None
-        totals = None if gpus is None else sums(gpus, limits)
-        quota_plan = plan(cloud, limits, prune=parsed_args.prune, totals=totals)
-        found = [*quota_plan.findings, *self._others(spec, parsed_args)]
-        if gpus and markers(spec):
-            found += differing(spec, gpus, cloud.inventories(gpus))
-        return replace(quota_plan, findings=tuple(found))
-
-    def _others(self, spec: Spec, parsed_args: argparse.Namespace) -> list[Finding]:
-        """Findings about the release, and about flavors."""
-        from gpustack.offer.flavor.flavors import present_flavors
-        from gpustack.offer.quota.enforcement import gaps
-        from gpustack.offer.quota.markers import uncounted
-        from gpustack.spec.markers import markers
-
-        found = list(gaps(spec.quotas.count, self._release, self._placement)) if spec.quotas else []
-        if names := markers(spec):
-            found += uncounted(present_flavors(self.connection(parsed_args)).flavors(), names)
-        return found
-
-    def to_dict(self, plan: QuotaPlan) -> dict[str, object]:
-        return {**plan.to_dict(), "enforcement": [check.to_dict() for check in self._checks]}
-
-    def show_summary(self, plan: QuotaPlan) -> None:
-        self.show_counts(plan.unchanged)
-        if self._checks:
-            self.show(f"Nova {self._release}, PCI in Placement: {self._placement}")
-        for check in self._checks:
+    def show_summary(self, plan: CloudPlan) -> None:
+        self.show_counts(plan.unchanged["quotas"])
+        if plan.checks:
+            placement = self._spec.nova.placement if self._spec.nova else "off"
+            self.show(f"Nova {plan.release}, PCI in Placement: {placement}")
+        for check in plan.checks:
             self.show(f"  {check.operation:<9} {_EFFECTS[check.effect]}: {check.text}")
 
 
@@ -110,8 +61,3 @@ class QuotaApplyCommand(ApplyCommand, QuotaPlanCommand):
     epilog = """\
 gpustack quota apply gpustack.yaml;
 gpustack quota apply gpustack.yaml --yes --prune"""
-
-    def changes(self, parsed_args: argparse.Namespace, plan: QuotaPlan) -> Sequence[CloudChange]:
-        from gpustack.offer.quota.changes import changes
-
-        return changes(plan.operations)

@@ -6,38 +6,29 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from gpustack.base.errors import CHANGES
-from gpustack.base.findings import Finding
 from gpustack.base.operations import Operation
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Command, add_exit_code, add_format, confirm
+from gpustack.cli.common import Command, add_exit_code, add_format, confirm, release_of
 
 if TYPE_CHECKING:
     from gpustack.changes.change import CloudChange
-
-
-class SyncPlan(Protocol):
-    """The changes that sync a cloud with a spec, and the findings about them."""
-
-    @property
-    def operations(self) -> Sequence[Operation]:
-        """The changes, in their order."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """The findings; an error among them blocks the plan."""
-
-    def to_dict(self) -> dict[str, object]:
-        """The plan as plain data."""
+    from gpustack.offer.cloud_plan.plan import CloudPlan
+    from gpustack.spec.model import Spec
 
 
 class PlanCommand(OpenStackCommand):
-    """Base class: show the plan, then its findings."""
+    """Base class: show the plan, then its findings.
 
-    _plan: SyncPlan
+    :cvar group: the group of the spec's sections that the command syncs.
+    """
+
+    group: ClassVar[str]
+    _plan: CloudPlan
+    _spec: Spec
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -53,18 +44,54 @@ class PlanCommand(OpenStackCommand):
         """Add the options of one of the two commands."""
         add_exit_code(parser, "the plan contains changes")
 
-    def planned(self, parsed_args: argparse.Namespace) -> SyncPlan:
+    def groups(self, parsed_args: argparse.Namespace) -> frozenset[str] | None:
+        """The groups to sync; None for all of the spec."""
+        return frozenset({self.group})
+
+    def planned(self, parsed_args: argparse.Namespace) -> CloudPlan:
         """Read the spec and the cloud, and plan."""
+        from gpustack.hosts.facts.store import load_snapshot
+        from gpustack.offer.cloud_plan.plan import CloudChoices, groups_of, plan
+        from gpustack.offer.flavor.compare import FlavorChoices
+        from gpustack.spec.load import load_spec
+
+        options = vars(parsed_args)
+        spec = self._spec = load_spec(parsed_args.spec)
+        snapshot = options.get("snapshot")
+        flavors = FlavorChoices(
+            adopt=options.get("adopt", False),
+            replace=frozenset(options.get("replace", ())),
+            prune=parsed_args.prune,
+            check_access=options.get("check_access", False),
+        )
+        choices = CloudChoices(
+            groups=self.groups(parsed_args),
+            prune=parsed_args.prune,
+            flavors=flavors,
+            hosts=load_snapshot(snapshot) if snapshot else None,
+            release=release_of(options.get("release"), spec if spec.nova or "release" in options else None),
+        )
+        groups = groups_of(spec, choices, str(parsed_args.spec))
+        return plan(self.connection(parsed_args), spec, groups, choices)
+
+    def operations(self, plan: CloudPlan) -> Sequence[Operation]:
+        """The operations as the command shows them."""
+        return plan.operations
+
+    def data(self, plan: CloudPlan) -> dict[str, object]:
+        """What the output for programs has beside operations and findings."""
         raise NotImplementedError
 
-    def to_dict(self, plan: Any) -> dict[str, object]:  # noqa: ANN401 - the plan of the subclass
-        """The output for programs."""
-        data: dict[str, object] = plan.to_dict()
-        return data
-
-    def show_summary(self, plan: Any) -> None:  # noqa: ANN401 - the plan of the subclass
+    def show_summary(self, plan: CloudPlan) -> None:
         """Print the lines below the operations."""
         raise NotImplementedError
+
+    def complete(self, parsed_args: argparse.Namespace, changes: Sequence[CloudChange]) -> Sequence[CloudChange]:
+        """The changes with what only a run needs."""
+        from gpustack.offer.flavor.changes import FlavorChange, with_projects
+
+        deleting = any(change.object_kind == "flavor" and change.wanted is None for change in changes)
+        return with_projects(FlavorChange.client(self.connection(parsed_args)), changes) if deleting else changes
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the plan."""
@@ -79,16 +106,19 @@ class PlanCommand(OpenStackCommand):
 
     def show_counts(self, unchanged: int) -> None:
         """Print the number of changes, by their verb."""
-        counts = Counter(operation.kind.partition("_")[0] for operation in self._plan.operations)
+        counts = Counter(operation.verb for operation in self.operations(self._plan))
         changes = ", ".join(f"{counts[verb]} to {verb}" for verb in ("create", "change", "delete"))
         self.show(f"{changes}, {unchanged} unchanged")
 
     def _print(self, form: str) -> None:
+        plan = self._plan
         if form != "text":
-            self.show_data(self.to_dict(self._plan), form)
+            operations = [operation.to_dict() for operation in self.operations(plan)]
+            findings = [finding.to_dict() for finding in plan.findings]
+            self.show_data({"operations": operations, **self.data(plan), "findings": findings}, form)
             return
-        show_operations(self, self._plan.operations)
-        self.show_summary(self._plan)
+        show_operations(self, self.operations(plan))
+        self.show_summary(plan)
         self.app.stdout.flush()
 
 
@@ -99,10 +129,6 @@ class ApplyCommand(ChangeCommand, PlanCommand):
         super().add_more(parser)
         self.add_change_options(parser)
 
-    def changes(self, parsed_args: argparse.Namespace, plan: Any) -> Sequence[CloudChange]:  # noqa: ANN401
-        """The operations of a plan of the subclass, as changes."""
-        raise NotImplementedError
-
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and carry it out."""
         self._plan = self.planned(parsed_args)
@@ -111,7 +137,7 @@ class ApplyCommand(ChangeCommand, PlanCommand):
         if not self._plan.operations:
             return 0
         if not parsed_args.check:
-            self.carry_out(self.changes(parsed_args, self._plan), parsed_args, spec=parsed_args.spec)
+            self.carry_out(self.complete(parsed_args, self._plan.operations), parsed_args, spec=parsed_args.spec)
         return CHANGES if parsed_args.exit_code else 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:

@@ -6,15 +6,13 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.errors import SpecError
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
-    from gpustack.changes.change import CloudChange
-    from gpustack.offer.tenancy.compare import TenancyPlan
+    from gpustack.offer.cloud_plan.plan import CloudPlan
 
 
 class TenancyPlanCommand(PlanCommand):
@@ -28,33 +26,21 @@ class TenancyPlanCommand(PlanCommand):
 gpustack tenancy plan gpustack.yaml;
 gpustack tenancy plan gpustack.yaml --exit-code -f json"""
 
+    group = "tenancy"
+
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--prune", action="store_true", help="remove the aggregates and the trait of an earlier spec"
         )
 
-    def planned(self, parsed_args: argparse.Namespace) -> TenancyPlan:
-        from gpustack.offer.tenancy.cloud import present, projects
-        from gpustack.offer.tenancy.compare import compare
-        from gpustack.offer.tenancy.model import wanted
-        from gpustack.spec.load import load_spec
-        from gpustack.spec.tenancy import DEFAULT_TRAIT
+    def data(self, plan: CloudPlan) -> dict[str, object]:
+        return {"superfluous": list(plan.tenancy.superfluous) if plan.tenancy else []}
 
-        spec = load_spec(parsed_args.spec)
-        if spec.tenancy is None and not parsed_args.prune:
-            remedy = "add tenancy: {aggregates: {gpu: {}}}; to remove the aggregates of an earlier spec, use --prune"
-            raise SpecError("the spec has no section `tenancy`", where=str(parsed_args.spec), remedy=remedy)
-        connection = self.connection(parsed_args)
-        ids = projects(connection, spec.tenancy)
-        now = present(connection, spec.tenancy.trait if spec.tenancy else DEFAULT_TRAIT)
-        desired = wanted(spec, now.nodes, ids)
-        return compare(desired, now, prune=parsed_args.prune)
-
-    def show_summary(self, plan: TenancyPlan) -> None:
+    def show_summary(self, plan: CloudPlan) -> None:
         count = len(plan.operations)
         self.show(f"{count} operation{'s'[: count != 1]}" if count else "no changes")
-        if plan.superfluous:
-            self.show(f"of an earlier spec (remove with --prune): {printable(', '.join(plan.superfluous))}")
+        if plan.tenancy and plan.tenancy.superfluous:
+            self.show(f"of an earlier spec (remove with --prune): {printable(', '.join(plan.tenancy.superfluous))}")
 
 
 class TenancyApplyCommand(ApplyCommand, TenancyPlanCommand):
@@ -67,11 +53,6 @@ class TenancyApplyCommand(ApplyCommand, TenancyPlanCommand):
     epilog = """\
 gpustack tenancy apply gpustack.yaml;
 gpustack tenancy apply gpustack.yaml --yes --prune"""
-
-    def changes(self, parsed_args: argparse.Namespace, plan: TenancyPlan) -> Sequence[CloudChange]:
-        from gpustack.offer.tenancy.changes import changes
-
-        return changes(plan.operations)
 
 
 class TenancyShowCommand(OpenStackCommand, Lister):
@@ -90,7 +71,7 @@ class TenancyShowCommand(OpenStackCommand, Lister):
 
         raw = is_for_machines(parsed_args)
         rows: list[tuple[Any, ...]] = []
-        for entry in reserved(present(self.connection(parsed_args), DEFAULT_TRAIT, in_use=False)):
+        for entry in reserved(present(self.connection(parsed_args), DEFAULT_TRAIT)):
             projects = list(entry.projects) if raw else ", ".join(entry.projects) or "all"
             flags = [flag if raw else "yes" if flag else "no" for flag in (entry.isolated, entry.bears_trait)]
             rows.append((entry.host, entry.aggregate, projects, *flags))

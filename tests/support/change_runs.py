@@ -14,8 +14,7 @@ from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, CloudChange
 from gpustack.changes.run import run
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.offer.flavor.apply import with_access
-from gpustack.offer.flavor.changes import changes
+from gpustack.offer.flavor.changes import changes, with_projects
 from gpustack.offer.flavor.operations import FlavorOperation
 
 PLACE = {"auth_url": "https://keystone/v3", "region": "R", "user": "admin", "project": "ops"}
@@ -41,7 +40,7 @@ class Failure:
 
 def apply_flavors(api: Any, operations: Sequence[FlavorOperation], *, jobs: int = 8) -> tuple[Failure, ...]:
     """Carry operations on flavors out, and return what failed."""
-    made = changes(with_access(api, operations))
+    made = with_projects(api, changes(operations))
     outcomes = run(made, {"flavor": api, "flavor_access": api}, NoJournal(), jobs=jobs)
     return tuple(
         Failure(outcome.change.name, outcome.detail) for outcome in outcomes if outcome.result not in SUCCESSFUL

@@ -36,7 +36,7 @@ def test_the_files_are_those_of_the_parsers(manuals: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        (["gpustack", "cl"], {"cleanup"}),
+        (["gpustack", "cl"], {"cleanup", "cloud"}),
         (["gpustack", "cleanup", "p"], {"plan"}),
         (["gpustack", "host", "plan", "--sn"], {"--snapshot"}),
         (["gpustack", "explain", "--h"], {"--help"}),

@@ -8,7 +8,7 @@ from gpustack.base.errors import FlavorError
 from gpustack.cloud.flavors import FlavorCloud
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, counted, questions
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor
-from gpustack.offer.flavor.operations import DeleteFlavor, FlavorOperation
+from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
 
 Flavors = FlavorCloud[PresentFlavor]
 NOTHING = FlavorChoices()
@@ -17,14 +17,20 @@ JOBS = 8
 
 
 def plan(
-    api: Flavors, wanted: Sequence[WantedFlavor], choices: FlavorChoices = NOTHING, *, jobs: int = JOBS
+    api: Flavors,
+    wanted: Sequence[WantedFlavor],
+    choices: FlavorChoices = NOTHING,
+    *,
+    present: Sequence[PresentFlavor] | None = None,
+    jobs: int = JOBS,
 ) -> FlavorPlan:
     """Read the cloud's flavors and plan. If there is nothing to do, this takes one listing.
 
+    :param present: the cloud's flavors, if they were read.
     :param jobs: how many requests run at the same time.
     :raises CloudError: if the API cannot be read.
     """
-    present = api.flavors()
+    present = api.flavors() if present is None else present
     return compare(wanted, present, choices, answers(api, questions(wanted, present, choices), jobs=jobs))
 
 
@@ -56,14 +62,22 @@ def answers(api: Flavors, questions: Questions, *, jobs: int = JOBS) -> Answers:
     return Answers(access=access, users=users, projects=projects)
 
 
-def with_access(api: Flavors, operations: Iterable[FlavorOperation]) -> tuple[FlavorOperation, ...]:
-    """The operations, with the projects of each private flavor that is deleted, so that an undo can give it back.
-
-    :raises CloudError: if the projects of a flavor cannot be read.
-    """
-    return tuple(
-        replace(operation, flavor=replace(operation.flavor, access=api.access(operation.flavor.id)))
-        if isinstance(operation, DeleteFlavor) and not operation.flavor.public
-        else operation
-        for operation in operations
-    )
+def resulting(present: Sequence[PresentFlavor], operations: Iterable[FlavorOperation]) -> tuple[PresentFlavor, ...]:
+    """The flavors after operations."""
+    flavors = {flavor.name: flavor for flavor in present}
+    for operation in operations:
+        match operation:
+            case DeleteFlavor():
+                del flavors[operation.name]
+            case CreateFlavor():
+                specs = operation.all_extra_specs()
+                new = PresentFlavor(
+                    id=operation.id or "", name=operation.name, sizes=operation.sizes, extra_specs=specs
+                )
+                flavors[operation.name] = new
+            case ChangeFlavor():
+                flavor = flavors[operation.name]
+                specs = {**flavor.extra_specs, **operation.set_specs}
+                kept = {key: value for key, value in specs.items() if key not in operation.unset_specs}
+                flavors[operation.name] = replace(flavor, extra_specs=kept)
+    return tuple(flavors.values())

@@ -7,7 +7,7 @@ after that. So an interruption leaves no flavor that somebody can use and that i
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -48,12 +48,13 @@ class FlavorChange(CloudChange):
         """A new UUID is nobody else's, and Nova refuses a name that exists."""
         return self.seen is None and not self.about.get("chosen")
 
-    def describe(self) -> str:
-        verb = "create" if self.seen is None else "delete" if self.wanted is None else "change"
-        return f"{verb} {self.name}: {self.why}"
-
     def details(self) -> list[str]:
         return _details(self.seen or {}, self.wanted or {})
+
+    @property
+    def lacks_projects(self) -> bool:
+        """Whether it deletes a private flavor, and the value before does not have its projects."""
+        return self.wanted is None and not self.seen["public"] and "access" not in self.seen
 
     def read(self, api: Flavors) -> Value:
         found = api.get(self.id)
@@ -174,8 +175,8 @@ class AccessChange(CloudChange):
         return {project: project in present for project in self.wanted}
 
     def carry_out(self, api: Flavors) -> str:
-        mark = self.about.get("mark")
-        if self.about.get("mark_before"):
+        mark, mark_before = self.about.get("mark"), self.about.get("mark_before")
+        if mark_before and mark_before != ACCESS_CHANGES:
             # If the run is interrupted here, the old mark would be wrong.
             api.set_extra_specs(self.id, {ACCESS: ACCESS_CHANGES})
         for project, now in sorted(self.wanted.items()):
@@ -184,9 +185,9 @@ class AccessChange(CloudChange):
         for project, now in sorted(self.wanted.items()):
             if now:
                 api.grant(self.id, project)
-        if mark:
+        if mark and (mark != ACCESS_CHANGES or not mark_before):
             api.set_extra_specs(self.id, {ACCESS: mark})
-        elif self.about.get("mark_before"):
+        elif mark_before and not mark:
             api.unset_extra_spec(self.id, ACCESS)
         return self.id
 
@@ -208,12 +209,25 @@ def changes(operations: Sequence[FlavorOperation]) -> tuple[CloudChange, ...]:
     return tuple(made)
 
 
+def with_projects(api: Flavors, changes: Iterable[CloudChange]) -> tuple[CloudChange, ...]:
+    """The changes, with the projects of each private flavor that is deleted, so that an undo can restore its access.
+
+    :raises CloudError: if the projects of a flavor cannot be read.
+    """
+    return tuple(
+        replace(change, seen={**change.seen, "access": sorted(api.access(change.id))})
+        if isinstance(change, FlavorChange) and change.lacks_projects
+        else change
+        for change in changes
+    )
+
+
 def _changes(operation: FlavorOperation) -> list[CloudChange]:
     if isinstance(operation, CreateFlavor):
         return _creation(operation)
     if isinstance(operation, DeleteFlavor):
         flavor = operation.flavor
-        seen = _value(flavor, flavor.access, marked=True)
+        seen = _value(flavor, marked=True)
         about = {"force": "yes"} if operation.force else {}
         return [FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=None, about=about)]
     return _modification(operation)
@@ -235,7 +249,7 @@ def _creation(operation: CreateFlavor) -> list[CloudChange]:
         FlavorChange(why=operation.why, id=new, name=operation.name, seen=None, wanted=value, about=about)
     ]
     if operation.access:
-        made.append(_access(operation, new, operation.access))
+        made.append(_access(operation, new, operation.access, marks=(operation.access_mark, None)))
     return made
 
 
@@ -254,7 +268,13 @@ def _modification(operation: ChangeFlavor) -> list[CloudChange]:
     if after:
         made.append(FlavorChange(why=operation.why, id=operation.id, name=operation.name, seen=before, wanted=after))
     if moves:
-        made.append(_access(operation, operation.id, operation.grant, operation.revoke, operation.access_mark_before))
+        between = ACCESS_CHANGES if operation.grant and operation.revoke else None
+        marks = operation.access_mark, operation.access_mark_before
+        if operation.grant:
+            made.append(_access(operation, operation.id, operation.grant, marks=(between or marks[0], marks[1])))
+        if operation.revoke:
+            revoked = operation.revoke
+            made.append(_access(operation, operation.id, (), revoked, marks=(marks[0], between or marks[1])))
     return made
 
 
@@ -267,8 +287,10 @@ def _access(
     flavor: str,
     grant: Collection[str],
     revoke: Collection[str] = (),
-    mark_before: str | None = None,
+    *,
+    marks: tuple[str | None, str | None],
 ) -> AccessChange:
+    """The change of projects; ``marks`` are the access marks after it and before it."""
     wanted = {**dict.fromkeys(sorted(grant), True), **dict.fromkeys(sorted(revoke), False)}
     return AccessChange(
         why=operation.why,
@@ -276,7 +298,7 @@ def _access(
         name=operation.name,
         seen={project: not now for project, now in wanted.items()},
         wanted=wanted,
-        about={"mark": operation.access_mark or "", "mark_before": mark_before or ""},
+        about={"mark": marks[0] or "", "mark_before": marks[1] or ""},
     )
 
 

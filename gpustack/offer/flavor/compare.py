@@ -69,13 +69,6 @@ class FlavorPlan:
     findings: tuple[Finding, ...]
     unchanged: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "operations": [operation.to_dict() for operation in self.operations],
-            "unchanged": list(self.unchanged),
-            "findings": [finding.to_dict() for finding in self.findings],
-        }
-
 
 def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: FlavorChoices) -> Questions:
     """Return the data that are needed to compare these flavors."""

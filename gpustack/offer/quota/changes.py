@@ -1,14 +1,13 @@
-"""The operations on limits as changes."""
+"""The changes of limits: of a project, or the default of all projects."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gpustack.changes.change import CloudChange, Value
-from gpustack.cloud.limits import LimitsCloud
-from gpustack.offer.quota.operations import ChangeLimit, CreateLimit, LimitOperation
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit, LimitsCloud
 from gpustack.offer.quota.shares import description_of
 
 if TYPE_CHECKING:
@@ -23,8 +22,33 @@ class LimitChange(CloudChange):
     object_kind: ClassVar[str] = "limit"
 
     @classmethod
+    def of(
+        cls, counted: tuple[str, str], project: Project | None, before: Limit | None, wanted: int | None, why: str
+    ) -> LimitChange:
+        """The change of a limit; of the default of all projects without ``project``.
+
+        :param counted: the resource class, and its model in the spec (the class again if the spec has none for it).
+        :param wanted: the limit; None to delete it.
+        """
+        resource_class, model = counted
+        about = {
+            "resource_class": resource_class,
+            "project": project.id if project else "",
+            "description": before.description if before else description_of(model),
+            "model": model,
+            "project_name": project.name if project else "",
+        }
+        name = f"{f'limit of {project.name}' if project else 'default limit'} for {model}"
+        return cls(why=why, name=name, seen=before.limit if before else None, wanted=wanted, about=about)
+
+    @classmethod
     def client(cls, connection: Connection) -> LimitsCloud:
         return LimitsCloud(connection)
+
+    @property
+    def of_default(self) -> bool:
+        """Whether it is the default of all projects."""
+        return not self.about["project"]
 
     def describe(self) -> str:
         if self.wanted is None:
@@ -35,6 +59,10 @@ class LimitChange(CloudChange):
 
     def details(self) -> list[str]:
         return []
+
+    def to_dict(self) -> dict[str, object]:
+        values = {key: self.about[key] or None for key in ("model", "resource_class", "project", "project_name")}
+        return {"kind": f"{self.verb}_limit", "why": self.why, **values, "limit": self.wanted, "before": self.seen}
 
     def read(self, api: LimitsCloud) -> Value:
         found = api.find(self.about["resource_class"], self.about["project"] or None)
@@ -51,28 +79,3 @@ class LimitChange(CloudChange):
         else:
             api.change(present, self.wanted)
         return ""
-
-
-def changes(operations: Sequence[LimitOperation]) -> tuple[CloudChange, ...]:
-    """The operations as changes; each needs the one before, since Keystone requires an order."""
-    made: list[CloudChange] = []
-    for operation in operations:
-        project = operation.project.id if operation.project else ""
-        before = None if isinstance(operation, CreateLimit) else operation.before
-        made.append(
-            LimitChange(
-                why=operation.why,
-                name=operation.name,
-                seen=before.limit if before else None,
-                wanted=operation.limit if isinstance(operation, CreateLimit | ChangeLimit) else None,
-                needs=tuple(change.key for change in made[-1:]),
-                about={
-                    "resource_class": operation.resource_class,
-                    "project": project,
-                    "description": before.description if before else description_of(operation.model),
-                },
-                # A limit that is deleted and created again in one plan is changed twice.
-                tag=f"limit:{len(made)}",
-            )
-        )
-    return tuple(made)

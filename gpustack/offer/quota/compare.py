@@ -1,14 +1,14 @@
 """Compare the limits of a spec with those in Keystone, and plan the operations between them."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
+from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.desired import WantedLimits
-from gpustack.offer.quota.operations import ChangeLimit, CreateLimit, DeleteLimit, LimitOperation
 
 _FLAT = "flat"
 _RENEWED = "Keystone changes a default only if no project has a limit of its own"
@@ -25,16 +25,9 @@ class QuotaPlan:
     :ivar unchanged: the number of limits that need no operation.
     """
 
-    operations: tuple[LimitOperation, ...] = ()
+    operations: tuple[LimitChange, ...] = ()
     findings: tuple[Finding, ...] = ()
     unchanged: int = 0
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "operations": [operation.to_dict() for operation in self.operations],
-            "unchanged": self.unchanged,
-            "findings": [finding.to_dict() for finding in self.findings],
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +70,15 @@ def compare(
     removed = [_deletion(wanted, limit, names) for limit in superfluous]
     renewed = {e.resource_class for e in entries if e.project is None and e.differs} - foreign
     blocked = [e for e in entries if e.project is None and e.differs and e.resource_class in foreign]
-    operations: list[LimitOperation] = []
+    operations: list[LimitChange] = []
     for entry in entries:
         if entry.project and entry.before and entry.resource_class in renewed:
             removed.append(_deletion(wanted, entry.before, names, why=_RENEWED))
-            operations.append(_creation(wanted, entry, why=_RENEWED))
+            operations.append(_change(wanted, entry, _RENEWED))
         elif entry.before is None:
-            operations.append(_creation(wanted, entry, why="it is in the spec and not in Keystone"))
+            operations.append(_change(wanted, entry, "it is in the spec and not in Keystone"))
         elif entry.differs and entry not in blocked:
-            operations.append(_change(wanted, entry, entry.before))
+            operations.append(_change(wanted, entry, "it differs from the spec", entry.before))
     findings = [
         *(finding(Code.DEFAULT_FIXED, place="default", model=wanted.models[e.resource_class]) for e in blocked),
         *_unknown(projects),
@@ -93,13 +86,15 @@ def compare(
         *_doubtful(wanted, entries, present, totals),
         *(_not_in_spec(wanted, limit, names) for limit in surplus if limit not in superfluous),
     ]
+    changes = (
+        *(change for change in removed if not change.of_default),
+        *(change for change in operations if change.of_default),
+        *(change for change in operations if not change.of_default),
+        *(change for change in removed if change.of_default),
+    )
     return QuotaPlan(
-        operations=(
-            *(operation for operation in removed if operation.project),
-            *(operation for operation in operations if operation.project is None),
-            *(operation for operation in operations if operation.project),
-            *(operation for operation in removed if operation.project is None),
-        ),
+        # A limit that is deleted and created again in one plan is changed twice, so the key has a number.
+        operations=tuple(replace(change, tag=f"limit:{number}") for number, change in enumerate(changes)),
         findings=tuple(findings),
         unchanged=len(entries) - len(operations) - len(blocked),
     )
@@ -118,17 +113,9 @@ def _entries(wanted: WantedLimits, present: Present, known: Mapping[str, Project
             yield _Entry(resource_class=name, limit=value, project=project, before=limits.get((project.id, name)))
 
 
-def _creation(wanted: WantedLimits, entry: _Entry, *, why: str) -> CreateLimit:
+def _change(wanted: WantedLimits, entry: _Entry, why: str, before: Limit | None = None) -> LimitChange:
     name, model = entry.resource_class, wanted.models[entry.resource_class]
-    return CreateLimit(why=why, resource_class=name, model=model, project=entry.project, limit=entry.limit)
-
-
-def _change(wanted: WantedLimits, entry: _Entry, before: Limit) -> ChangeLimit:
-    name, model = entry.resource_class, wanted.models[entry.resource_class]
-    why = "it differs from the spec"
-    return ChangeLimit(
-        why=why, resource_class=name, model=model, project=entry.project, limit=entry.limit, before=before
-    )
+    return LimitChange.of((name, model), entry.project, before, entry.limit, why)
 
 
 def _surplus(wanted: WantedLimits, present: Present, entries: Sequence[_Entry]) -> Iterator[Limit]:
@@ -141,14 +128,9 @@ def _surplus(wanted: WantedLimits, present: Present, entries: Sequence[_Entry]) 
 
 def _deletion(
     wanted: WantedLimits, limit: Limit, names: Mapping[str, Project], *, why: str = "it is not in the spec"
-) -> DeleteLimit:
-    return DeleteLimit(
-        why=why,
-        resource_class=limit.resource_class,
-        model=wanted.models.get(limit.resource_class, limit.resource_class),
-        project=_project(limit, names),
-        before=limit,
-    )
+) -> LimitChange:
+    model = wanted.models.get(limit.resource_class, limit.resource_class)
+    return LimitChange.of((limit.resource_class, model), _project(limit, names), limit, None, why)
 
 
 def _project(limit: Limit, names: Mapping[str, Project]) -> Project | None:

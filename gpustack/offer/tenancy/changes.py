@@ -1,25 +1,15 @@
-"""The operations of tenancy as changes: aggregates, their metadata and hosts, traits of hosts."""
+"""The changes of tenancy: aggregates, their metadata and hosts, traits of hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud import compute, placement
 from gpustack.nova_options.aggregates import PROJECTS, TRAIT, Aggregate
 from gpustack.offer.tenancy.model import MARK
-from gpustack.offer.tenancy.operations import (
-    AddHost,
-    AddTrait,
-    CreateAggregate,
-    DeleteAggregate,
-    RemoveHost,
-    RemoveTrait,
-    SetMetadata,
-    TenancyOperation,
-)
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -29,14 +19,29 @@ _METADATA = (MARK, f"{TRAIT}*", f"{PROJECTS}*")
 
 @dataclass(frozen=True, kw_only=True)
 class AggregateChange(CloudChange):
-    """Create or delete an aggregate; the value is its metadata."""
+    """Create or delete an aggregate; the value is its metadata. ``about`` has those that a deletion loses."""
 
     kind: ClassVar[str] = "change_aggregate"
     object_kind: ClassVar[str] = "aggregate"
     written: ClassVar[tuple[str, ...]] = _METADATA
 
+    @classmethod
+    def of(cls, name: str, metadata: Mapping[str, str] | None, why: str) -> AggregateChange:
+        """The change that creates an aggregate, or deletes one with these metadata."""
+        if metadata is None:
+            return cls(why=why, name=name, seen=None, wanted={})
+        left = {key: value for key, value in metadata.items() if key == MARK}
+        return cls(why=why, name=name, seen=left, wanted=None, about=metadata)
+
     def describe(self) -> str:
-        return f"{'delete' if self.wanted is None else 'create'} the aggregate {self.name}"
+        return f"delete the aggregate {self.name}" if self.wanted is None else f"create the aggregate {self.name}"
+
+    def details(self) -> list[str]:
+        return []
+
+    def to_dict(self) -> dict[str, object]:
+        data: dict[str, object] = {"kind": f"{self.verb}_aggregate", "why": self.why, "aggregate": self.name}
+        return data if self.seen is None else {**data, "metadata": dict(self.about)}
 
     def read(self, api: Connection) -> Value:
         found = _aggregate(api, self.name)
@@ -66,8 +71,18 @@ class MetadataChange(CloudChange):
     object_kind: ClassVar[str] = "aggregate_metadata"
     written: ClassVar[tuple[str, ...]] = _METADATA
 
+    @classmethod
+    def of(cls, name: str, values: Mapping[str, str | None], before: Mapping[str, str], why: str) -> MetadataChange:
+        """The change of these values; ``before`` has all metadata."""
+        return cls(why=why, name=name, seen={key: before.get(key) for key in values}, wanted=dict(values))
+
     def describe(self) -> str:
         return f"change the metadata of the aggregate {self.name}: {self.why}"
+
+    def to_dict(self) -> dict[str, object]:
+        before = {key: value for key, value in self.seen.items() if value is not None}
+        values = {"aggregate": self.name, "values": dict(self.wanted), "before": before}
+        return {"kind": "set_metadata", "why": self.why, **values}
 
     def read(self, api: Connection) -> Value:
         found = _aggregate(api, self.name)
@@ -87,6 +102,12 @@ class HostChange(CloudChange):
     kind: ClassVar[str] = "change_host"
     object_kind: ClassVar[str] = "aggregate_host"
 
+    @classmethod
+    def of(cls, aggregate: str, host: str, why: str, *, wanted: bool) -> HostChange:
+        """The change that adds a host, or removes it."""
+        name, about = f"{host} in the aggregate {aggregate}", {"host": host, "aggregate": aggregate}
+        return cls(why=why, name=name, about=about, seen=not wanted, wanted=wanted)
+
     def describe(self) -> str:
         host, aggregate = self.about["host"], self.about["aggregate"]
         if self.wanted:
@@ -95,6 +116,10 @@ class HostChange(CloudChange):
 
     def details(self) -> list[str]:
         return []
+
+    def to_dict(self) -> dict[str, object]:
+        place = {"aggregate": self.about["aggregate"], "host": self.about["host"]}
+        return {"kind": "add_host" if self.wanted else "remove_host", "why": self.why, **place}
 
     def read(self, api: Connection) -> Value:
         found = _aggregate(api, self.about["aggregate"])
@@ -115,6 +140,12 @@ class TraitChange(CloudChange):
     kind: ClassVar[str] = "change_trait"
     object_kind: ClassVar[str] = "trait"
 
+    @classmethod
+    def of(cls, node: compute.Hypervisor, trait: str, why: str, *, wanted: bool) -> TraitChange:
+        """The change that adds a trait to a compute node, or removes it."""
+        name, about = f"trait {trait} of {node.host}", {"host": node.host, "trait": trait}
+        return cls(why=why, id=node.uuid, name=name, about=about, seen=not wanted, wanted=wanted)
+
     def describe(self) -> str:
         host, trait = self.about["host"], self.about["trait"]
         if self.wanted:
@@ -123,6 +154,10 @@ class TraitChange(CloudChange):
 
     def details(self) -> list[str]:
         return []
+
+    def to_dict(self) -> dict[str, object]:
+        place = {"host": self.about["host"], "provider": self.id, "trait": self.about["trait"]}
+        return {"kind": "add_trait" if self.wanted else "remove_trait", "why": self.why, **place}
 
     def read(self, api: Connection) -> Value:
         return self.id in placement.bearers(api, self.about["trait"])
@@ -134,48 +169,6 @@ class TraitChange(CloudChange):
 
     def permitted(self) -> str:
         return "" if self.about.get("trait", "").startswith("CUSTOM_") else "gpustack changes custom traits only"
-
-
-def changes(operations: Sequence[TenancyOperation]) -> tuple[CloudChange, ...]:
-    """The operations as changes; each needs the one before, since their order keeps an interruption harmless."""
-    made: list[CloudChange] = []
-    for operation in operations:
-        # An aggregate's metadata may change twice in a plan, so the key has the number of the operation.
-        needs = tuple(change.key for change in made[-1:])
-        made.append(replace(_change(operation), needs=needs, tag=f"tenancy:{len(made)}"))
-    return tuple(made)
-
-
-def _change(operation: TenancyOperation) -> CloudChange:
-    why = operation.why
-    match operation:
-        case CreateAggregate():
-            return AggregateChange(why=why, name=operation.aggregate, seen=None, wanted={})
-        case DeleteAggregate():
-            left = {key: value for key, value in operation.metadata.items() if key == MARK}
-            return AggregateChange(why=why, name=operation.aggregate, seen=left, wanted=None)
-        case SetMetadata():
-            seen = {key: operation.before.get(key) for key in operation.values}
-            return MetadataChange(why=why, name=operation.aggregate, seen=seen, wanted=dict(operation.values))
-        case AddHost() | RemoveHost():
-            wanted = isinstance(operation, AddHost)
-            return HostChange(
-                why=why,
-                name=f"{operation.host} in the aggregate {operation.aggregate}",
-                about={"host": operation.host, "aggregate": operation.aggregate},
-                seen=not wanted,
-                wanted=wanted,
-            )
-        case AddTrait() | RemoveTrait():
-            wanted = isinstance(operation, AddTrait)
-            return TraitChange(
-                why=why,
-                id=operation.provider,
-                name=f"trait {operation.trait} of {operation.host}",
-                about={"host": operation.host, "trait": operation.trait},
-                seen=not wanted,
-                wanted=wanted,
-            )
 
 
 def _aggregate(api: Connection, name: str) -> Aggregate | None:

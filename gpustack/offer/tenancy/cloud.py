@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpustack.cloud import compute, placement
 from gpustack.cloud.identity import project_id
 from gpustack.cloud.servers import listing
-from gpustack.offer.flavor.flavors import present_flavors
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.tenancy.model import MARK, Present, is_ours
 from gpustack.spec.tenancy import Tenancy
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
 
-def present(connection: Connection, trait: str, *, in_use: bool = True) -> Present:
+def present(connection: Connection, trait: str, *, flavors: tuple[PresentFlavor, ...] | None = None) -> Present:
     """Read the state of a cloud, for this trait and those of earlier specs.
 
-    :param in_use: whether to read flavors and instances too.
+    :param flavors: the flavors of the cloud; None reads no instances either.
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
     known = compute.aggregates(connection)
@@ -29,8 +29,8 @@ def present(connection: Connection, trait: str, *, in_use: bool = True) -> Prese
         nodes=tuple(compute.hypervisors(connection)),
         bearers={name: placement.bearers(connection, name) for name in sorted(traits)},
         members={aggregate.name: _members(connection, aggregate.uuid) for aggregate in ours},
-        flavors=present_flavors(connection).flavors() if in_use else (),
-        servers=listing(connection).servers if in_use else (),
+        flavors=flavors or (),
+        servers=() if flavors is None else listing(connection).servers,
     )
 
 

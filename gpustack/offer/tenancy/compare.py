@@ -5,25 +5,17 @@ and aggregates their projects and hosts. Only then is an aggregate isolated, if 
 trait: before that, its hosts would refuse GPU instances. Traits are removed last, if no flavor requires them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import key
+from gpustack.changes.change import CloudChange
 from gpustack.nova_options.aggregates import PROJECTS, REQUIRED, TRAIT, Aggregate
+from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.check import doubts
 from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate, is_ours
-from gpustack.offer.tenancy.operations import (
-    AddHost,
-    AddTrait,
-    CreateAggregate,
-    DeleteAggregate,
-    RemoveHost,
-    RemoveTrait,
-    SetMetadata,
-    TenancyOperation,
-)
 from gpustack.spec.extra_specs import required_traits
 
 _NOT_IN_SPEC = "not in the spec"
@@ -36,17 +28,9 @@ class TenancyPlan:
     :ivar superfluous: names of aggregates of an earlier spec that stay without ``prune``.
     """
 
-    operations: tuple[TenancyOperation, ...]
+    operations: tuple[CloudChange, ...]
     findings: tuple[Finding, ...]
     superfluous: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, object]:
-        """The plan as plain data."""
-        return {
-            "operations": [operation.to_dict() for operation in self.operations],
-            "superfluous": list(self.superfluous),
-            "findings": [finding.to_dict() for finding in self.findings],
-        }
 
 
 def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> TenancyPlan:
@@ -63,7 +47,7 @@ def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> Tenancy
     lacking = wanted.lacking(wanted.trait, present.flavors)[0]
     pairs = [(entry, by_name.get(entry.name)) for entry in wanted.aggregates]
     traits, kept = _superfluous_traits(wanted, present) if prune else ([], [])
-    operations: list[TenancyOperation] = []
+    operations: list[CloudChange] = []
     for entry, aggregate in pairs:
         operations += _opened(entry, aggregate, wanted.trait)
     for aggregate in others if prune else ():
@@ -78,15 +62,32 @@ def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> Tenancy
         operations += [] if lacking else isolation
     operations += traits
     if prune and not kept:
-        operations += [DeleteAggregate(why=_NOT_IN_SPEC, aggregate=o.name, metadata=o.metadata) for o in others]
+        operations += [AggregateChange.of(o.name, o.metadata, _NOT_IN_SPEC) for o in others]
     waits = [
         finding(Code.ISOLATION_WAITS, place=name, trait=wanted.trait, flavors=", ".join(lacking)) for name in waiting
     ]
     return TenancyPlan(
-        operations=tuple(operations),
+        operations=tuple(_linked(operations)),
         findings=(*waits, *kept, *doubts(wanted, present)),
         superfluous=() if prune else tuple(aggregate.name for aggregate in others),
     )
+
+
+def _linked(changes: Sequence[CloudChange]) -> Iterator[CloudChange]:
+    """The changes with what they need: an aggregate gets its metadata before hosts, and is deleted last."""
+    last: dict[str, str] = {}
+    every: dict[str, list[str]] = {}
+    for number, change in enumerate(changes):
+        name = change.about.get("aggregate", change.name)
+        removal = isinstance(change, HostChange) and not change.wanted
+        deletion = isinstance(change, AggregateChange) and change.wanted is None
+        needs = every.get(name, ()) if deletion else () if removal else filter(None, [last.get(name)])
+        # An aggregate's metadata may change twice in a plan, so the key has the number of the change.
+        change = replace(change, needs=tuple(needs), tag=f"tenancy:{number}")
+        every.setdefault(name, []).append(change.key)
+        if not isinstance(change, HostChange):
+            last[name] = change.key
+        yield change
 
 
 def _is_foreign(aggregate: Aggregate | None) -> bool:
@@ -99,17 +100,16 @@ def _foreign(aggregate: Aggregate) -> Finding:
     return finding(Code.AGGREGATE_FOREIGN, place=aggregate.name, content=content)
 
 
-def _traits(wanted: Wanted, present: Present) -> Iterator[TenancyOperation]:
+def _traits(wanted: Wanted, present: Present) -> Iterator[CloudChange]:
     bearers = present.bearers.get(wanted.trait, frozenset())
     for node in present.nodes if wanted.isolates else ():
         if node.host in wanted.gpu_hosts and node.uuid not in bearers:
-            why = "GPU flavors require it"
-            yield AddTrait(why=why, host=node.host, provider=node.uuid, trait=wanted.trait)
+            yield TraitChange.of(node, wanted.trait, "GPU flavors require it", wanted=True)
 
 
-def _superfluous_traits(wanted: Wanted, present: Present) -> tuple[list[RemoveTrait], list[Finding]]:
+def _superfluous_traits(wanted: Wanted, present: Present) -> tuple[list[TraitChange], list[Finding]]:
     """The operations that remove the traits of this and earlier specs; findings about those that flavors require."""
-    operations: list[RemoveTrait] = []
+    operations: list[TraitChange] = []
     findings: list[Finding] = []
     for trait in sorted({wanted.trait, *present.bearers}):
         needed = wanted.gpu_hosts if wanted.isolates and trait == wanted.trait else frozenset()
@@ -119,11 +119,11 @@ def _superfluous_traits(wanted: Wanted, present: Present) -> tuple[list[RemoveTr
         if nodes and flavors and not needed:
             findings.append(finding(Code.TRAIT_STILL_REQUIRED, place=trait, flavors=", ".join(flavors)))
             continue
-        operations += [RemoveTrait(why=_NOT_IN_SPEC, host=node.host, provider=node.uuid, trait=trait) for node in nodes]
+        operations += [TraitChange.of(node, trait, _NOT_IN_SPEC, wanted=False) for node in nodes]
     return operations, findings
 
 
-def _opened(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[TenancyOperation]:
+def _opened(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[CloudChange]:
     """Remove the requirement of traits, and hosts."""
     if aggregate is None:
         return
@@ -131,35 +131,35 @@ def _opened(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> 
     gone = {name: None for name in aggregate.metadata if name.startswith(TRAIT) and name != kept}
     if gone:
         why = "the hosts accept ordinary instances" if kept is None else "the spec has another trait"
-        yield SetMetadata(why=why, aggregate=entry.name, values=gone, before=aggregate.metadata)
+        yield MetadataChange.of(entry.name, gone, aggregate.metadata, why)
     hosts = {key(host) for host in entry.hosts}
     for host in sorted(aggregate.hosts):
         if key(host) not in hosts:
-            yield RemoveHost(why=_NOT_IN_SPEC, aggregate=entry.name, host=host)
+            yield HostChange.of(entry.name, host, _NOT_IN_SPEC, wanted=False)
 
 
-def _emptied(aggregate: Aggregate) -> Iterator[TenancyOperation]:
+def _emptied(aggregate: Aggregate) -> Iterator[CloudChange]:
     gone = {name: None for name in aggregate.metadata if name.startswith((TRAIT, PROJECTS))}
     if gone:
-        yield SetMetadata(why=_NOT_IN_SPEC, aggregate=aggregate.name, values=gone, before=aggregate.metadata)
+        yield MetadataChange.of(aggregate.name, gone, aggregate.metadata, _NOT_IN_SPEC)
     for host in sorted(aggregate.hosts):
-        yield RemoveHost(why=_NOT_IN_SPEC, aggregate=aggregate.name, host=host)
+        yield HostChange.of(aggregate.name, host, _NOT_IN_SPEC, wanted=False)
 
 
-def _filled(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[TenancyOperation]:
+def _filled(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[CloudChange]:
     """Create an aggregate, and give it its projects, then its hosts."""
     if aggregate is None:
-        yield CreateAggregate(why="in the spec", aggregate=entry.name)
+        yield AggregateChange.of(entry.name, None, "in the spec")
     before = aggregate.metadata if aggregate else {}
     projects = {PROJECTS: ",".join(sorted(entry.projects))} if entry.projects else {}
     target = {MARK: trait, **projects}
     values: dict[str, str | None] = {name: text for name, text in target.items() if before.get(name) != text}
     values |= {name: None for name in before if name.startswith(PROJECTS) and name not in target}
     if values:
-        yield SetMetadata(why=_reason(values), aggregate=entry.name, values=values, before=before)
+        yield MetadataChange.of(entry.name, values, before, _reason(values))
     for host in sorted(entry.hosts):
         if aggregate is None or not aggregate.has(host):
-            yield AddHost(why="in the spec", aggregate=entry.name, host=host)
+            yield HostChange.of(entry.name, host, "in the spec", wanted=True)
 
 
 def _reason(values: dict[str, str | None]) -> str:
@@ -168,10 +168,10 @@ def _reason(values: dict[str, str | None]) -> str:
     return "the hosts accept certain projects only" if values[PROJECTS] else "the hosts accept all projects"
 
 
-def _isolated(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[TenancyOperation]:
+def _isolated(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> Iterator[CloudChange]:
     """Require the trait: the last step, because the hosts refuse all others from then on."""
     before = aggregate.metadata if aggregate else {}
     name = f"{TRAIT}{trait}"
     if entry.isolated and before.get(name) != REQUIRED:
         why = "the hosts refuse ordinary instances"
-        yield SetMetadata(why=why, aggregate=entry.name, values={name: REQUIRED}, before=before)
+        yield MetadataChange.of(entry.name, {name: REQUIRED}, before, why)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpustack.base.codes import Code
@@ -20,20 +20,25 @@ if TYPE_CHECKING:
 
 
 def guarded(
-    connect: Callable[[], Connection], tenancy: Tenancy | None, operations: Sequence[FlavorOperation]
+    connect: Callable[[], Connection],
+    tenancy: Tenancy | None,
+    operations: Sequence[FlavorOperation],
+    later: tuple[Sequence[Aggregate], Collection[str]] | None = None,
 ) -> list[Finding]:
     """Findings about a plan of flavors.
 
     :param connect: connects to the cloud, which is necessary only if the plan changes required traits.
+    :param later: the aggregates, and the traits that a host has, after other changes of the same plan; None if the plan
+        has flavors only, so that the cloud must have them now.
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
     findings: list[Finding] = []
     trait = tenancy.trait if tenancy is not None and tenancy.isolates else ""
-    if trait in _required(operations) and not bearers(connect(), trait):
+    if trait in _required(operations) and not (trait in later[1] if later else bearers(connect(), trait)):
         findings.append(finding(Code.TRAIT_WITHOUT_HOST, place="flavors", trait=trait))
     lost = _lost(operations)
     if lost:
-        findings += still_required(lost, aggregates(connect()))
+        findings += still_required(lost, later[0] if later else aggregates(connect()))
     return findings
 
 

@@ -37,7 +37,8 @@ def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NovaModel:
     model = NovaModel(projects={"research": "1" * 32, "teaching": "2" * 32})
     without_cloud(monkeypatch, tmp_path / "state")
     monkeypatch.setattr(InCloud, "cloud", lambda self, parsed_args: model)
-    monkeypatch.setattr("gpustack.offer.flavor.changes.present_flavors", lambda connection: model)
+    for module in ("flavor.changes", "cloud_plan.plan"):
+        monkeypatch.setattr(f"gpustack.offer.{module}.present_flavors", lambda connection: model)
     monkeypatch.chdir(tmp_path)
     Path("gpustack.yaml").write_text(SPEC)
     return model
@@ -142,10 +143,10 @@ def test_failures_are_counted(cloud: NovaModel, capsys: pytest.CaptureFixture[st
 def test_a_half_made_flavor_is_reported_and_finished(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     cloud.dies_at, cloud.comes_back = 3, False  # when its extra specs are set
     assert main(["flavor", "apply", "gpustack.yaml", "--yes", "--jobs", "1"]) == 22
-    assert "g1.1: unknown: the connection died" in capsys.readouterr().err
+    assert "lab: unknown: the connection died" in capsys.readouterr().err
     cloud.dies_at = 10**9
     assert main(["flavor", "plan", "gpustack.yaml"]) == 0
-    assert "GPU402 g1.1" in capsys.readouterr().err
+    assert "GPU402 lab" in capsys.readouterr().err
     assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 0
     assert {flavor.state for flavor in cloud.by_id.values()} == {"managed"}
 

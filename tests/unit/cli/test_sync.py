@@ -10,8 +10,10 @@ import pytest
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.cli.app import main
+from gpustack.nova_options import releases
+from gpustack.offer.cloud_plan.plan import CloudPlan
+from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.compare import QuotaPlan
-from gpustack.offer.quota.operations import CreateLimit
 
 SPEC = """\
 version: 1
@@ -20,7 +22,7 @@ hosts: {gpu1: [k4200]}
 nova: {release: "2025.2"}
 quotas: {default: {k4200: 1}}
 """
-CREATION = CreateLimit(why="in the spec", resource_class="CUSTOM_X", model="k4200", limit=1)
+CREATION = LimitChange.of(("CUSTOM_X", "k4200"), None, None, 1, "in the spec")
 UNKNOWN = finding(Code.QUOTA_PROJECT_UNKNOWN, place="research")
 
 
@@ -28,11 +30,15 @@ def quota(tmp_path: Path, *arguments: str, findings: tuple[Finding, ...] = ()) -
     """The exit code of a quota command, the function that changes limits, and the one that connects."""
     spec = tmp_path / "gpustack.yaml"
     spec.write_text(SPEC)
-    made = QuotaPlan(operations=(CREATION,), findings=findings, unchanged=2)
+    made = CloudPlan(
+        operations=(CREATION,),
+        findings=findings,
+        quotas=QuotaPlan(operations=(CREATION,), unchanged=2),
+        release=releases.releases()[-1],
+    )
     with (
         mock.patch("gpustack.cloud.session.connect") as connect,
-        mock.patch("gpustack.offer.quota.apply.plan", return_value=made),
-        mock.patch("gpustack.cli.quota.QuotaPlanCommand._others", return_value=[]),
+        mock.patch("gpustack.offer.cloud_plan.plan.plan", return_value=made),
         mock.patch("gpustack.cli.change.ChangeCommand.carry_out") as apply,
     ):
         return main(["quota", arguments[0], str(spec), *arguments[1:]]), apply, connect

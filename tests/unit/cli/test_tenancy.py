@@ -30,7 +30,9 @@ def run(tmp_path: Path, text: str, command: str, *options: str) -> int:
         mock.patch("gpustack.cloud.session.connect"),
         mock.patch("gpustack.offer.tenancy.cloud.present", return_value=PRESENT),
         mock.patch("gpustack.offer.tenancy.cloud.projects", return_value={}),
+        mock.patch("gpustack.offer.cloud_plan.plan.present_flavors") as flavors,
     ):
+        flavors.return_value.flavors.return_value = ()
         return main(["tenancy", command, str(spec), *options])
 
 

@@ -30,9 +30,9 @@ def test_both_programs_have_the_same_commands() -> None:
     def commands(group: str) -> dict[str, str]:
         return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=group)}
 
-    groups = ("flavor_", "image_", "quota_", "reclaim_")
+    groups = ("cloud_", "flavor_", "image_", "quota_", "reclaim_")
     expected = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith(groups)}
     expected |= {name: commands("gpustack.cli")[name] for name in ("gpu_list", "gpu_show")}
     expected |= {f"gpu_{name}": commands("gpustack.cli")[name] for name in ("history", "undo")}
     assert commands("openstack.gpu.v1") == expected
-    assert len(expected) == 21
+    assert len(expected) == 23

@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from gpustack.changes.change import reversed_order
+from gpustack.changes.change import CloudChange, reversed_order
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
 from gpustack.cloud.session import Refused
+from gpustack.offer.cloud_plan.access import AccessState
+from gpustack.offer.cloud_plan.order import ordered
 from gpustack.offer.quota.apply import plan
-from gpustack.offer.quota.changes import changes
 from gpustack.offer.quota.desired import WantedLimits
 from support.change_runs import results
 
@@ -80,9 +81,17 @@ class Keystone:
         return {name: limit.limit for name, limit in self.limits.items()}
 
 
+def planned(keystone: Keystone, wanted: WantedLimits, *, prune: bool = False) -> tuple[CloudChange, ...]:
+    """The changes of a plan in their order."""
+    present = keystone.present()
+    limits = {(limit.resource_class, limit.project or ""): limit.limit for limit in keystone.limits.values()}
+    changes = plan(keystone, wanted, present, prune=prune).operations
+    return ordered(changes, AccessState(limits=limits))[0]
+
+
 def apply(keystone: Keystone, wanted: WantedLimits, *, prune: bool = False) -> list[str]:
     """The results of the changes that a plan takes."""
-    return results(changes(plan(keystone, wanted, prune=prune).operations), {"limit": keystone})
+    return results(planned(keystone, wanted, prune=prune), {"limit": keystone})
 
 
 END = {f"None {A}": 1, f"None {B}": 1, f"p1 {A}": 5, f"p1 {B}": 2}
@@ -93,7 +102,7 @@ def test_second_run_changes_nothing() -> None:
     keystone = Keystone()
     assert set(apply(keystone, WANTED)) == {"done"}
     assert keystone.state() == {f"None {A}": 0, f"None {B}": 1, f"p1 {A}": 4, f"p1 {B}": 2}
-    assert plan(keystone, WANTED).operations == ()
+    assert planned(keystone, WANTED) == ()
 
 
 @pytest.mark.parametrize("fails_at", range(5, 8))
@@ -110,7 +119,7 @@ def test_undo_restores_limits_and_defaults() -> None:
     keystone = Keystone()
     apply(keystone, WANTED)
     before = keystone.state()
-    made = changes(plan(keystone, CHANGED).operations)
+    made = planned(keystone, CHANGED)
     assert set(results(made, {"limit": keystone})) == {"done"}
     assert keystone.state() == END
     assert set(results(reversed_order(made), {"limit": keystone})) == {"done"}

@@ -8,32 +8,28 @@ from typing import Any
 
 import pytest
 
-from gpustack.changes.change import reversed_order
+from gpustack.changes.change import CloudChange, reversed_order
+from gpustack.cloud.compute import Hypervisor
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.offer.tenancy.changes import AggregateChange, MetadataChange, TraitChange, changes
+from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.model import MARK
-from gpustack.offer.tenancy.operations import (
-    AddHost,
-    AddTrait,
-    CreateAggregate,
-    DeleteAggregate,
-    RemoveHost,
-    RemoveTrait,
-    SetMetadata,
-    TenancyOperation,
-)
 from support.change_runs import results
 
 KINDS = ("aggregate", "aggregate_host", "aggregate_metadata", "trait")
-OPERATIONS: list[TenancyOperation] = [
-    AddTrait(why="w", host="gpu1", provider="p", trait="CUSTOM_T"),
-    CreateAggregate(why="w", aggregate="new"),
-    SetMetadata(why="w", aggregate="new", values={MARK: "CUSTOM_T"}, before={}),
-    AddHost(why="w", aggregate="new", host="gpu1"),
-    SetMetadata(why="w", aggregate="new", values={"trait:CUSTOM_T": "required"}, before={MARK: "CUSTOM_T"}),
-    RemoveHost(why="w", aggregate="old", host="gpu1"),
-    RemoveTrait(why="w", host="gpu1", provider="p", trait="CUSTOM_OLD"),
-    DeleteAggregate(why="w", aggregate="old", metadata={MARK: "CUSTOM_OLD"}),
+NODE = Hypervisor(uuid="p", node="gpu1", host="gpu1")
+_LISTED: list[CloudChange] = [
+    TraitChange.of(NODE, "CUSTOM_T", "w", wanted=True),
+    AggregateChange.of("new", None, "w"),
+    MetadataChange.of("new", {MARK: "CUSTOM_T"}, {}, "w"),
+    HostChange.of("new", "gpu1", "w", wanted=True),
+    MetadataChange.of("new", {"trait:CUSTOM_T": "required"}, {MARK: "CUSTOM_T"}, "w"),
+    HostChange.of("old", "gpu1", "w", wanted=False),
+    TraitChange.of(NODE, "CUSTOM_OLD", "w", wanted=False),
+    AggregateChange.of("old", {MARK: "CUSTOM_OLD"}, "w"),
+]
+OPERATIONS = [
+    replace(change, tag=str(number), needs=(str(number - 1),) if number else ())
+    for number, change in enumerate(_LISTED)
 ]
 
 
@@ -96,7 +92,7 @@ def run(made: Any) -> list[str]:
 
 def test_changes_are_made_in_order_and_reverted(cloud: _Cloud) -> None:
     before = cloud.state()
-    made = changes(OPERATIONS)
+    made = OPERATIONS
     assert run(made) == ["done"] * 8
     metadata = {MARK: "CUSTOM_T", "trait:CUSTOM_T": "required"}
     assert cloud.state() == ({"new": (frozenset({"gpu1"}), metadata)}, {"CUSTOM_T": {"p"}})
@@ -106,14 +102,14 @@ def test_changes_are_made_in_order_and_reverted(cloud: _Cloud) -> None:
 
 
 def test_a_change_of_others_stops_what_comes_after_it(cloud: _Cloud) -> None:
-    made = changes(OPERATIONS)
+    made = OPERATIONS
     cloud.create_aggregate(None, "new")
     cloud.change_aggregate(None, 2, "set_metadata", {"metadata": {"of": "others"}})
     assert run(made) == ["done", "skipped", *["not begun"] * 6]
 
 
 def test_an_aggregate_with_hosts_is_not_deleted(cloud: _Cloud) -> None:
-    assert run(changes(OPERATIONS[-1:])) == ["skipped"]
+    assert run(OPERATIONS[-1:]) == ["skipped"]
     assert "old" in cloud.known
 
 
@@ -130,4 +126,4 @@ def test_an_edited_journal_changes_nothing_of_others(change: Any) -> None:
 
 
 def test_what_a_plan_makes_is_permitted() -> None:
-    assert not any(change.permitted() for change in changes(OPERATIONS))
+    assert not any(change.permitted() for change in OPERATIONS)

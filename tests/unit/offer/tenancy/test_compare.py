@@ -55,9 +55,10 @@ PRESENT = Present(aggregates=(DONE,), nodes=NODES, bearers=BEARERS, members=MEMB
 
 
 def steps(plan: TenancyPlan) -> list[str]:
+    listed = [(change.to_dict(), change.details()) for change in plan.operations]
     return [
-        " ".join([operation.kind, *operation.details(), *([operation.host] if hasattr(operation, "host") else [])])
-        for operation in plan.operations
+        " ".join([str(data["kind"]), *details, *([str(data["host"])] if "host" in data else [])])
+        for data, details in listed
     ]
 
 

@@ -1,0 +1,141 @@
+"""``gpustack cloud plan`` and ``apply``: flavors, limits, tenancy and images of a spec, as one change."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.base.errors import CHANGES, JournalError, PlanError
+from gpustack.cli.change import kinds, refuse_errors, show_operations
+from gpustack.cli.common import positive
+from gpustack.cli.sync import ApplyCommand, PlanCommand
+
+if TYPE_CHECKING:
+    from gpustack.offer.cloud_plan.plan import CloudPlan
+
+_GROUPS = "quotas,tenancy,images,flavors"
+
+
+def _groups(text: str) -> frozenset[str]:
+    chosen = frozenset(text.split(","))
+    if strange := sorted(chosen - set(_GROUPS.split(","))):
+        raise argparse.ArgumentTypeError(f"unknown group {', '.join(map(repr, strange))}; the groups are {_GROUPS}")
+    return chosen
+
+
+class CloudPlanCommand(PlanCommand):
+    """Show the changes that sync a cloud with the spec: flavors, limits, tenancy and images. Changes nothing.
+
+    The changes are in the order in which `cloud apply` makes them. At each point of this order, no project can use a
+    GPU that neither the old nor the new state allows, and none loses one that both allow. Sections that the spec lacks
+    are not touched.
+    """
+
+    epilog = """\
+gpustack cloud plan gpustack.yaml;
+gpustack cloud plan gpustack.yaml --only flavors,quotas --exit-code -f json;
+gpustack cloud plan gpustack.yaml --prune --out change.plan"""
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--only",
+            type=_groups,
+            metavar="GROUPS",
+            help=f"sync these groups, separated by commas: {_GROUPS} (default: those of which the spec has a section)",
+        )
+        parser.add_argument(
+            "--snapshot",
+            type=Path,
+            metavar="FILE",
+            help="read the facts of hosts from a file of scan --save, for sizes `auto` and for the number of GPUs",
+        )
+        parser.add_argument("--release", metavar="NAME", help="plan for this release of Nova (default: of the spec)")
+        parser.add_argument(
+            "--prune", action="store_true", help="delete flavors, limits, aggregates and traits of an earlier spec"
+        )
+        parser.add_argument("--adopt", action="store_true", help="adopt existing flavors of the same names")
+
+    def add_more(self, parser: argparse.ArgumentParser) -> None:
+        super().add_more(parser)
+        parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan for `gpustack cloud apply FILE`")
+
+    def groups(self, parsed_args: argparse.Namespace) -> frozenset[str] | None:
+        chosen: frozenset[str] | None = parsed_args.only
+        return chosen
+
+    def data(self, plan: CloudPlan) -> dict[str, object]:
+        return {"unchanged": plan.unchanged}
+
+    def show_summary(self, plan: CloudPlan) -> None:
+        self.show_counts(sum(plan.unchanged.values()))
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings, and save the plan if none of them is an error."""
+        from gpustack.changes.journal import digest
+        from gpustack.changes.journal_lines import Cloud, PlannedChange
+        from gpustack.changes.saved import SavedPlan, save
+        from gpustack.cloud.session import place_of
+
+        refuse_errors(self, self._plan.findings)
+        if parsed_args.out:
+            changes = self.complete(parsed_args, self._plan.operations)
+            plan = SavedPlan(
+                cloud=Cloud(**place_of(self.connection(parsed_args))),
+                spec=str(parsed_args.spec),
+                spec_sha256=digest(parsed_args.spec),
+                changes=[PlannedChange.model_validate(change.to_record()) for change in changes],
+            )
+            save(parsed_args.out, plan)
+            self.report(f"saved; to carry it out: gpustack cloud apply {parsed_args.out}")
+        return 0
+
+
+class CloudApplyCommand(ApplyCommand, CloudPlanCommand):
+    """Sync a cloud with the spec: flavors, limits, tenancy and images, after showing the changes.
+
+    Each object is read again directly before its change; one that changed since the plan is skipped. `gpustack undo`
+    reverts the run. Instead of a spec, name a plan of `cloud plan --out`: these changes are made, and no others.
+    """
+
+    epilog = """\
+gpustack cloud apply gpustack.yaml;
+gpustack cloud apply gpustack.yaml --yes --prune --only flavors;
+gpustack cloud apply change.plan --yes"""
+
+    def add_more(self, parser: argparse.ArgumentParser) -> None:
+        super(CloudPlanCommand, self).add_more(parser)
+        parser.add_argument(
+            "--jobs",
+            type=positive,
+            default=8,
+            metavar="N",
+            help="make N changes at the same time, if they do not need one another (default: %(default)s)",
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.changes.saved import is_saved_plan
+
+        self.jobs = parsed_args.jobs
+        if parsed_args.spec.is_file() and is_saved_plan(parsed_args.spec):
+            return self._carry_out_saved(parsed_args)
+        return super().take_action(parsed_args)
+
+    def _carry_out_saved(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.changes.journal_lines import Cloud
+        from gpustack.changes.saved import load
+        from gpustack.cloud.session import place_of
+
+        path = parsed_args.spec
+        plan, changes = load(path, kinds())
+        here = Cloud(**place_of(self.connection(parsed_args)))
+        if plan.cloud.key != here.key:
+            what = f"the plan is for another cloud: {plan.cloud.auth_url} {plan.cloud.region}"
+            raise JournalError(what, where=str(path), remedy="name that cloud with --os-cloud")
+        if parsed_args.only or parsed_args.prune or parsed_args.adopt:
+            remedy = "make another plan: gpustack cloud plan SPEC --out FILE"
+            raise PlanError("a saved plan is carried out as it is", where=str(path), remedy=remedy)
+        show_operations(self, changes)
+        if changes and not parsed_args.check:
+            self.carry_out(changes, parsed_args, spec=path)
+        return CHANGES if parsed_args.exit_code and changes else 0

@@ -1,0 +1,138 @@
+"""One plan over all groups: what it reads, what it touches, and in which order an empty cloud is set up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpustack.base.errors import SpecError
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import Limit, Present
+from gpustack.nova_options import releases
+from gpustack.offer.cloud_plan.plan import CloudChoices, CloudPlan, groups_of, plan
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
+from support.fleet_cloud import StandIn
+from support.limits import StandInLimits
+
+PROJECT = "a" * 32
+CHOICES = CloudChoices(release=releases.releases()[-1])
+SECTIONS: dict[str, Any] = {
+    "flavors": {
+        "g1": {"model": "k4200", "vcpus": 1, "ram": 64, "disk": 1, "access": ["research"], "images": ["win"]},
+        "g2": {"model": "k4200", "vcpus": 1, "ram": 64, "disk": 1, "images": ["win"]},
+    },
+    "quotas": {"default": {"k4200": 0}, "projects": {"research": {"k4200": 4}}},
+    "tenancy": {"aggregates": {"gpu": {"projects": ["research"]}}},
+}
+ANSWERS: dict[str, Any] = {
+    "compute /flavors/detail": (200, {"flavors": []}),
+    "compute /os-aggregates": (200, {"aggregates": []}),
+    "compute /os-hypervisors": (
+        200,
+        {
+            "hypervisors": [
+                {
+                    "id": "u1",
+                    "hypervisor_hostname": "gpu1",
+                    "service": {"host": "gpu1"},
+                    "status": "enabled",
+                    "state": "up",
+                }
+            ]
+        },
+    ),
+    "compute /servers/detail": (200, {"servers": []}),
+    "placement /resource_providers": (200, {"resource_providers": []}),
+    "identity /projects": (200, {"projects": [{"id": PROJECT, "name": "research"}]}),
+    "image /images": (200, {"images": [{"id": "i1", "name": "win", "status": "active", "visibility": "public"}]}),
+}
+
+
+class _Limits(StandInLimits):
+    def projects(self, name: str) -> tuple[Project, ...]:
+        return (Project(id=PROJECT, name=name),)
+
+
+def spec(tmp_path: Path, *sections: str) -> Spec:
+    content = {
+        "version": 1,
+        "models": {"k4200": {"match": {"vendor": "10de", "product": "11b4"}}},
+        "hosts": {"gpu1": ["k4200"]},
+        "nova": {"release": "2025.2"},
+        **{name: SECTIONS[name] for name in sections},
+    }
+    path = tmp_path / "gpustack.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return load_spec(path)
+
+
+def planned(
+    monkeypatch: pytest.MonkeyPatch, wanted: Spec, present: Present | None = None
+) -> tuple[CloudPlan, list[str]]:
+    """The plan, and all requests for it."""
+    cloud, limits = StandIn(dict(ANSWERS)), _Limits(present or Present())
+    monkeypatch.setattr("gpustack.offer.cloud_plan.plan.LimitsCloud", lambda connection: limits)
+    made = plan(cloud.connection, wanted, groups_of(wanted, CHOICES, "spec"), CHOICES)
+    return made, [*cloud.requests, *(f"limits {method}" for method in limits.asked)]
+
+
+def test_each_listing_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, requests = planned(monkeypatch, spec(tmp_path, *SECTIONS))
+    listings = [line for line in requests if "/projects" not in line]
+    assert sorted(listings) == sorted(set(listings))
+    assert len(listings) == 8
+
+
+def test_an_empty_cloud_needs_one_run_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = planned(monkeypatch, spec(tmp_path, *SECTIONS))
+    assert [change.describe().partition(":")[0] for change in made.operations] == [
+        "create the default limit for k4200",
+        "create the limit of research for k4200",
+        "add the trait CUSTOM_GPU_HOST to gpu1",
+        "create the aggregate gpu",
+        "change the metadata of the aggregate gpu",
+        "add gpu1 to the aggregate gpu",
+        "change win (i1, public)",
+        "create g1",
+        "change the metadata of the aggregate gpu",
+        "change the projects of g1",
+        "create g2",
+    ]
+    assert not [finding.code for finding in made.findings if finding.severity == "error"]
+
+
+def test_sections_that_the_spec_lacks_are_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    present = Present(
+        limits=(Limit(id="l", resource_class="CUSTOM_OLD", limit=1, project="p", description="[gpustack]"),)
+    )
+    made, requests = planned(monkeypatch, spec(tmp_path, "tenancy"), present)
+    assert {change.object_kind for change in made.operations} == {
+        "trait",
+        "aggregate",
+        "aggregate_host",
+        "aggregate_metadata",
+    }
+    assert not [line for line in requests if line.startswith("limits")]
+
+
+def test_a_default_that_changes_with_limits_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = "CUSTOM_GPU_QUOTA_K4200"
+    default = Limit(id="d", resource_class=counted, limit=1, description="[gpustack]")
+    own = Limit(id="l", resource_class=counted, limit=4, project=PROJECT, description="[gpustack]")
+    made, _ = planned(monkeypatch, spec(tmp_path, "quotas"), Present(defaults=(default,), limits=(own,)))
+    assert "GPU437" in [finding.code for finding in made.findings]
+    assert [change.needs for change in made.operations] == [(), ("limit:0",), ("limit:1",)]
+
+
+def test_a_spec_needs_the_section_of_a_chosen_group(tmp_path: Path) -> None:
+    wanted = spec(tmp_path, "flavors")
+    chosen = CloudChoices(groups=frozenset({"quotas"}), release=CHOICES.release)
+    with pytest.raises(SpecError, match="no section `quotas`"):
+        groups_of(wanted, chosen, "spec")
+    assert groups_of(wanted, CHOICES, "spec") == {"flavors", "images"}
+    with pytest.raises(SpecError, match="no section to sync"):
+        groups_of(spec(tmp_path), CHOICES, "spec")
