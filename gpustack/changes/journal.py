@@ -166,7 +166,7 @@ def _record(path: Path, head: RunHead, lines: Iterable[RunLine]) -> RunRecord:
             results[line.begin] = ChangeResult.UNKNOWN
         elif line.end:
             results[line.end], ends[line.end] = ChangeResult(line.result), line
-    _refuse_alike(head)
+    refuse_alike(head.changes)
     if foreign := results.keys() - {change.key for change in head.changes}:
         raise ValueError(f"not in the plan: {', '.join(sorted(foreign))}")
     return RunRecord(path=path, head=head, results=results, ends=ends, closed=closed)
@@ -185,17 +185,24 @@ def _former_record(
             results[made.key] = _FORMER_RESULTS.get(end.get("outcome", ""), ChangeResult.DONE)
     name = re.sub("[^0-9A-Za-z-]", "-", path.stem)[:64] or "-"
     head = RunHead(id=name, command="", at=str(first.get("at", "")), changes=changes)
-    _refuse_alike(head)
+    refuse_alike(head.changes)
     return RunRecord(path=path, head=head, results=results, closed=True)
 
 
-def _refuse_alike(head: RunHead) -> None:
-    if len({change.key for change in head.changes}) != len(head.changes):
+def refuse_alike(changes: Sequence[PlannedChange]) -> None:
+    """Refuse changes of which two have one key.
+
+    :raises ValueError: if there are such changes.
+    """
+    if len({change.key for change in changes}) != len(changes):
         raise ValueError("two changes have one key")
 
 
 def refuse_shared(path: Path) -> None:
-    """Refuse a file that another user could have written."""
+    """Refuse a file that another user could have written.
+
+    :raises JournalError: if it is such a file.
+    """
     try:
         status = path.stat()
     except OSError:

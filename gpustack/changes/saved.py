@@ -9,7 +9,7 @@ from pydantic import Field
 from gpustack.base.errors import JournalError
 from gpustack.base.files import read_text, write_atomic
 from gpustack.changes.change import CloudChange
-from gpustack.changes.journal import refuse_shared
+from gpustack.changes.journal import refuse_alike, refuse_shared
 from gpustack.changes.journal_lines import Cloud, JournalLine, PlannedChange, Text
 from gpustack.changes.undo import Kinds, change_of
 
@@ -55,6 +55,7 @@ def load(path: Path, kinds: Kinds) -> tuple[SavedPlan, Sequence[CloudChange]]:
     refuse_shared(path)
     try:
         plan = SavedPlan.model_validate_json(read_text(path, _MOST))
+        refuse_alike(plan.changes)
     except ValueError as error:  # pydantic's errors too
         remedy = "make the plan again: gpustack cloud plan SPEC --out FILE"
         raise JournalError(f"not a plan of this version: {error}", where=str(path), remedy=remedy) from error
