@@ -404,6 +404,7 @@ class Code(enum.StrEnum):
     PROVIDERS_NOT_WRITTEN = "GPU752"
     DEFAULT_FIXED = "GPU753"
     LIMIT_ENDPOINT_MISSING = "GPU754"
+    LIMITS_INTERRUPTED = "GPU424"
 
     # Out of service, and back
     OUT_OF_SERVICE_ABSENT = "GPU755"

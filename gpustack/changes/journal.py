@@ -13,7 +13,7 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -222,6 +222,35 @@ def records() -> Iterator[tuple[Path, RunRecord | JournalError]]:
             yield path, read(path)
         except JournalError as error:
             yield path, error
+
+
+def last(cloud: Callable[[], str], condition: Callable[[RunRecord], bool]) -> RunRecord | None:
+    """The newest run on a cloud that meets a condition, with what others completed; None if there is none.
+
+    :param cloud: looks up the key of the cloud; is not called if there are no runs.
+    """
+    key = ""
+    for _, record in records():
+        if isinstance(record, JournalError) or record.head.completes:
+            continue
+        key = key or cloud()
+        if record.head.cloud.key == key and condition(record):
+            return completed(record)
+    return None
+
+
+def completed(record: RunRecord) -> RunRecord:
+    """A run together with the later ones that completed it."""
+    changes = {change.key: change for change in record.head.changes}
+    results, ends = dict(record.results), dict(record.ends)
+    for _, later in records():
+        if isinstance(later, JournalError) or later.head.completes != record.head.id:
+            continue
+        changes |= {change.key: change for change in later.made}
+        results |= {change.key: later.results[change.key] for change in later.made}
+        ends |= later.ends
+    head = record.head.model_copy(update={"changes": list(changes.values())})
+    return replace(record, head=head, results=results, ends=ends)
 
 
 def find(name: str, former: Former | None = None) -> RunRecord:

@@ -55,6 +55,7 @@ class RunHead(JournalLine):
     :ivar spec: the path of the spec; empty without one.
     :ivar spec_sha256: the digest of the spec as it was read.
     :ivar undoes: the ID of the run that this one reverts.
+    :ivar completes: the ID of the interrupted run that this one completes; their changes have the same keys.
     """
 
     gpustack_change: Literal[1] = 1
@@ -66,6 +67,7 @@ class RunHead(JournalLine):
     spec: Text = ""
     spec_sha256: Text = ""
     undoes: Text = ""
+    completes: Text = ""
     at: Text = ""
     changes: Annotated[list[PlannedChange], Field(max_length=100_000)] = []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -205,7 +206,7 @@ def _taken(api: LockApi, holder: Callable[[], LockHolder], warn: Callable[[str],
         if present is None:
             continue
         other = LockHolder.of(present)
-        if datetime.now(UTC) - other.at > STALE:
+        if datetime.now(UTC) - other.at > STALE or _ended_here(other):
             warn(f"the lock of a run that no longer renews it is taken over: {other}")
             api.delete(present.id)
             continue
@@ -216,6 +217,12 @@ def _taken(api: LockApi, holder: Callable[[], LockHolder], warn: Callable[[str],
                 remedy=f"wait until it ends. If no such run exists: openstack aggregate delete {LOCK}",
             )
         time.sleep(min(_TRY, seconds))
+
+
+def _ended_here(other: LockHolder) -> bool:
+    """Whether it was a run of this user on this machine: it ended, since this run holds the lock of the machine."""
+    journal = state_dir() / "changes" / f"{other.run}.jsonl"
+    return other.host == platform.node() and "/" not in other.run and journal.is_file()
 
 
 def _renewed(api: LockApi, aggregate: int, holder: Callable[[], LockHolder], ended: threading.Event) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from gpustack.changes.change import ChangeOutcome, CloudChange
     from gpustack.changes.journal import RunRecord
-    from gpustack.changes.journal_lines import RunHead
 
 _KINDS = {
     "aggregate": "gpustack.offer.tenancy.changes:AggregateChange",
@@ -77,6 +76,42 @@ class ChangeCommand(OpenStackCommand):
     jobs = 1
     incomplete: type[GpustackError] = ApplyError
 
+    _settled = False
+
+    def connection(self, parsed_args: argparse.Namespace) -> Connection:
+        """The connection to the cloud. Before its first use, an unfinished run on this cloud is reported or completed.
+
+        :raises GpustackError: if an interrupted run cannot be completed.
+        """
+        connection = super().connection(parsed_args)
+        if not self._settled:
+            self._settled = True
+            self.settle(connection, parsed_args)
+        return connection
+
+    def settle(self, connection: Connection, parsed_args: argparse.Namespace, undone: str = "") -> None:
+        """Report the newest run on this cloud if it is unfinished, and complete an interrupted change of a default.
+
+        :param undone: the ID of a run whose undo does both.
+        """
+        from gpustack.changes.journal import last
+        from gpustack.changes.journal_lines import Cloud
+        from gpustack.cloud.limits import LimitsCloud
+        from gpustack.cloud.session import place_of
+        from gpustack.offer.quota.interrupted import completion
+
+        record = last(lambda: Cloud(**place_of(connection)).key, lambda record: True)
+        if record is None or record.head.id == undone:
+            return
+        if record.state == "unfinished":
+            self._warn(f"the change {record.head.id} ({record.head.command}) is unfinished: gpustack history")
+        changes, findings = completion(record, LimitsCloud(connection))
+        self.report_findings(findings)
+        show_operations(self, changes)
+        if changes and not parsed_args.check:
+            own = argparse.Namespace(**{**vars(parsed_args), "journal": None})
+            self.carry_out(changes, own, completes=record.head.id)
+
     @property
     def words(self) -> str:
         """The command without its values, by its name in gpustack."""
@@ -106,11 +141,13 @@ class ChangeCommand(OpenStackCommand):
         *,
         spec: Path | None = None,
         undoes: str = "",
+        completes: str = "",
     ) -> None:
         """Ask for confirmation, carry changes out, and report the results.
 
         :param spec: the spec that the changes follow from.
         :param undoes: the ID of the run that they revert.
+        :param completes: the ID of the run that they complete.
         :raises gpustack.base.errors.LockedError: if another run changes the cloud.
         :raises GpustackError: as :attr:`incomplete`, if a change failed or was skipped.
         """
@@ -127,8 +164,8 @@ class ChangeCommand(OpenStackCommand):
             spec=str(spec or ""),
             spec_sha256=digest(spec),
             undoes=undoes,
+            completes=completes,
         )
-        self._report_unfinished(head)
         if not parsed_args.yes:
             confirm(self, f"Carry out {counted(len(changes), 'operation')}?")
         lock = in_the_cloud(CloudLock(connection), head.id, getpass.getuser(), platform.node(), self._warn)
@@ -186,17 +223,6 @@ class ChangeCommand(OpenStackCommand):
                 f"{missing} of {counted(len(outcomes), 'operation')} failed or were skipped",
                 remedy="see the reasons above; run the command again: it plans the rest",
             )
-
-    def _report_unfinished(self, head: RunHead) -> None:
-        """Warn about the newest run on this cloud if it is unfinished."""
-        from gpustack.changes.journal import records
-
-        for _, record in records():
-            if isinstance(record, JournalError) or record.head.cloud.key != head.cloud.key:
-                continue
-            if record.state == "unfinished":
-                self._warn(f"the change {record.head.id} ({record.head.command}) is unfinished: gpustack history")
-            return
 
     def _warn(self, text: str) -> None:
         self.report(f"warning: {text}")
@@ -259,6 +285,7 @@ gpustack undo 20261124T061500123456Z --yes"""
                 where=str(record.path),
                 remedy="name that cloud with --os-cloud",
             )
+        super().settle(connection, parsed_args, undone=record.head.id)
         changes, final = plan_undo(record, kinds())
         if parsed_args.wait:
             wait = {"wait": str(parsed_args.wait)}
@@ -275,18 +302,22 @@ gpustack undo 20261124T061500123456Z --yes"""
             self.carry_out(changes, parsed_args, undoes=record.head.id)
         return 0
 
+    def settle(self, connection: Connection, parsed_args: argparse.Namespace, undone: str = "") -> None:
+        """Wait until the run to undo is known."""
+
     def _chosen(self, name: str | None, cloud: str) -> RunRecord:
         """The change of a name; without it, the last one of the cloud that changed something of the command's kind."""
         from gpustack.changes import journal
 
         if name:
-            return journal.find(name, former())
+            record = journal.find(name, former())
+            return journal.completed(journal.find(record.head.completes) if record.head.completes else record)
         kind = self.words.removesuffix("undo").strip()
-        for _, record in journal.records():
-            if isinstance(record, JournalError) or record.head.cloud.key != cloud:
-                continue
-            if any(not kind or change.kind == _UNDONE_BY[kind] for change in record.made):
-                return record
+        last = journal.last(
+            lambda: cloud, lambda record: any(not kind or change.kind == _UNDONE_BY[kind] for change in record.made)
+        )
+        if last is not None:
+            return last
         raise JournalError(
             f"no {_UNDONE_BY[kind] if kind else 'change'} of this cloud is recorded",
             remedy="`gpustack history` lists the changes",
