@@ -28,16 +28,21 @@ class CloudChange(Operation):
     :ivar needs: the keys of the changes that must be done before this one.
     :ivar about: further data about the object, for texts and JSON.
     :ivar partial: whether the object may have parts of both values: after a change that was interrupted.
+    :ivar recorded: whether a journal contains the change, as in an undo: its object must then be gpustack's.
     :ivar tag: the key in the run, if it is not that of the object; an undo keeps the keys of the run that it reverts.
     :cvar object_kind: the kind of object, stable in journals: ``flavor``, ``limit``.
     :cvar reversible: whether :meth:`reverse` leads back.
     :cvar written: the keys of a value that a change writes, as patterns; it compares the others only. A change of a
         number or of a truth value needs none.
+    :cvar value: the type of a value, which a journal must have.
+    :cvar described: the keys that ``about`` has.
     """
 
     object_kind: ClassVar[str]
     reversible: ClassVar[bool] = True
     written: ClassVar[tuple[str, ...]] = ()
+    value: ClassVar[Any]
+    described: ClassVar[tuple[str, ...]] = ()
     id: str = ""
     name: str
     seen: Value
@@ -45,6 +50,7 @@ class CloudChange(Operation):
     needs: tuple[str, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     partial: bool = False
+    recorded: bool = False
     tag: str = ""
 
     @property
@@ -68,6 +74,10 @@ class CloudChange(Operation):
 
     def obstacle(self, api: Any) -> str:  # noqa: ANN401 - each kind has its own client
         """Why the change may not be carried out now, such as an instance that uses the object; empty if it may."""
+        return ""
+
+    def foreign(self, api: Any) -> str:  # noqa: ANN401 - each kind has its own client
+        """Why an object that exists is not gpustack's: others can edit a journal. Empty if it is, or if none can be."""
         return ""
 
     def read(self, api: Any) -> Value:  # noqa: ANN401 - each kind has its own client
@@ -102,6 +112,8 @@ class CloudChange(Operation):
         Others can edit a journal, so an undo writes only what a plan could have written.
         """
         before, after = (value if isinstance(value, Mapping) else {} for value in (self.seen, self.wanted))
+        if before.keys() != after.keys() and None not in (self.seen, self.wanted):
+            return "the values before and after have different keys"
         strange = [
             str(key)
             for key in {**before, **after}

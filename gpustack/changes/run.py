@@ -122,7 +122,8 @@ class _Run:
             present = change.seen if change.compared_by_api else change.read(api)
             if present == change.wanted:
                 return ChangeOutcome(change=change, result=ChangeResult.UNCHANGED, id=change.id)
-            obstacle = _changed(change, present) or change.obstacle(api)
+            foreign = change.foreign(api) if change.recorded else ""
+            obstacle = _changed(change, present) or foreign or change.obstacle(api)
         except GpustackError as error:
             return self._failed(change, error)
         if obstacle:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from gpustack.base.errors import JournalError
 from gpustack.changes.change import ChangeResult, CloudChange, reversed_order
 from gpustack.changes.journal import RunRecord
@@ -23,7 +25,7 @@ def plan_undo(record: RunRecord, kinds: Kinds) -> tuple[tuple[CloudChange, ...],
         end = record.ends.get(line.key)
         change = change_of(line, kinds, str(record.path), end.id if end else "")
         whole = record.results[line.key] is ChangeResult.DONE
-        change = replace(change, partial=not whole)
+        change = replace(change, partial=not whole, recorded=True)
         (made if change.reversible else final).append(change)
     return tuple(replace(change, why=f"undo of {record.head.id}") for change in reversed_order(made)), tuple(final)
 
@@ -38,6 +40,19 @@ def change_of(line: PlannedChange, kinds: Kinds, where: str, new_id: str = "") -
     if kind is None:
         raise JournalError(f"unknown kind of change {line.kind!r}", where=where)
     change = kind.from_record({**line.model_dump(), "id": new_id or line.id})
-    if reason := change.permitted():
+    if reason := _malformed(change) or change.permitted():
         raise JournalError(f"{change.name}: {reason}; nothing was changed", where=where)
     return change
+
+
+def _malformed(change: CloudChange) -> str:
+    """How a change differs from those of its kind; empty if it does not. Others can edit a journal."""
+    if missing := set(change.described) - change.about.keys():
+        return f"the journal lacks {', '.join(sorted(missing))}"
+    adapter = TypeAdapter(change.value, config=ConfigDict(strict=True))
+    try:
+        adapter.validate_python(change.seen)
+        adapter.validate_python(change.wanted)
+    except ValidationError as error:
+        return f"gpustack writes no such value: {error.errors()[0]['msg']}"
+    return ""

@@ -52,6 +52,7 @@ class SetValue(CloudChange):
 
     kind: ClassVar[str] = "set_value"
     object_kind: ClassVar[str] = "value"
+    value: ClassVar[Any] = Any
 
     def describe(self) -> str:
         return f"set {self.name}"

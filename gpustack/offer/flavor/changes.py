@@ -38,6 +38,7 @@ class FlavorChange(CloudChange):
     kind: ClassVar[str] = "change_flavor"
     object_kind: ClassVar[str] = "flavor"
     written: ClassVar[tuple[str, ...]] = (*_SIZES, "public", "description", "extra_specs", "access")
+    value: ClassVar[Any] = dict[str, bool | int | str | list[str] | dict[str, str | None]] | None
 
     @classmethod
     def client(cls, connection: Connection) -> Flavors:
@@ -68,6 +69,22 @@ class FlavorChange(CloudChange):
         planned = self.wanted or self.seen
         access = api.access(self.id) if "access" in planned else None
         return _value(found, access, marked=ACCESS in planned["extra_specs"])
+
+    def permitted(self) -> str:
+        values = [value for value in (self.seen, self.wanted) if value is not None]
+        keys = {key for value in values for key in value}
+        if not all(isinstance(value.get("extra_specs", {}), Mapping) for value in values):
+            return "extra specs have names and values"
+        if len(values) == 1:
+            return (
+                ""
+                if keys >= {*_SIZES, "public", "description", "extra_specs"}
+                else "the journal has a part of the flavor only"
+            )
+        return super().permitted() if keys <= {"description", "extra_specs"} else "Nova changes no sizes"
+
+    def foreign(self, api: Flavors) -> str:
+        return _foreign(api, self.id)
 
     def obstacle(self, api: Flavors) -> str:
         if self.wanted is not None or self.about.get("force"):
@@ -158,6 +175,7 @@ class AccessChange(CloudChange):
     kind: ClassVar[str] = "change_access"
     object_kind: ClassVar[str] = "flavor_access"
     written: ClassVar[tuple[str, ...]] = ("*",)
+    value: ClassVar[Any] = dict[str, bool]
 
     @classmethod
     def client(cls, connection: Connection) -> Flavors:
@@ -169,6 +187,9 @@ class AccessChange(CloudChange):
     def details(self) -> list[str]:
         moved = {project: now for project, now in self.wanted.items() if now != self.seen.get(project)}
         return [f"{'+' if now else '-'} project {project}" for project, now in sorted(moved.items())]
+
+    def foreign(self, api: Flavors) -> str:
+        return _foreign(api, self.id)
 
     def read(self, api: Flavors) -> Value:
         present = api.access(self.id)
@@ -300,6 +321,11 @@ def _access(
         wanted=wanted,
         about={"mark": marks[0] or "", "mark_before": marks[1] or ""},
     )
+
+
+def _foreign(api: Flavors, flavor_id: str) -> str:
+    found = api.get(flavor_id)
+    return "" if found is None or found.ours else "the flavor does not have gpustack's mark"
 
 
 def _value(flavor: PresentFlavor, access: Collection[str] | None = None, *, marked: bool = False) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud.identity import Project
@@ -13,6 +13,9 @@ from gpustack.offer.quota.shares import description_of
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
+_DEVICES = ("CUSTOM_", "FPGA", "PCI_DEVICE", "PGPU", "VGPU")
+"""The resource classes of devices, or how they begin (``os_resource_classes``)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LimitChange(CloudChange):
@@ -20,6 +23,8 @@ class LimitChange(CloudChange):
 
     kind: ClassVar[str] = "change_limit"
     object_kind: ClassVar[str] = "limit"
+    value: ClassVar[Any] = int | None
+    described: ClassVar[tuple[str, ...]] = ("resource_class", "project", "description")
 
     @classmethod
     def of(
@@ -63,6 +68,10 @@ class LimitChange(CloudChange):
     def to_dict(self) -> dict[str, object]:
         values = {key: self.about[key] or None for key in ("model", "resource_class", "project", "project_name")}
         return {"kind": f"{self.verb}_limit", "why": self.why, **values, "limit": self.wanted, "before": self.seen}
+
+    def permitted(self) -> str:
+        name = self.about["resource_class"]
+        return "" if name.startswith(_DEVICES) else f"gpustack sets no limit of {name!r}"
 
     def read(self, api: LimitsCloud) -> Value:
         found = api.find(self.about["resource_class"], self.about["project"] or None)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud import compute, placement
 from gpustack.nova_options.aggregates import PROJECTS, TRAIT, Aggregate
-from gpustack.offer.tenancy.model import MARK
+from gpustack.offer.tenancy.model import MARK, is_foreign
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -24,6 +24,7 @@ class AggregateChange(CloudChange):
     kind: ClassVar[str] = "change_aggregate"
     object_kind: ClassVar[str] = "aggregate"
     written: ClassVar[tuple[str, ...]] = _METADATA
+    value: ClassVar[Any] = dict[str, str] | None
 
     @classmethod
     def of(cls, name: str, metadata: Mapping[str, str] | None, why: str) -> AggregateChange:
@@ -46,6 +47,13 @@ class AggregateChange(CloudChange):
     def read(self, api: Connection) -> Value:
         found = _aggregate(api, self.name)
         return None if found is None else dict(found.metadata)
+
+    def permitted(self) -> str:
+        once = (self.seen is None) != (self.wanted is None)
+        return super().permitted() if once else "an aggregate is created or deleted"
+
+    def foreign(self, api: Connection) -> str:
+        return _foreign(api, self.name)
 
     def obstacle(self, api: Connection) -> str:
         found = _aggregate(api, self.name) if self.wanted is None else None
@@ -70,6 +78,7 @@ class MetadataChange(CloudChange):
     kind: ClassVar[str] = "change_metadata"
     object_kind: ClassVar[str] = "aggregate_metadata"
     written: ClassVar[tuple[str, ...]] = _METADATA
+    value: ClassVar[Any] = dict[str, str | None]
 
     @classmethod
     def of(cls, name: str, values: Mapping[str, str | None], before: Mapping[str, str], why: str) -> MetadataChange:
@@ -83,6 +92,9 @@ class MetadataChange(CloudChange):
         before = {key: value for key, value in self.seen.items() if value is not None}
         values = {"aggregate": self.name, "values": dict(self.wanted), "before": before}
         return {"kind": "set_metadata", "why": self.why, **values}
+
+    def foreign(self, api: Connection) -> str:
+        return _foreign(api, self.name)
 
     def read(self, api: Connection) -> Value:
         found = _aggregate(api, self.name)
@@ -101,6 +113,8 @@ class HostChange(CloudChange):
 
     kind: ClassVar[str] = "change_host"
     object_kind: ClassVar[str] = "aggregate_host"
+    value: ClassVar[Any] = bool
+    described: ClassVar[tuple[str, ...]] = ("host", "aggregate")
 
     @classmethod
     def of(cls, aggregate: str, host: str, why: str, *, wanted: bool) -> HostChange:
@@ -121,6 +135,9 @@ class HostChange(CloudChange):
         place = {"aggregate": self.about["aggregate"], "host": self.about["host"]}
         return {"kind": "add_host" if self.wanted else "remove_host", "why": self.why, **place}
 
+    def foreign(self, api: Connection) -> str:
+        return _foreign(api, self.about["aggregate"])
+
     def read(self, api: Connection) -> Value:
         found = _aggregate(api, self.about["aggregate"])
         return None if found is None else found.has(self.about["host"])
@@ -139,6 +156,8 @@ class TraitChange(CloudChange):
 
     kind: ClassVar[str] = "change_trait"
     object_kind: ClassVar[str] = "trait"
+    value: ClassVar[Any] = bool
+    described: ClassVar[tuple[str, ...]] = ("host", "trait")
 
     @classmethod
     def of(cls, node: compute.Hypervisor, trait: str, why: str, *, wanted: bool) -> TraitChange:
@@ -168,8 +187,12 @@ class TraitChange(CloudChange):
         return ""
 
     def permitted(self) -> str:
-        return "" if self.about.get("trait", "").startswith("CUSTOM_") else "gpustack changes custom traits only"
+        return "" if self.about["trait"].startswith("CUSTOM_") else "gpustack changes custom traits only"
 
 
 def _aggregate(api: Connection, name: str) -> Aggregate | None:
     return next((found for found in compute.aggregates(api) if found.name == name), None)
+
+
+def _foreign(api: Connection, name: str) -> str:
+    return "the aggregate does not have gpustack's mark" if is_foreign(_aggregate(api, name)) else ""

@@ -15,7 +15,7 @@ from gpustack.changes.change import CloudChange
 from gpustack.nova_options.aggregates import PROJECTS, REQUIRED, TRAIT, Aggregate
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.check import doubts
-from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate, is_ours
+from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate, is_foreign, is_ours
 from gpustack.spec.extra_specs import required_traits
 
 _NOT_IN_SPEC = "not in the spec"
@@ -39,7 +39,7 @@ def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> Tenancy
     :param prune: whether to remove the aggregates and traits of an earlier spec.
     """
     by_name = {aggregate.name: aggregate for aggregate in present.aggregates}
-    foreign = [_foreign(by_name[entry.name]) for entry in wanted.aggregates if _is_foreign(by_name.get(entry.name))]
+    foreign = [_foreign(by_name[entry.name]) for entry in wanted.aggregates if is_foreign(by_name.get(entry.name))]
     if foreign:
         return TenancyPlan(operations=(), findings=tuple(foreign))
     names = {entry.name for entry in wanted.aggregates}
@@ -88,11 +88,6 @@ def _linked(changes: Sequence[CloudChange]) -> Iterator[CloudChange]:
         if not isinstance(change, HostChange):
             last[name] = change.key
         yield change
-
-
-def _is_foreign(aggregate: Aggregate | None) -> bool:
-    """Whether somebody else created an aggregate. One without any content may be an interrupted run's."""
-    return aggregate is not None and not is_ours(aggregate) and bool(aggregate.hosts or aggregate.metadata)
 
 
 def _foreign(aggregate: Aggregate) -> Finding:

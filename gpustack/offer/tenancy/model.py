@@ -88,6 +88,11 @@ def is_ours(aggregate: Aggregate) -> bool:
     return MARK in aggregate.metadata
 
 
+def is_foreign(aggregate: Aggregate | None) -> bool:
+    """Whether somebody else created an aggregate. One without any content may be an interrupted run's."""
+    return aggregate is not None and not is_ours(aggregate) and bool(aggregate.hosts or aggregate.metadata)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReservedHost:
     """A host in an aggregate of gpustack.

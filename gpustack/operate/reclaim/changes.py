@@ -66,6 +66,7 @@ class NoticeChange(_InstanceChange):
 
     kind: ClassVar[str] = "change_notice"
     object_kind: ClassVar[str] = "notice"
+    value: ClassVar[Any] = dict[str, str | None]
     written: ClassVar[tuple[str, ...]] = KEYS
 
     def describe(self) -> str:
@@ -92,6 +93,8 @@ class ShelvingChange(_InstanceChange):
 
     kind: ClassVar[str] = "shelve_instance"
     object_kind: ClassVar[str] = "shelving"
+    value: ClassVar[Any] = str
+    described: ClassVar[tuple[str, ...]] = ("server",)
 
     def describe(self) -> str:
         return f"shelve {self.name}: {self.why}"
@@ -146,6 +149,7 @@ class ShelvingChange(_InstanceChange):
             wanted=self.seen,
             about=self.about,
             partial=self.partial,
+            recorded=self.recorded,
             tag=self.tag,
         )
 

@@ -1,0 +1,140 @@
+"""Somebody edits a journal: an undo writes what a plan of its kind could have written, to gpustack's objects only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import JournalError
+from gpustack.changes.change import ChangeResult, CloudChange
+from gpustack.changes.journal import RunRecord
+from gpustack.changes.journal_lines import PlannedChange, RunHead
+from gpustack.changes.run import run
+from gpustack.changes.undo import plan_undo
+from gpustack.cli.change import kinds
+from gpustack.cloud.flavors import Sizes
+from gpustack.nova_options.aggregates import Aggregate
+from gpustack.offer.flavor.flavors import PresentFlavor
+from gpustack.offer.tenancy import changes as tenancy
+from gpustack.operate.reclaim.notice import AFTER
+from support.change_runs import NoJournal
+
+FLAVOR = {
+    **Sizes(vcpus=1, ram=2, disk=3).to_dict(),
+    "public": True,
+    "description": "x [gpustack]",
+    "extra_specs": {"a": "b"},
+}
+LIMIT = {"resource_class": "CUSTOM_GPU", "project": "p", "description": "d"}
+VALID: dict[str, dict[str, Any]] = {
+    "aggregate": {"seen": None, "wanted": {"gpustack:tenancy": "CUSTOM_X"}},
+    "aggregate_host": {"seen": False, "wanted": True, "about": {"host": "h", "aggregate": "a"}},
+    "aggregate_metadata": {"seen": {"gpustack:tenancy": None}, "wanted": {"gpustack:tenancy": "CUSTOM_X"}},
+    "flavor": {"seen": {"extra_specs": {"a": "b"}}, "wanted": {"extra_specs": {"a": None}}},
+    "flavor_access": {"seen": {"p": False}, "wanted": {"p": True}},
+    "image": {"seen": {"hw_machine_type": None, "owner": "p"}, "wanted": {"hw_machine_type": "q35", "owner": "p"}},
+    "limit": {"seen": 1, "wanted": 2, "about": LIMIT},
+    "notice": {"seen": {AFTER: None}, "wanted": {AFTER: "x"}},
+    "shelving": {"seen": "SHUTOFF", "wanted": "SHELVED_OFFLOADED", "about": {"server": "s"}},
+    "trait": {"seen": False, "wanted": True, "about": {"host": "h", "trait": "CUSTOM_X"}},
+    "unshelving": {"seen": "SHELVED_OFFLOADED", "wanted": "SHUTOFF", "about": {"server": "s"}},
+}
+FORGED: dict[str, list[dict[str, Any]]] = {
+    "aggregate": [{"wanted": {"availability_zone": "x"}}, {"seen": {}}, {"wanted": "x"}],
+    "aggregate_host": [{"about": {"host": "h"}}, {"wanted": {"x": 1}}, {"wanted": None}],
+    "aggregate_metadata": [
+        {"seen": {"availability_zone": None}, "wanted": {"availability_zone": "x"}},
+        {"seen": {}},
+        {"wanted": None},
+    ],
+    "flavor": [
+        {"seen": {"vcpus": 1}, "wanted": {"vcpus": 2}},
+        {"seen": {"rxtx_factor": 1}, "wanted": {"rxtx_factor": 2}},
+        {"seen": None, "wanted": {"extra_specs": {}}},
+        {"seen": {"access": ["p"]}, "wanted": {"access": []}},
+        {"wanted": {"extra_specs": 5}},
+    ],
+    "flavor_access": [{"wanted": {"q": True}}, {"seen": None}, {"wanted": {"p": "x"}}],
+    "image": [
+        {"seen": {"visibility": "private"}, "wanted": {"visibility": "public"}},
+        {"wanted": {"hw_machine_type": "q35", "owner": "q"}},
+        {"wanted": {"hw_machine_type": "q35"}},
+        {"wanted": None},
+    ],
+    "limit": [{"about": {**LIMIT, "resource_class": "VCPU"}}, {"about": {}}, {"wanted": "all"}, {"wanted": {"x": 1}}],
+    "notice": [{"seen": {"gpustack_stopped_for": None}, "wanted": {"gpustack_stopped_for": "x"}}, {"seen": None}],
+    "shelving": [{"about": {}}, {"wanted": None}, {"wanted": {"status": "x"}}],
+    "trait": [{"about": {"host": "h", "trait": "HW_CPU_X86_SGX"}}, {"about": {"trait": "CUSTOM_X"}}, {"seen": 1}],
+    "unshelving": [{"about": {}}, {"seen": None}],
+}
+
+
+def record(kind: str, result: ChangeResult = ChangeResult.DONE, **parts: Any) -> RunRecord:
+    """A journal with one change, edited."""
+    line = (
+        {"key": "k", "kind": kind, "id": "", "name": "it", "why": "w", "needs": [], "about": {}} | VALID[kind] | parts
+    )
+    head = RunHead(id="x", command="c", changes=[PlannedChange.model_validate(line)])
+    return RunRecord(path=Path("journal"), head=head, results={"k": result}, ends={}, closed=True)
+
+
+def test_every_kind_is_attacked_and_declares_its_values() -> None:
+    assert VALID.keys() == FORGED.keys() == kinds().keys()
+    for kind in kinds().values():
+        assert any("value" in vars(parent) for parent in kind.__mro__), kind
+
+
+@pytest.mark.parametrize("kind", sorted(VALID))
+def test_genuine_records_are_undone(kind: str) -> None:
+    made, final = plan_undo(record(kind), kinds())
+    assert len(made + final) == 1
+    assert all(change.recorded for change in made)
+
+
+@pytest.mark.parametrize(("kind", "parts"), [(kind, parts) for kind, forged in FORGED.items() for parts in forged])
+def test_forged_records_are_refused(kind: str, parts: Mapping[str, Any]) -> None:
+    with pytest.raises(JournalError, match="nothing was changed"):
+        plan_undo(record(kind, **parts), kinds())
+
+
+class Cloud:
+    """A stand-in for a cloud with a flavor and an aggregate of somebody else; it accepts no write."""
+
+    def get(self, flavor_id: str) -> PresentFlavor:
+        sizes = Sizes(vcpus=1, ram=2, disk=3)
+        return PresentFlavor(id=flavor_id, name="it", sizes=sizes, public=True, extra_specs={"a": "b"}, description="")
+
+    def access(self, flavor_id: str) -> list[str]:
+        return ["p"]
+
+    def users(self, flavor_id: str) -> int:
+        return 0
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "aggregate": {"wanted": {"filter_tenant_id": "p"}},
+    "aggregate_host": {"about": {"host": "h", "aggregate": "it"}},
+    "aggregate_metadata": {"seen": {"filter_tenant_id": None}, "wanted": {"filter_tenant_id": "p"}},
+    "flavor": {"seen": {"extra_specs": {"a": None}}, "wanted": {"extra_specs": {"a": "b"}}},
+    "flavor_access": {},
+}
+
+
+@pytest.mark.parametrize("kind", sorted(FOREIGN))
+def test_an_undo_leaves_objects_of_others_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    aggregate = Aggregate(id=1, name="it", hosts=frozenset({"h"}), metadata={"filter_tenant_id": "p"})
+    monkeypatch.setattr(tenancy.compute, "aggregates", lambda api: [aggregate])
+    made, _ = plan_undo(record(kind, **FOREIGN[kind]), kinds())
+    apis: dict[str, Any] = {kind: Cloud() if kind.startswith("flavor") else SimpleNamespace()}
+    (outcome,) = run(made, apis, NoJournal())
+    assert outcome.result is ChangeResult.SKIPPED
+    assert "does not have gpustack's mark" in outcome.detail
+
+
+def test_a_change_of_a_plan_may_adopt_an_object() -> None:
+    """Only an undo requires the mark."""
+    assert not CloudChange.__dataclass_fields__["recorded"].default
