@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpustack.changes.change import ChangeResult
+from gpustack.base.errors import JournalError
+from gpustack.changes.change import ChangeResult, Value
 from gpustack.changes.journal import RunRecord
+from gpustack.changes.journal_lines import PlannedChange, RunHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,3 +41,32 @@ def _state(record: RunRecord, undos: Mapping[str, RunRecord]) -> str:
 
 def _count(record: RunRecord, result: ChangeResult) -> int:
     return sum(of is result for of in record.results.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastChange:
+    """The change that gave an object its value."""
+
+    head: RunHead
+    change: PlannedChange
+
+    def __str__(self) -> str:
+        return f"{self.head.user} at {self.head.at} ({self.change.why})"
+
+
+def last_change(
+    records: Iterable[RunRecord | JournalError], cloud: str, kind: str, object_id: str, value: Value
+) -> LastChange | None:
+    """The newest change of an object, if it made the present value; else somebody else did.
+
+    :param records: newest first.
+    :param cloud: the key of the cloud.
+    """
+    for record in records:
+        if isinstance(record, JournalError) or record.head.cloud.key != cloud:
+            continue
+        for change in record.made:
+            end = record.ends.get(change.key)
+            if change.kind == kind and object_id == ((end and end.id) or change.id):
+                return LastChange(head=record.head, change=change) if change.wanted == value else None
+    return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import getpass
 import os
 import platform
 import threading
@@ -18,8 +19,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpustack.base.errors import LockedError
-from gpustack.base.files import state_dir
+from gpustack.base.errors import JournalError, LockedError
+from gpustack.base.files import file_remedy, state_dir
+from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import compute
 from gpustack.cloud.compute import LOCK
 from gpustack.cloud.session import MISSING, Refused
@@ -113,6 +115,24 @@ class CloudLock:
 
 
 @contextlib.contextmanager
+def held(
+    connection: Connection, head: RunHead, warn: Callable[[str], None], *, seconds: float = WAIT
+) -> Iterator[None]:
+    """Hold both locks of a cloud for a run.
+
+    :param warn: is called with warnings.
+    :param seconds: how long to wait for another run.
+    :raises LockedError: if another run holds one of them.
+    """
+    user, host = getpass.getuser(), platform.node()
+    with (
+        on_this_machine(head.cloud.key, seconds=seconds),
+        in_the_cloud(CloudLock(connection), head.id, user, host, warn, seconds=seconds),
+    ):
+        yield
+
+
+@contextlib.contextmanager
 def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
     """Hold the file lock of a cloud.
 
@@ -120,8 +140,13 @@ def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
     :raises LockedError: if another run holds it.
     """
     path = state_dir() / "changes" / f"{cloud}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.closing(_Opened(path)) as opened:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = _Opened(path)
+    except OSError as error:
+        what = f"the lock can't be created: {error.strerror}; nothing was changed"
+        raise JournalError(what, where=str(path), remedy=file_remedy(error)) from error
+    with contextlib.closing(file) as opened:
         end = time.monotonic() + seconds
         while not opened.locked():
             if time.monotonic() >= end:

@@ -9,12 +9,20 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpustack.base.errors import CloudError, GpustackError, JournalError
+from gpustack.changes import lock
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, Value, difference, is_between
+from gpustack.changes.journal import RunJournal
+from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud.session import Unanswered
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = "the run was stopped"
@@ -47,6 +55,51 @@ def run(
     :param tell: is called with each outcome, in the calling thread.
     """
     return _Run(changes, apis, recorder, stop or threading.Event(), tell).all(jobs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """A run that ended.
+
+    :ivar signals: the signals that arrived meanwhile.
+    """
+
+    outcomes: tuple[ChangeOutcome, ...]
+    journal: Path
+    signals: Sequence[int] = ()
+
+
+def recorded_run(
+    connection: Connection,
+    head: RunHead,
+    changes: Sequence[CloudChange],
+    *,
+    warn: Callable[[str], None],
+    path: Path | None = None,
+    jobs: int = 1,
+    tell: Callable[[ChangeOutcome], None] = lambda outcome: None,
+    seconds: float = lock.WAIT,
+) -> RunResult:
+    """Carry changes out with the lock of the cloud and a journal.
+
+    :param path: the journal; None for a new one of this user.
+    :param seconds: how long to wait for other runs.
+    :raises LockedError: if another run changes the cloud.
+    :raises JournalError: if the journal cannot be written.
+    """
+    stop = threading.Event()
+    with lock.held(connection, head, warn, seconds=seconds):
+        journal = RunJournal(head, changes, path)
+        classes = {change.object_kind: type(change) for change in changes}
+        clients = {kind: cls.client(connection) for kind, cls in classes.items()}
+        ended = False
+        try:
+            with stopping(stop) as arrived:
+                outcomes = run(changes, clients, journal, jobs=jobs, stop=stop, tell=tell)
+            ended = True
+        finally:
+            journal.close(ended=ended)
+    return RunResult(outcomes=outcomes, journal=journal.path, signals=arrived)
 
 
 class _Run:

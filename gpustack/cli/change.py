@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import importlib
-import platform
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,8 +19,6 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, positive
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.changes.change import ChangeOutcome, CloudChange
     from gpustack.changes.journal import RunRecord
 
@@ -31,11 +26,13 @@ _KINDS = {
     "aggregate": "gpustack.offer.tenancy.changes:AggregateChange",
     "aggregate_host": "gpustack.offer.tenancy.changes:HostChange",
     "aggregate_metadata": "gpustack.offer.tenancy.changes:MetadataChange",
+    "closed_host": "gpustack.changes.closed:ReasonChange",
     "flavor": "gpustack.offer.flavor.changes:FlavorChange",
     "flavor_access": "gpustack.offer.flavor.changes:AccessChange",
     "image": "gpustack.offer.image.changes:ImageChange",
     "limit": "gpustack.offer.quota.changes:LimitChange",
     "notice": "gpustack.operate.reclaim.changes:NoticeChange",
+    "reservation": "gpustack.operate.gpu_service.changes:ReservationChange",
     "shelving": "gpustack.operate.reclaim.changes:ShelvingChange",
     "trait": "gpustack.offer.tenancy.changes:TraitChange",
     "unshelving": "gpustack.operate.reclaim.changes:UnshelvingChange",
@@ -142,18 +139,20 @@ class ChangeCommand(OpenStackCommand):
         spec: Path | None = None,
         undoes: str = "",
         completes: str = "",
+        question: str = "",
     ) -> None:
         """Ask for confirmation, carry changes out, and report the results.
 
         :param spec: the spec that the changes follow from.
         :param undoes: the ID of the run that they revert.
         :param completes: the ID of the run that they complete.
+        :param question: a text before the question.
         :raises gpustack.base.errors.LockedError: if another run changes the cloud.
         :raises GpustackError: as :attr:`incomplete`, if a change failed or was skipped.
         """
-        from gpustack.changes.journal import RunJournal, digest, new_id
+        from gpustack.changes.journal import digest, new_id
         from gpustack.changes.journal_lines import Cloud, RunHead
-        from gpustack.changes.lock import CloudLock, in_the_cloud, on_this_machine
+        from gpustack.changes.run import recorded_run
         from gpustack.cloud.session import place_of
 
         connection = self.connection(parsed_args)
@@ -167,35 +166,20 @@ class ChangeCommand(OpenStackCommand):
             completes=completes,
         )
         if not parsed_args.yes:
-            confirm(self, f"Carry out {counted(len(changes), 'operation')}?")
-        lock = in_the_cloud(CloudLock(connection), head.id, getpass.getuser(), platform.node(), self._warn)
-        with on_this_machine(head.cloud.key), lock:
-            journal = RunJournal(head, changes, parsed_args.journal)
-            outcomes, arrived = self._run(changes, connection, journal)
-        self._report_results(outcomes, journal.path, head.id if parsed_args.journal is None else str(journal.path))
-        if arrived:
-            raise KeyboardInterrupt if signal.SIGINT in arrived else SystemExit(128 + arrived[0])
-        self._refuse_incomplete(outcomes)
-
-    def _run(
-        self,
-        changes: Sequence[CloudChange],
-        connection: Connection,
-        journal: Any,  # noqa: ANN401 - imported on use
-    ) -> tuple[Sequence[ChangeOutcome], list[int]]:
-        from gpustack.changes.run import run, stopping
-
-        stop = threading.Event()
-        classes = {change.object_kind: type(change) for change in changes}
-        clients = {kind: cls.client(connection) for kind, cls in classes.items()}
-        ended = False
-        try:
-            with stopping(stop) as arrived:
-                outcomes = run(changes, clients, journal, jobs=self.jobs, stop=stop, tell=self._tell_outcome)
-            ended = True
-        finally:
-            journal.close(ended=ended)
-        return outcomes, arrived
+            confirm(self, f"{question}Carry out {counted(len(changes), 'operation')}?")
+        ran = recorded_run(
+            connection,
+            head,
+            changes,
+            warn=self._warn,
+            path=parsed_args.journal,
+            jobs=self.jobs,
+            tell=self._tell_outcome,
+        )
+        self._report_results(ran.outcomes, ran.journal, str(parsed_args.journal or head.id))
+        if ran.signals:
+            raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
+        self._refuse_incomplete(ran.outcomes)
 
     def _tell_outcome(self, outcome: ChangeOutcome) -> None:
         from gpustack.changes.change import SUCCESSFUL

@@ -130,10 +130,8 @@ def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
     from gpustack.spec.load import load_spec
 
     spec = load_spec(parsed_args.spec) if parsed_args.spec else None
-    models = models_of(spec) if spec else Models()
     known = scheduler_of(parsed_args)
-    if known is not None and known.by_devices is not None:
-        models = replace(models, scheduled=known.by_devices)
+    models = models_of(spec, known) if spec else Models(scheduled=known.by_devices if known else None)
     return Given(
         only=only,
         hosts=load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else (),

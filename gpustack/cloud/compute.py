@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "UNKNOWN"
 """The status of services of a cell that does not answer."""
-_LONGEST = 255
 LOCK = "gpustack-lock"
 """The empty aggregate by which a run that changes the cloud locks out runs on other machines."""
 
@@ -100,16 +99,6 @@ def _service(entry: Mapping[str, Any]) -> Service:
         forced_down=bool(entry.get("forced_down")),
         seen=str(entry.get("updated_at") or ""),
     )
-
-
-def switch(cloud: Connection, service: Service, *, enabled: bool, reason: str = "") -> None:
-    """Enable or disable a service.
-
-    :raises CloudError: if Nova cannot be reached or refuses.
-    """
-    doing = f"{'enable' if enabled else 'disable'} nova-compute of {service.host}"
-    body = {"status": "enabled"} if enabled else {"status": "disabled", "disabled_reason": reason[:_LONGEST]}
-    request(cloud, "compute", "PUT", f"/os-services/{service.id}", doing, version=UUIDS, body=body)
 
 
 def aggregates(cloud: Connection) -> list[Aggregate]:

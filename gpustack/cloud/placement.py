@@ -18,13 +18,26 @@ from urllib.parse import urlencode
 from gpustack.base.errors import ApplyError, CloudError
 from gpustack.cloud.microversions import CANDIDATES, CONSUMERS, PROJECT_USAGES, PROVIDERS, RESERVED, Microversion
 from gpustack.cloud.placement_documents import Consumer
-from gpustack.cloud.session import CONFLICT, Refused, content_of, each, find, get, request, well_formed
+from gpustack.cloud.session import (
+    CONFLICT,
+    NOBODY,
+    Refused,
+    content_of,
+    each,
+    find,
+    get,
+    may,
+    request,
+    well_formed,
+)
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
 _DEVICE = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 _ATTEMPTS = 4
+ONE_TIME_USE = "HW_PCI_ONE_TIME_USE"
+"""Nova's trait for devices that it reserves when an instance gets them (2025.2)."""
 UNKNOWN = 400
 """The answer of a Placement that does not know a trait or a resource class."""
 DISABLED = "COMPUTE_STATUS_DISABLED"
@@ -98,16 +111,15 @@ class Inventory:
         """All amounts, by resource class."""
         return {name: int(fields["total"]) for name, fields in self.classes.items()}
 
-    def with_reserved(self, *, everything: bool) -> Inventory:
-        """The same inventory with everything reserved, or nothing."""
-        classes = {
-            name: {**fields, "reserved": fields["total"] if everything else 0} for name, fields in self.classes.items()
-        }
-        return replace(self, classes=classes)
+    @property
+    def reserved(self) -> dict[str, int]:
+        """The reserved amounts, by resource class."""
+        return {name: int(fields["reserved"]) for name, fields in self.classes.items()}
 
-    def __str__(self) -> str:
-        return ", ".join(
-            f"{name} {fields['reserved']} of {fields['total']}" for name, fields in sorted(self.classes.items())
+    def with_reserved(self, amounts: Amounts) -> Inventory:
+        """The same inventory with these amounts reserved."""
+        return replace(
+            self, classes={name: {**fields, "reserved": amounts[name]} for name, fields in self.classes.items()}
         )
 
 
@@ -337,6 +349,16 @@ def write_inventory(cloud: Connection, before: Inventory, after: Inventory) -> N
             break
         generation = current.generation
     raise ApplyError("the inventory of the GPU changed meanwhile; nothing was written", remedy="run the command again")
+
+
+def may_reserve(cloud: Connection) -> bool:
+    """Whether the user may write inventories.
+
+    :raises CloudError: if Placement cannot be reached, or refuses for another reason.
+    """
+    path = f"/resource_providers/{NOBODY}/inventories"
+    body = {"resource_provider_generation": 0, "inventories": {}}
+    return may(cloud, "placement", path, "write an inventory", body, RESERVED)
 
 
 def usage(cloud: Connection, provider: str) -> Mapping[str, int] | None:

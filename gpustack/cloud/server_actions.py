@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud import compute, placement, servers
+from gpustack.cloud import closed, compute, placement, servers
 from gpustack.cloud.microversions import SILENT_CELLS
 from gpustack.cloud.network import Ports, ports_of
 from gpustack.cloud.placement import Amounts, Room
@@ -42,7 +42,7 @@ class ServiceCloud:
     """
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.connection = connection
         newest(connection, SILENT_CELLS, doing="take a host out of service")
         with translated_errors("find the compute service"):
             endpoint = connection.compute.get_endpoint()
@@ -52,11 +52,11 @@ class ServiceCloud:
     def user(self) -> str:
         """Return the id of the authenticated user; empty if unknown."""
         with translated_errors("sign in"):
-            return str(self._connection.session.get_user_id() or "")
+            return str(self.connection.session.get_user_id() or "")
 
     def services(self) -> tuple[compute.Service, ...]:
         """Return every nova-compute service of all cells."""
-        return compute.services(self._connection)
+        return compute.services(self.connection)
 
     def servers(self, host: str) -> tuple[Server, ...]:
         """Return the instances of a host, of all projects."""
@@ -74,7 +74,7 @@ class ServiceCloud:
 
     def server(self, server_id: str) -> Server | None:
         """Return one instance; None if it does not exist."""
-        return servers.server(self._connection, server_id)
+        return servers.server(self.connection, server_id)
 
     def migrations(self, host: str) -> tuple[Migration, ...]:
         """Return unfinished migrations to or from a host."""
@@ -94,42 +94,40 @@ class ServiceCloud:
 
     def ports(self, host: str) -> Ports:
         """Return the instances of a host with ports on devices. Does not raise."""
-        return ports_of(self._connection, host)
+        return ports_of(self.connection, host)
 
     def needs(self, server_id: str) -> Amounts:
         """Return what an instance has allocated in Placement; empty if unknown. Does not raise."""
         try:
-            return placement.needs_of(self._connection, server_id)
+            return placement.needs_of(self.connection, server_id)
         except CloudError:
             return {}  # the scheduler still decides
 
     def room(self, needs: Amounts) -> Room | None:
         """Return the hosts with room for these amounts; None if unknown. Does not raise."""
         try:
-            return placement.room_of(self._connection, needs)
+            return placement.room_of(self.connection, needs)
         except CloudError:
             return None
 
     def actions(self, server_id: str) -> tuple[Event, ...]:
         """Return the instance actions of an instance, newest first."""
-        return tuple(servers.actions(self._connection, server_id))
+        return tuple(servers.actions(self.connection, server_id))
 
     def why_failed(self, server_id: str, request: str) -> str:
         """Return Nova's reason for the failure of an action; empty if there is none.
 
         :param request: the request id of the action.
         """
-        return servers.why_failed(self._connection, server_id, request)
+        return servers.why_failed(self.connection, server_id, request)
 
-    def disable(self, service_id: str, reason: str) -> None:
-        """Disable a service with this reason."""
-        with translated_errors("disable nova-compute"):
-            self._nova.services.disable_log_reason(service_id, reason)
+    def close(self, host: str, text: str) -> None:
+        """Close a host for maintenance, with this text."""
+        closed.close(self.connection, host, closed.MAINTENANCE, text)
 
-    def enable(self, service_id: str) -> None:
-        """Enable a service."""
-        with translated_errors("enable nova-compute"):
-            self._nova.services.enable(service_id)
+    def reopen(self, host: str) -> None:
+        """End the maintenance of a host."""
+        closed.reopen(self.connection, host, closed.MAINTENANCE)
 
     def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:
         """Add metadata to an instance."""
@@ -182,11 +180,11 @@ class ServiceCloud:
         :param since: only those that changed since then; empty for all, which Nova keeps indefinitely.
         """
         changed = f"&changes-since={since}" if since else ""
-        return chain.from_iterable(servers.migrations(self._connection, f"host={host}{changed}"))
+        return chain.from_iterable(servers.migrations(self.connection, f"host={host}{changed}"))
 
     def _servers(self, query: str) -> tuple[Server, ...]:
         """Return instances of all projects, without those of a cell that does not answer."""
-        listed = servers.matching(self._connection, query)
+        listed = servers.matching(self.connection, query)
         if listed.hidden:
             raise CloudError(
                 "the API does not show the extra specs of flavors, so instances with a device are unknown",

@@ -33,7 +33,9 @@ _WRITING = "this is for administrators: use a cloud of clouds.yaml with the role
 _LOGS = {"compute": "nova-api", "identity": "Keystone", "image": "glance-api", "network": "neutron-server"}
 _OTHER_SERVICE = "check which service answers at this address"
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError)
-MISSING, CONFLICT = 404, 409
+_FORBIDDEN, MISSING, CONFLICT = 403, 404, 409
+NOBODY = "00000000-0000-0000-0000-000000000000"
+"""The id of no object."""
 _NOT_ACCEPTABLE = 406
 AT_ONCE = 8
 """Requests at a time: few enough for an API that serves a cloud meanwhile, and for the connections that requests keeps
@@ -302,6 +304,21 @@ def raise_refusal(answer: Any, service: str, path: str, doing: str, forbidden: s
     """Raise :class:`Refused` if the API refused the request."""
     if answer.status_code >= 400:
         raise _refusal(service, answer.status_code, _message(answer), doing, _endpoint(answer, path), forbidden)
+
+
+def may(cloud: Connection, service: str, path: str, doing: str, body: object, version: Microversion) -> bool:
+    """Whether the user has the right to write, by a request for an object that does not exist.
+
+    :param path: that of :data:`NOBODY`. Nova and Placement ask their policy before they look the object up.
+    :raises CloudError: if the API cannot be reached, or refuses for another reason.
+    """
+    try:
+        request(cloud, service, "PUT", path, doing, version=version, body=body)
+    except Refused as error:
+        if error.status not in (_FORBIDDEN, MISSING):
+            raise
+        return error.status == MISSING
+    return True
 
 
 def get(cloud: Connection, service: str, path: str, doing: str, *, version: Microversion | None = None) -> Any:  # noqa: ANN401 - JSON

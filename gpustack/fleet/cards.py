@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Function
 from gpustack.nova_options.pci_values import reported_class, traits
+from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.pci import catalogue
 from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.hosts import models_for
@@ -71,8 +72,11 @@ def kinds_of(spec: Spec) -> Iterator[Kind]:
         )
 
 
-def models_of(spec: Spec) -> Models:
-    """The models of a spec, by the names of their cards."""
+def models_of(spec: Spec, scheduler: Scheduler | None = None) -> Models:
+    """The models of a spec, by the names of their cards.
+
+    :param scheduler: the options of nova-scheduler; None without configuration files.
+    """
     aliases: dict[str, list[str]] = {}
     by_class: dict[str, list[Kind]] = {}
     for kind in kinds_of(spec):
@@ -84,7 +88,7 @@ def models_of(spec: Spec) -> Models:
         aliases={alias: cards_of(spec, names) for alias, names in aliases.items()},
         kinds={name: tuple(kinds) for name, kinds in by_class.items()},
         expects=lambda host: bool(models_for(spec, host)),
-        scheduled=spec.nova.placement == "schedule" if spec.nova is not None else None,
+        scheduled=by_devices(scheduler, spec),
     )
 
 

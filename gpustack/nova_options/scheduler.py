@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
 from gpustack.nova_options.releases import Option
+
+if TYPE_CHECKING:
+    from gpustack.spec.model import Spec
 
 _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
 _FILTERS = releases.option("filter_scheduler/enabled_filters")
@@ -53,6 +57,16 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
         by_project=_enabled(configuration, _BY_PROJECT, default),
         zone=configuration.value(_ZONE) or "",
     )
+
+
+def by_devices(known: Scheduler | None, spec: Spec | None) -> bool | None:
+    """Whether Nova schedules by Placement's devices: by the configuration, else by the spec; None if unknown.
+
+    :param known: the options of nova-scheduler; None without configuration files.
+    """
+    if known is not None and known.by_devices is not None:
+        return known.by_devices
+    return spec.nova.placement == "schedule" if spec is not None and spec.nova is not None else None
 
 
 def _enabled(configuration: NovaConfiguration, option: Option, default: bool | None) -> bool | None:

@@ -249,11 +249,11 @@ def service_phase(
     :param disabled: whether this run disabled the service, for ``empty``.
     :raises gpustack.base.errors.CloudError: if the API refuses or cannot be reached.
     """
-    from gpustack.cloud.server_actions import ServiceCloud
     from gpustack.cloud.session import connect
+    from gpustack.prepare.drain.recorded import RecordedCloud
 
     with connect(cloud) as connection:
-        runner = Runner(api=ServiceCloud(connection), target=target, seconds=seconds, log=log)
+        runner = Runner(api=RecordedCloud(connection, log), target=target, seconds=seconds, log=log)
         if phase == "plan":
             return _planned(runner, choices, why, reboot=reboot)
         if phase == "disable":

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpustack.cloud.closed import MAINTENANCE, Reasons, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.network import Ports
 from gpustack.cloud.placement import Amounts, Room
@@ -141,14 +142,16 @@ class Nova:
 
     # -- writes ----------------------------------------------------------------------------------------------
 
-    def disable(self, service_id: str, reason: str) -> None:
+    def close(self, host: str, text: str) -> None:
         self.request("disable")
-        self.service = replace(self.service, enabled=False, reason=reason)
-        self.answered()
+        self._switch(reasons_of(self.service).plus(MAINTENANCE, text))
 
-    def enable(self, service_id: str) -> None:
+    def reopen(self, host: str) -> None:
         self.request("enable")
-        self.service = replace(self.service, enabled=True, reason="")
+        self._switch(reasons_of(self.service).minus(MAINTENANCE))
+
+    def _switch(self, reasons: Reasons) -> None:
+        self.service = replace(self.service, enabled=not reasons, reason=reasons.to_text() if reasons else "")
         self.answered()
 
     def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:

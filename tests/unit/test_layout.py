@@ -51,7 +51,7 @@ DOORS = {
         places=(
             "gpustack/cli/change.py",
             "gpustack/cli/host_playbooks.py",
-            *(f"gpustack/cli/{name}.py" for name in ("cleanup_apply", "gpu_outage")),
+            "gpustack/cli/cleanup_apply.py",
         ),
     ),
     "journals": Door(
@@ -65,6 +65,11 @@ DOORS = {
         calls=("create_aggregate", "change_aggregate", "delete_aggregate", "set_extra_specs", "unset_extra_spec"),
         places=("gpustack/changes/lock.py", *(f"gpustack/offer/{name}/changes.py" for name in ("flavor", "tenancy"))),
     ),
+    # The state of a nova-compute and its reason are a set that several commands share; compute.py reads it.
+    "closed hosts": Door(
+        strings=("disabled_reason",), places=("gpustack/cloud/closed.py", "gpustack/cloud/compute.py")
+    ),
+    "reservations": Door(calls=("write_inventory",), places=("gpustack/operate/gpu_service/changes.py",)),
     "databases": Door(
         imports=("sqlalchemy", "sqlite3", "pymysql", "MySQLdb", "psycopg", "psycopg2"),
         # novadb reads; these modules of clean-up guard, write and undo.
@@ -122,6 +127,17 @@ def test_imports_between_subpackages_point_down() -> None:
 
 def test_no_imports_form_a_circle() -> None:
     none(house.circles(ALL))
+
+
+def test_only_one_module_changes_the_state_of_a_service() -> None:
+    writers = [
+        source.path
+        for source in PRODUCT
+        if re.search(r"""["']/os-services/|disable_log_reason|services\.enable""", source.text)
+    ]
+    assert writers == ["gpustack/cloud/closed.py"]
+    enabling = [source.path for source in PRODUCT if re.search(r"closed\.(?:close|reopen)\(", source.text)]
+    assert enabling == ["gpustack/changes/closed.py", "gpustack/cloud/server_actions.py"]
 
 
 @pytest.mark.parametrize("name", DOORS)

@@ -74,7 +74,7 @@ def state(
     """
     found = None if databases is None else databases()
     if fleet is None:
-        given = Given(hosts=tuple(facts), models=models_of(spec))
+        given = Given(hosts=tuple(facts), models=models_of(spec, scheduler))
         # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
         rows = (lambda: found) if empty and found is not None else None
         fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))
@@ -89,6 +89,7 @@ def state(
         facts=facts,
         aggregates=aggregates,
         zone=_zone(aggregates, zone, known),
+        scheduler=scheduler,
     )
     gaps = (*(f"{gap.source}: {gap.reason}" for gap in fleet.partial), *problems)
     return State(hosts=hosts(spec, sources, empty=empty), gaps=tuple(dict.fromkeys(gaps)), scheduler=known)

@@ -16,6 +16,7 @@ from gpustack.hosts.facts.model import Host as Facts
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.nova_options.pci_values import traits as normalized
+from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.operate.capacity.aggregates import zone_of
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.operate.capacity.read import Rooms
@@ -43,6 +44,7 @@ class Sources:
     :ivar computes: the compute nodes of the databases; empty if they were not read.
     :ivar facts: the hosts of a snapshot.
     :ivar zone: the availability zone of the instances; empty for any.
+    :ivar scheduler: the options of nova-scheduler; None without configuration files.
     """
 
     fleet: Fleet
@@ -52,6 +54,7 @@ class Sources:
     facts: Sequence[Facts] = ()
     aggregates: Sequence[Aggregate] = ()
     zone: str = ""
+    scheduler: Scheduler | None = None
 
 
 def hosts(spec: Spec, sources: Sources, *, empty: bool = False) -> tuple[Host, ...]:
@@ -70,7 +73,7 @@ def hosts(spec: Spec, sources: Sources, *, empty: bool = False) -> tuple[Host, .
 class _View:
     def __init__(self, spec: Spec, sources: Sources, *, empty: bool) -> None:
         self.spec, self.sources, self.empty = spec, sources, empty
-        self.aliases = FlavorAliases(spec)
+        self.aliases = FlavorAliases(spec, sources.scheduler)
         self.gpus: dict[str, list[Gpu]] = {}
         for gpu in sources.fleet.gpus:
             if gpu.address:
@@ -234,8 +237,8 @@ class FlavorAliases:
         traits.
     """
 
-    def __init__(self, spec: Spec) -> None:
-        self.scheduled = spec.nova is not None and spec.nova.placement == "schedule"
+    def __init__(self, spec: Spec, scheduler: Scheduler | None = None) -> None:
+        self.scheduled = bool(by_devices(scheduler, spec))
         self._kinds = tuple(_requested(spec))
 
     def of(

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
 from gpustack.base.hostnames import key
-from gpustack.cloud import compute, placement
-from gpustack.cloud.compute import Service
+from gpustack.base.text import listed
+from gpustack.changes import journal
+from gpustack.changes.history import LastChange, last_change
+from gpustack.changes.journal_lines import Cloud
+from gpustack.cloud import placement, session
+from gpustack.cloud.closed import service_of
+from gpustack.cloud.placement import Inventory
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu
-from gpustack.hosts.facts.model import Host
+from gpustack.fleet.read import Given
+from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.operate.gpu_service.plan import Seen
-from gpustack.spec.model import Spec
 from gpustack.spec.out_of_service import by_machine, entry_of
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
+_SHOWN = 16
 
-def look(
-    cloud: Connection, fleet: Fleet, host: str, address: str, spec: Spec | None = None, hosts: tuple[Host, ...] = ()
-) -> Seen:
+
+def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given, *, force: bool = False) -> Seen:
     """Return the state of a GPU.
 
     :param host: the host as Nova names it, or its compute node.
-    :param hosts: the facts of hosts, for entries by serial number.
-    :raises UsageError: if the GPU cannot be taken out of service by its address.
+    :param force: whether the operator alone knows the GPU.
+    :raises UsageError: if the GPU cannot be taken out of service by its address, or no source has it.
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
     here = [gpu for gpu in fleet.gpus if key(host) in (key(gpu.host), key(gpu.node))]
@@ -36,33 +42,58 @@ def look(
             f"{host} {address} is a virtual function; a card leaves service with all its functions",
             remedy="name the address of the card, without which its virtual functions are not offered",
         )
-    service = _service(cloud, gpu.host if gpu else here[0].host if here else host)
+    try:
+        service = service_of(cloud, gpu.host if gpu else here[0].host if here else host)
+    except UsageError as error:
+        raise UsageError(error.what, remedy=f"hosts with GPUs: {_hosts(fleet, given)}") from error
     names = {host, service.host, *(gpu.node for gpu in here)}
-    facts = named(hosts, names)
+    facts = named(given.hosts, names)
     function = facts.functions.get(address) if facts else None
-    scheduled = spec is None or spec.nova is None or spec.nova.placement == "schedule"
-    entries = by_machine(spec.out_of_service if spec else ())
-    return Seen(
+    entry = entry_of(by_machine(given.out_of_service), names, address, function.serial if function else None)
+    inventory = placement.inventory(cloud, gpu.provider) if gpu and gpu.provider else None
+    record = _record(cloud, inventory)
+    seen = Seen(
         host=service.host,
         address=address,
         service=service,
         gpu=gpu,
         by_address=_by_address(fleet, here),
-        inventory=placement.inventory(cloud, gpu.provider) if gpu and gpu.provider else None,
-        scheduled=scheduled,
-        entry=entry_of(entries, names, address, function.serial if function else None),
+        inventory=inventory,
+        scheduled=given.models.scheduled,
+        entry=entry,
+        reserved_by=record,
+        one_time_use=gpu is not None and placement.ONE_TIME_USE in gpu.traits,
+    )
+    if gpu is None and entry is None and not (function and is_gpu(function)) and not seen.closed and not force:
+        known = {gpu.address for gpu in here}
+        known |= {of.address for of in facts.functions.values() if is_gpu(of)} if facts else set()
+        raise _unknown(service.host, address, known, _hosts(fleet, given))
+    return seen
+
+
+def _unknown(host: str, address: str, present: Iterable[str], hosts: str) -> UsageError:
+    known = listed(sorted(filter(None, present)), _SHOWN)
+    return UsageError(
+        f"no source has a GPU {address} on {host}; "
+        + (f"known GPUs of this host: {known}" if known else f"no GPU of this host is known. Hosts with GPUs: {hosts}"),
+        remedy="check the address; name a source that has the GPU (--snapshot, --config-file, --spec with its entry);"
+        " if only you know it, add --force",
     )
 
 
-def _service(cloud: Connection, host: str) -> Service:
-    """The nova-compute of a host: whether it takes new instances. Without PCI in Placement, nothing finer does."""
-    services = compute.services(cloud, host)
-    if len(services) != 1:
-        raise UsageError(
-            f"Nova has {len(services) or 'no'} nova-compute service{'s'[: len(services) > 1]} on {host}",
-            remedy="name the host as Nova does: openstack compute service list",
-        )
-    return services[0]
+def _hosts(fleet: Fleet, given: Given) -> str:
+    known = {gpu.host for gpu in fleet.gpus} | {count.host for count in fleet.counts}
+    known |= {host.hostname for host in given.hosts if any(map(is_gpu, host.functions.values()))}
+    return listed(sorted(known), _SHOWN) or "none that a source names"
+
+
+def _record(cloud: Connection, inventory: Inventory | None) -> LastChange | None:
+    """Who of gpustack reserved the GPU."""
+    if inventory is None or not any(inventory.reserved.values()):
+        return None
+    records = (record for _path, record in journal.records())
+    here = Cloud(**session.place_of(cloud)).key
+    return last_change(records, here, "reservation", inventory.provider, inventory.reserved)
 
 
 def _by_address(fleet: Fleet, here: list[Gpu]) -> bool:

@@ -1,52 +1,25 @@
 """Decide how a GPU leaves service, and how it comes back. Pure.
 
-With PCI in Placement, reserving the GPU keeps new instances off at once. Everywhere, ``device_spec`` without the GPU
-keeps them off after a restart of nova-compute; until then, without PCI in Placement, only a disabled nova-compute does.
+With PCI in Placement by which Nova schedules, reserving the GPU keeps new instances off at once, also while an instance
+has it. Everywhere, ``device_spec`` without the GPU keeps them off after a restart of nova-compute; until then, without
+PCI in Placement, only a closed host does. If it is unknown how Nova schedules, both are done.
 """
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import asdict, dataclass
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.base.operations import Operation
+from gpustack.changes.change import CloudChange
+from gpustack.changes.closed import reason_change
+from gpustack.changes.history import LastChange
+from gpustack.cloud.closed import Reasons, gpu_reason, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.model import Gpu, Holder, State
+from gpustack.operate.gpu_service.changes import reservation
 from gpustack.spec.model import OutOfService
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reservation(Operation):
-    """Reserve a GPU in Placement, or release it."""
-
-    kind: ClassVar[str] = "set_inventory"
-    place: str
-    before: Inventory
-    after: Inventory
-
-    def describe(self) -> str:
-        verb = "reserve" if self.after.is_reserved else "release"
-        return f"{verb} {self.place} in Placement: reserved {self.before} → {self.after}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Switch(Operation):
-    """Disable nova-compute, so that no new instance comes to the host, or enable it.
-
-    :ivar reason: the reason that Nova shows; empty to enable it.
-    """
-
-    kind: ClassVar[str] = "switch_service"
-    service: Service
-    enabled: bool
-    reason: str = ""
-
-    def describe(self) -> str:
-        verb = "enable" if self.enabled else "disable"
-        return f"{verb} nova-compute of {self.service.host}" + (f": {self.reason}" if self.reason else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +29,10 @@ class Seen:
     :ivar gpu: the GPU as Nova or Placement has it; None if they do not have it, or if it is unknown.
     :ivar by_address: whether the sources list the GPUs of the host by address, so that a missing GPU is not offered.
     :ivar inventory: its inventory in Placement; None without PCI in Placement.
-    :ivar scheduled: whether Nova schedules by it; False if Nova only reports devices to Placement.
+    :ivar scheduled: whether Nova schedules by it; False if Nova only reports devices to Placement, None if unknown.
     :ivar entry: its entry in the spec.
+    :ivar reserved_by: the record of its reservation; None if it is not reserved, or by somebody else.
+    :ivar one_time_use: whether Nova reserves it when an instance gets it.
     """
 
     host: str
@@ -66,8 +41,10 @@ class Seen:
     gpu: Gpu | None = None
     by_address: bool = False
     inventory: Inventory | None = None
-    scheduled: bool = True
+    scheduled: bool | None = True
     entry: OutOfService | None = None
+    reserved_by: LastChange | None = None
+    one_time_use: bool = False
 
     @property
     def place(self) -> str:
@@ -85,30 +62,59 @@ class Seen:
         return self.gpu is not None and (bool(self.gpu.holders) or self.gpu.state in (State.ALLOCATED, State.CLAIMED))
 
     @property
-    def reservable(self) -> bool:
-        """Whether a reservation in Placement keeps new instances off."""
-        return self.inventory is not None and self.scheduled
+    def reserved(self) -> bool:
+        """Whether the GPU is reserved in Placement."""
+        return self.inventory is not None and self.inventory.is_reserved
 
     @property
-    def switched_off_for_it(self) -> bool:
-        """Whether gpustack disabled nova-compute because of this GPU, and nobody gave another reason since."""
-        return not self.service.enabled and self.service.reason.startswith(_reason_of(self))
+    def reasons(self) -> Reasons:
+        """Why the host is closed."""
+        return reasons_of(self.service)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the host is closed because of this GPU."""
+        return gpu_reason(self.address) in self.reasons.own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protection:
+    """What keeps new instances off a GPU; empty if nothing does."""
+
+    now: str = ""
+    after_instance: str = ""
+    after_restart: str = ""
+
+    def lines(self) -> Iterator[str]:
+        """A line for each moment."""
+        for moment, means in (
+            ("now", self.now),
+            ("after its instance ends", self.after_instance),
+            ("after the restart of nova-compute", self.after_restart),
+        ):
+            yield f"{moment}: {means or 'nothing: the next instance can get the GPU'}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutagePlan:
-    """The operations that take a GPU out of service or bring it back, and what is left to the operator.
+    """The changes that take a GPU out of service or bring it back, and what is left to the operator.
 
     :ivar lines: the lines to add to the spec, or to remove from it.
     :ivar steps: the steps of the operator, in their order.
     :ivar state: the state of the GPU now, for people.
+    :ivar protection: what keeps new instances off when the changes are made; None for a GPU that comes back.
+    :ivar left: why the host stays closed when the changes are made.
+    :ivar question: what the question names.
     """
 
-    operations: tuple[Operation, ...] = ()
+    operations: tuple[CloudChange, ...] = ()
     findings: tuple[Finding, ...] = ()
     lines: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
     state: str = ""
+    protection: Protection | None = None
+    left: str = ""
+    question: str = ""
 
     def to_dict(self) -> dict[str, object]:
         """The plan as plain data."""
@@ -118,6 +124,8 @@ class OutagePlan:
             "spec": "\n".join(self.lines),
             "steps": list(self.steps),
             "state": self.state,
+            "protection": asdict(self.protection) if self.protection else {},
+            "host_stays_closed": self.left,
         }
 
 
@@ -128,47 +136,60 @@ def disable(seen: Seen, reason: str, since: str, *, close: bool | None = None) -
     """Plan to take a GPU out of service.
 
     :param since: the date for the spec.
-    :param close: whether to disable nova-compute until the GPU is excluded; None to do it if nothing else keeps new
+    :param close: whether to close the host until the GPU is excluded; None to do it if nothing else certainly keeps new
         instances off the GPU.
+    :raises PlanError: if the reasons for the closed host do not fit.
     """
+    reserve = not seen.gone and seen.inventory is not None and seen.scheduled is not False
+    certain = reserve and bool(seen.scheduled)
+    closed = not seen.gone and (close if close is not None else not certain or seen.closed)
+    key = gpu_reason(seen.address)
+    operations: list[CloudChange] = []
+    if closed and not seen.closed:
+        # First: if Nova does not schedule by Placement, an instance that gets a reserved GPU ends in ERROR.
+        why = "no other means certainly keeps new instances off the GPU before the restart"
+        operations.append(reason_change(seen.service, key, reason, close=True, why=why))
+    if reserve and not seen.reserved and seen.inventory is not None:
+        operations.append(reservation(seen.place, seen.inventory, seen.inventory.totals, why=reason))
+    if seen.closed and not closed and not close and (seen.gone or certain):
+        why = "Nova does not offer the GPU any more" if seen.gone else "the reservation keeps new instances off"
+        operations.append(reason_change(seen.service, key, "", close=False, why=why))
+    left = seen.reasons.plus(key, reason) if closed else seen.reasons.minus(key) if operations else seen.reasons
+    protection = _protection(seen, reserved=certain, closed=key in left.own)
     return OutagePlan(
-        operations=tuple(_off(seen, reason, close)),
-        findings=tuple(_remarks(seen)),
+        operations=tuple(operations),
+        findings=tuple(_remarks(seen, protection, closing=closed and not seen.closed)),
         lines=() if seen.entry else _lines(seen, reason, since),
         steps=() if seen.gone and seen.entry else tuple(_steps_off(seen)),
         state=_state(seen),
+        protection=protection,
+        left=str(left),
     )
 
 
-def _off(seen: Seen, reason: str, close: bool | None) -> Iterator[Operation]:
+def _protection(seen: Seen, *, reserved: bool, closed: bool) -> Protection:
     if seen.gone:
-        if seen.switched_off_for_it and not close:
-            yield Switch(why="Nova does not offer the GPU any more", service=seen.service, enabled=True)
-        return
-    if seen.reservable and seen.inventory is not None and not seen.inventory.is_reserved:
-        yield Reservation(
-            why=reason, place=seen.place, before=seen.inventory, after=seen.inventory.with_reserved(everything=True)
-        )
-    needed = close if close is not None else not (seen.reservable or seen.in_use)
-    if needed and seen.service.enabled:
-        yield Switch(
-            why="no other means keeps new instances off the GPU before the restart",
-            service=seen.service,
-            enabled=False,
-            reason=f"{_reason_of(seen)}: {reason}",
-        )
+        gone = "Nova does not have the GPU"
+        return Protection(now=gone, after_instance=gone, after_restart=gone)
+    kept = "the reservation in Placement (gpustack)" if reserved else ""
+    kept = kept or (f"the closed host: nova-compute of {seen.host} is disabled (gpustack)" if closed else "")
+    excluded = "device_spec without the GPU, if you installed it before (steps below)"
+    return Protection(
+        now="the instance that has it" if seen.in_use else kept,
+        after_instance=kept,
+        after_restart=f"{kept}; {excluded}" if kept else excluded,
+    )
 
 
-def _reason_of(seen: Seen) -> str:
-    """The beginning of the reason by which a later run recognises its own; not the one of host maintenance."""
-    return f"GPU {seen.address} out of service"
-
-
-def _remarks(seen: Seen) -> Iterator[Finding]:
+def _remarks(seen: Seen, protection: Protection, *, closing: bool) -> Iterator[Finding]:
     for holder in seen.gpu.holders if seen.gpu else ():
         yield finding(Code.INSTANCE_ON_FAULTY_GPU, place=seen.place, server=_words(holder), owner=_owner(holder))
-    if seen.reservable and not seen.gone:
+    if seen.inventory is not None and seen.scheduled is not False and not seen.gone:
         yield finding(Code.MOVE_MAY_CLAIM_RESERVED, place=seen.place, host=seen.host)
+    if seen.in_use and closing:
+        yield finding(Code.HOST_CLOSED_FOR_GPU, place=seen.place, host=seen.host)
+    if not protection.after_instance:
+        yield finding(Code.GPU_UNPROTECTED, place=seen.place)
 
 
 def _words(holder: Holder) -> str:
@@ -193,10 +214,7 @@ def _steps_off(seen: Seen) -> Iterator[str]:
         yield "add these lines to the spec"
     if seen.gone:
         return
-    yield (
-        f"render and install the device_spec of {seen.host}: gpustack nova render gpustack.yaml {seen.host}"
-        " --snapshot hosts.json --service compute, or the playbook nova.yml"
-    )
+    yield _render(seen)
     if seen.in_use:
         yield (
             f"restart nova-compute of {seen.host}: its instances keep their GPUs. Before 2025.2, restart it once more"
@@ -204,43 +222,62 @@ def _steps_off(seen: Seen) -> Iterator[str]:
         )
     else:
         yield f"restart nova-compute of {seen.host} now"
-    yield "run this command again: it reports whether Nova still has the GPU"
+    yield "run this command again: it reports whether Nova still has the GPU, and opens the host if no reason is left"
+
+
+def _render(seen: Seen) -> str:
+    return (
+        f"render and install the device_spec of {seen.host}: gpustack nova render gpustack.yaml {seen.host}"
+        " --snapshot hosts.json --service compute, or the playbook nova.yml"
+    )
 
 
 # --- back in service ------------------------------------------------------------------------------------------------
 
 
-def enable(seen: Seen) -> OutagePlan:
-    """Plan to bring a GPU back. ``reserved`` is set explicitly: a provider that survived keeps it."""
-    findings = [finding(Code.STILL_OUT_OF_SERVICE, place=seen.place, reason=seen.entry.why)] if seen.entry else []
+def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
+    """Plan to bring a GPU back. The reservation is ended explicitly: a provider that survived keeps it.
+
+    :param take_over: whether to release a reservation of somebody else.
+    """
+    key = gpu_reason(seen.address)
+    findings: list[Finding] = []
+    operations: list[CloudChange] = []
+    question = ""
+    inventory, record = seen.inventory, seen.reserved_by
+    if seen.entry:
+        findings.append(finding(Code.STILL_OUT_OF_SERVICE, place=seen.place, reason=seen.entry.why))
+    elif inventory is not None and any(inventory.reserved.values()):
+        before = record.change.seen if record and isinstance(record.change.seen, dict) else {}
+        if record or take_over:
+            operations.append(reservation(seen.place, inventory, before, why="back in service"))
+        else:
+            by = "Nova, for one-time use" if seen.one_time_use else "somebody else"
+            findings.append(finding(Code.RESERVED_BY_OTHERS, place=seen.place, by=by))
+        if not record and take_over:
+            question = f"{seen.place}: somebody else reserved it ({_amounts(inventory)}). "
+    if seen.closed and not seen.entry:
+        operations.append(reason_change(seen.service, key, "", close=False, why="back in service"))
+    left = seen.reasons if seen.entry else seen.reasons.minus(key)
     return OutagePlan(
-        operations=() if findings else tuple(_on(seen)),
+        operations=tuple(operations),
         findings=tuple(findings),
         steps=tuple(_steps_on(seen)),
         state=_state(seen),
+        left=str(left),
+        question=question,
     )
 
 
-def _on(seen: Seen) -> Iterator[Operation]:
-    if seen.inventory is not None and not seen.inventory.is_open:
-        yield Reservation(
-            why="back in service",
-            place=seen.place,
-            before=seen.inventory,
-            after=seen.inventory.with_reserved(everything=False),
-        )
-    if seen.switched_off_for_it:
-        yield Switch(why="back in service", service=seen.service, enabled=True)
+def _amounts(inventory: Inventory) -> str:
+    return ", ".join(f"{name} {of} of {inventory.totals[name]}" for name, of in sorted(inventory.reserved.items()))
 
 
 def _steps_on(seen: Seen) -> Iterator[str]:
     if seen.entry is not None:
         yield "remove the entry from out_of_service in the spec"
     if seen.gpu is None:
-        yield (
-            f"render and install the device_spec of {seen.host}: gpustack nova render gpustack.yaml {seen.host}"
-            " --snapshot hosts.json --service compute, or the playbook nova.yml"
-        )
+        yield _render(seen)
         yield f"restart nova-compute of {seen.host}"
         yield "run this command again: it reports whether Nova has the GPU"
 
@@ -253,7 +290,10 @@ def _state(seen: Seen) -> str:
         return "out of service: Nova does not have the GPU"
     if seen.gpu is None:
         return "unknown: without PCI in Placement, only Nova's databases (--config-file) show each GPU"
-    reserved = seen.inventory is not None and seen.inventory.is_reserved
-    if seen.in_use:
-        return "in use" + (", reserved for when it becomes free" if reserved else "")
-    return "reserved" if reserved else seen.gpu.state.value
+    text = seen.gpu.state.value
+    if seen.reserved:
+        by = f" by {seen.reserved_by}" if seen.reserved_by else " by somebody else"
+        text = f"in use, reserved{by} for when it becomes free" if seen.in_use else f"reserved{by}"
+    elif seen.in_use:
+        text = "in use"
+    return text

@@ -5,19 +5,25 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpustack.base.codes import Code
+from gpustack.base.errors import PlanError
 from gpustack.base.findings import Finding, finding
 from gpustack.base.operations import Operation
+from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.network import Ports
 from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.instances import Treatment, confirm, half_moved, judge, key
-from gpustack.prepare.drain.metadata import reason
 from gpustack.prepare.drain.model import InstanceChoices, World
 from gpustack.prepare.drain.plan import Draft, ServicePlan
 from gpustack.prepare.drain.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
 
 TITLE = "before its reboot"
 NOTHING: Mapping[str, str] = {}
+
+
+def reason(why: str, now: datetime) -> str:
+    """The text of the maintenance that closes a host."""
+    return f"since {now:%Y-%m-%dT%H:%M:%SZ}: {' '.join(why.split())}"
 
 
 def plan_empty(
@@ -61,12 +67,17 @@ def _away(server: Server, user: str, requests: Mapping[str, str]) -> Treatment:
 
 class _Sorted(Draft):
     def disable(self, service: Service, why: str, now: datetime) -> None:
-        if service.enabled:
-            text = reason(service.host, why, now)
+        reasons = reasons_of(service)
+        if MAINTENANCE not in reasons.own:
+            text = reason(why, now)
+            try:
+                reasons.plus(MAINTENANCE, text).to_text()
+            except PlanError as error:
+                self.findings.append(finding(Code.REASONS_TOO_LONG, place=service.host, what=error.what))
             step = DisableService(service=service.id, host=service.host, reason=text, why="no new guests come then")
             self.steps.append(step)
-        else:
-            self.notes.append(f"nova-compute is disabled already: {service.reason or 'no reason is given'}")
+        if reasons:
+            self.notes.append(f"host is closed already: {reasons}")
 
     def ports(self, ports: Ports) -> None:
         if ports.none:

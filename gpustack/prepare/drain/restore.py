@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import finding
+from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.marks import Mark, MarkKind, Since, keys_of, marks
 from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.instances import confirm, half_moved, key
-from gpustack.prepare.drain.metadata import disabled_here
 from gpustack.prepare.drain.model import World
 from gpustack.prepare.drain.plan import Draft, ServicePlan
 from gpustack.prepare.drain.steps import EnableService, Forget, Start
@@ -37,9 +37,13 @@ def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, 
             judged.stopped(server, own[0])
         elif own:
             judged.moved(server)
-    if disabled_here(service):
+    reasons = reasons_of(service)
+    left = str(reasons.minus(MAINTENANCE))
+    if left:
+        judged.notes.append(f"host stays closed: {left}")
+    if MAINTENANCE in reasons.own:
         if alive:
-            step = EnableService(service=service.id, host=service.host, why="gpustack disabled it")
+            step = EnableService(service=service.id, host=service.host, left=left, why="gpustack disabled it")
             judged.steps.append(step)
         elif service.forced_down:
             judged.findings.append(finding(Code.COMPUTE_FORCED_DOWN, place=service.host))

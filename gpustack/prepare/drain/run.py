@@ -12,6 +12,7 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import finding
 from gpustack.base.operations import Operation
 from gpustack.base.text import printable
+from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.marks import hosts_named, metadata_after
 from gpustack.cloud.network import Ports
 from gpustack.cloud.placement import Room
@@ -19,9 +20,8 @@ from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
 from gpustack.prepare.drain.capacity import lacking
-from gpustack.prepare.drain.drain import plan_empty
+from gpustack.prepare.drain.drain import plan_empty, reason
 from gpustack.prepare.drain.instances import key
-from gpustack.prepare.drain.metadata import disabled_here, reason_of_failure
 from gpustack.prepare.drain.model import InstanceChoices, World
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.restore import plan_resume
@@ -153,8 +153,8 @@ class Runner:
 
     def _enable_again(self) -> None:
         world, refusal = self._world()
-        if refusal is None and world.service is not None and disabled_here(world.service):
-            service = world.service
+        service = world.service
+        if refusal is None and service is not None and MAINTENANCE in reasons_of(service).own:
             self._carry_out(EnableService(service=service.id, host=service.host, why="no guest was touched"))
 
     # -- back in service -------------------------------------------------------------------------------------
@@ -193,8 +193,8 @@ class Runner:
         pending = self.pending()
         world, refusal = self._world()
         service = world.service
-        if refusal is None and service is not None and disabled_here(service):
-            text = reason_of_failure(service.host, why, datetime.now(UTC))
+        if refusal is None and service is not None and MAINTENANCE in reasons_of(service).own:
+            text = reason(f"failed: {why}", datetime.now(UTC))
             why_stated = "who looks at the service sees it"
             self._carry_out(DisableService(service=service.id, host=service.host, reason=text, why=why_stated))
         return pending
@@ -283,9 +283,9 @@ class Runner:
     def _carry_out(self, step: Operation) -> None:
         self.log(printable(f"{self.target.host}: {step.describe()}"))
         if isinstance(step, DisableService):
-            self.api.disable(step.service, step.reason)
+            self.api.close(step.host, step.reason)
         elif isinstance(step, EnableService):
-            self.api.enable(step.service)
+            self.api.reopen(step.host)
         else:
             assert isinstance(step, GuestStep)  # noqa: S101 - there are no others
             self._on_guest(step)

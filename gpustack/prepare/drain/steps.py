@@ -9,7 +9,10 @@ from gpustack.base.operations import Operation
 
 @dataclass(frozen=True, kw_only=True)
 class DisableService(Operation):
-    """Disable nova-compute, so that no new instances are scheduled."""
+    """Disable nova-compute, so that no new instances are scheduled.
+
+    :param reason: the text of the maintenance.
+    """
 
     kind: ClassVar[str] = "disable_service"
     service: str
@@ -17,18 +20,24 @@ class DisableService(Operation):
     reason: str
 
     def describe(self) -> str:
-        return f"disable nova-compute of {self.host}: {self.reason}"
+        return f"disable nova-compute of {self.host}: maintenance ({self.reason})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnableService(Operation):
-    """Enable nova-compute."""
+    """End the maintenance: nova-compute is enabled if no other reason keeps the host closed.
+
+    :param left: the other reasons.
+    """
 
     kind: ClassVar[str] = "enable_service"
     service: str
     host: str
+    left: str = ""
 
     def describe(self) -> str:
+        if self.left:
+            return f"end the maintenance of {self.host}; host stays closed: {self.left}"
         return f"enable nova-compute of {self.host}"
 
 

@@ -404,14 +404,16 @@ def test_without_placement_the_service_is_closed_until_the_restart(world: World,
     server = world.boot(host)
     (used,) = world.nova.control.hostdevs(server.id)[host]
     sick = SECOND if used == FIRST else FIRST
-    assert desk.plan("disable", used, *databases)["operations"] == []  # its instance keeps others off
+    in_use = desk.plan("disable", used, *databases)
+    assert [operation["kind"] for operation in in_use["operations"]] == ["switch_service"]
+    assert {"GPU450", "GPU758"} <= {finding["code"] for finding in in_use["findings"]}
     ran = desk.gpu("disable", sick, "--yes", *databases)
     assert ran.code == 0, ran
     assert world.boot(host).status == "ERROR"
     (service,) = world.api.compute.services(host=host, binary="nova-compute")
     assert (service.status, service.disabled_reason) == (
         "disabled",
-        f"GPU {sick} out of service: fatal AER errors",
+        f"gpustack: GPU {sick.removeprefix('0000:')} (fatal AER errors)",
     )
     desk.write(desk.plan("disable", sick, *databases)["spec"])
     (line,) = desk.restart()

@@ -22,7 +22,7 @@ from support.proxy import Traffic, proxy
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code
 
-WRITES = ("disable", "enable", "mark", "unmark", "act")
+WRITES = ("close", "reopen", "mark", "unmark", "act")
 EVERY = bool(os.environ.get("GPUSTACK_EVERY_REQUEST"))
 """Break at each request that changes something; without, at every third."""
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpustack.cli.cloud import OpenStackCommand
+from gpustack.cloud.session import NOBODY
+from support.change_runs import without_cloud
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 
@@ -24,80 +25,169 @@ hosts: {gpu1: [a]}
 """
 
 
+class NovaModel(StandIn):
+    """Keeps what is written: the service of gpu1, and the inventories of its two GPUs."""
+
+    def __init__(self, devices: list[Any], held: dict[str, dict[str, int]]) -> None:
+        made = with_devices(devices, held)
+        super().__init__(answers=made.answers)
+        self.service = {"id": "s1", "host": "gpu1", "status": "enabled", "state": "up", "disabled_reason": None}
+        self.inventories = {f"gpu1-{bus}": dict(INVENTORY) for bus in ("81", "82")}
+        self.refused: set[str] = set()
+
+    def answer(self, service: str, path: str) -> Any:
+        write = path.startswith("PUT ")
+        body, at = self.written[-1] if write else None, path.removeprefix("PUT ")
+        if write and service in self.refused:
+            return 403, {"forbidden": {"message": "policy"}}
+        if write and NOBODY in at:
+            return 404, {}
+        if at.startswith("/os-services/s1"):
+            self.service |= {"disabled_reason": None, **body}
+            return 200, {"service": self.service}
+        if at.startswith("/os-services") and "host=gpu9" not in at:
+            return 200, {"services": [self.service]}
+        provider = at.partition("/resource_providers/")[2].partition("/")[0]
+        if provider in self.inventories and at.endswith("/inventories"):
+            self.inventories[provider] = body or self.inventories[provider]
+            return 200, self.inventories[provider]
+        return super().answer(service, path)
+
+    @property
+    def reserved(self) -> list[int]:
+        return [of["inventories"]["CUSTOM_PCI_10DE_11B4"]["reserved"] for of in self.inventories.values()]
+
+    @property
+    def changes(self) -> list[str]:
+        return [line for line in self.requests if " PUT " in line and NOBODY not in line]
+
+
 @pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
+def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NovaModel:
     devices = [device("gpu1", 0x81, used=1), device("gpu1", 0x82)]
-    stand_in = with_devices(devices, {"vm1": {"gpu1-81": 1}})
-    stand_in.answers["compute /servers/detail?all_tenants=1"] = servers(instance("vm1"))
-    service = {"id": "s1", "host": "gpu1", "status": "enabled", "state": "up", "disabled_reason": None}
-    stand_in.answers["compute /os-services?binary=nova-compute&host=gpu1"] = (200, {"services": [service]})
-    stand_in.answers["compute /os-services?binary=nova-compute&host=gpu9"] = (200, {"services": []})
-    for bus in ("81", "82"):
-        stand_in.answers[f"placement /resource_providers/gpu1-{bus}/inventories"] = (200, INVENTORY)
-        stand_in.answers[f"placement PUT /resource_providers/gpu1-{bus}/inventories"] = (200, {})
-    monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return stand_in
+    model = NovaModel(devices, {"vm1": {"gpu1-81": 1}})
+    model.answers["compute /servers/detail?all_tenants=1"] = servers(instance("vm1"))
+    model.answers["compute /os-services?binary=nova-compute&host=gpu9"] = (200, {"services": []})
+    without_cloud(monkeypatch, tmp_path / "state", model)
+    return model
 
 
-def test_nothing_is_written_without_confirmation(cloud: StandIn, gpustack: Any) -> None:
-    assert gpustack(*DISABLE, "--dry-run").code == 0
-    ran = gpustack(*DISABLE)  # no terminal
-    assert (ran.code, cloud.written) == (2, [])
-    assert "reserve gpu1 0000:81:00.0 in Placement: reserved CUSTOM_PCI_10DE_11B4 0 of 1" in ran.out
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "gpustack.yaml"
+    path.write_text(f'{SPEC}nova: {{release: "2025.2", placement: schedule}}\n', encoding="utf-8")
+    return path
+
+
+def test_nothing_is_written_without_confirmation(cloud: NovaModel, gpustack: Any, spec: Path) -> None:
+    assert gpustack(*DISABLE, "--dry-run", "--spec", spec).code == 0
+    assert cloud.written == []
+    ran = gpustack(*DISABLE, "--spec", spec)  # no terminal
+    assert (ran.code, cloud.changes) == (2, [])
+    assert "reserve gpu1 0000:81:00.0 in Placement: reserved CUSTOM_PCI_10DE_11B4 0 → 1" in ran.out
     assert "VM1 (vm1, ACTIVE) has the GPU (project p1, user u1)" in ran.err
-    assert "without --spec, gpustack assumes" in ran.err
+    assert "after its instance ends: the reservation in Placement (gpustack)" in ran.out
     assert '  - {host: "gpu1", address: "0000:81:00.0", reason: "no reset"' in ran.out
 
 
-def test_each_change_is_recorded_with_the_state_before(cloud: StandIn, gpustack: Any, tmp_path: Path) -> None:
+def test_both_protections_if_it_is_unknown_how_nova_schedules(cloud: NovaModel, gpustack: Any) -> None:
     ran = gpustack(*DISABLE, "--yes")
     assert ran.code == 0, ran
-    (body,) = cloud.written
-    assert body["inventories"] == {"CUSTOM_PCI_10DE_11B4": {"total": 1, "reserved": 1}}
-    record = tmp_path / "state/gpustack/gpus.jsonl"
-    assert record.stat().st_mode & 0o777 == 0o600
-    (line,) = map(json.loads, record.read_text(encoding="utf-8").splitlines())
-    assert (line["gpu"], line["before"]["classes"]["CUSTOM_PCI_10DE_11B4"]["reserved"]) == ("gpu1 0000:81:00.0", 0)
-    assert gpustack(*DISABLE, "--yes", "--disable-service").code == 21  # the service refuses
-    assert len(record.read_text(encoding="utf-8").splitlines()) == 3
+    assert cloud.service["disabled_reason"] == "gpustack: GPU 81:00.0 (no reset)"
+    assert cloud.reserved == [1, 0]
 
 
-def test_without_a_record_nothing_is_changed(cloud: StandIn, gpustack: Any, tmp_path: Path) -> None:
+def test_a_change_is_recorded_found_by_its_gpu_and_undone(cloud: NovaModel, gpustack: Any) -> None:
+    assert gpustack(*DISABLE, "--yes").code == 0
+    listed = json.loads(gpustack("history", "--object", "gpu1 0000:81:00.0", "-f", "json").out)
+    assert [(run["Command"], run["Done"], run["State"]) for run in listed] == [("gpu disable", "2/2", "done")]
+    assert gpustack("undo", "--yes").code == 0
+    assert (cloud.service["status"], cloud.reserved) == ("enabled", [0, 0])
+
+
+def test_a_second_gpu_keeps_the_host_closed(cloud: NovaModel, gpustack: Any) -> None:
+    assert gpustack(*DISABLE, "--yes").code == 0
+    assert gpustack("gpu", "disable", "gpu1", "82:00.0", "--reason", "ECC errors", "--yes").code == 0
+    ran = gpustack("gpu", "enable", "gpu1", "81:00.0", "--yes")
+    assert "host stays closed: GPU 0000:82:00.0 out of service (ECC errors)" in ran.out
+    assert (ran.code, cloud.service["disabled_reason"]) == (0, "gpustack: GPU 82:00.0 (ECC errors)")
+    assert gpustack("gpu", "enable", "gpu1", "82:00.0", "--yes").code == 0
+    assert (cloud.service["status"], cloud.reserved) == ("enabled", [0, 0])
+
+
+def test_a_reservation_of_somebody_else_is_released_only_on_request(cloud: NovaModel, gpustack: Any) -> None:
+    cloud.inventories["gpu1-82"] = {
+        **INVENTORY, "inventories": {"CUSTOM_PCI_10DE_11B4": {"total": 1, "reserved": 1}}
+    }  # fmt: skip
+    ran = gpustack("gpu", "enable", "gpu1", "82:00.0", "--yes")
+    assert (ran.code, cloud.changes) == (0, [])
+    assert "GPU452" in ran.err
+    assert gpustack("gpu", "enable", "gpu1", "82:00.0", "--yes", "--take-over").code == 0
+    assert cloud.reserved == [0, 0]
+
+
+@pytest.mark.parametrize("service", ["compute", "placement"])
+def test_without_a_right_nothing_is_written(cloud: NovaModel, gpustack: Any, service: str) -> None:
+    cloud.refused.add(service)
+    ran = gpustack(*DISABLE, "--yes")
+    assert (ran.code, cloud.changes) == (21, [])
+    assert "os_compute_api:os-services:update, and placement:resource_providers:inventories:update" in ran.err
+
+
+def test_a_gap_is_a_warning_and_an_exit_code(cloud: NovaModel, gpustack: Any) -> None:
+    ran = gpustack(*DISABLE, "--yes", "--no-disable-service", "--exit-code")
+    assert ran.code == 3
+    assert "GPU451" in ran.err
+    assert cloud.service["status"] == "enabled"
+    assert gpustack(*DISABLE, "--check", "--exit-code").code == 0
+
+
+def test_requests(cloud: NovaModel, gpustack: Any, spec: Path) -> None:
+    """Beside the check: one for the right, the write, and one that reads it again."""
+    assert gpustack(*DISABLE, "--check", "--spec", spec, "--disable-service").code == 0
+    look = len(cloud.requests)
+    cloud.requests.clear()
+    assert gpustack(*DISABLE, "--yes", "--spec", spec, "--disable-service").code == 0
+    assert len(cloud.requests) == 2 * look + (1 + 1 + 1 + 1) + (1 + 1 + 1)
+
+
+def test_without_a_record_nothing_is_changed(cloud: NovaModel, gpustack: Any, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no directory", encoding="utf-8")
     ran = gpustack(*DISABLE, "--yes")
-    assert (ran.code, cloud.written) == (15, [])
+    assert (ran.code, cloud.changes) == (15, [])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("gpu1", "0000:99:00.0"), "Nova has no GPU 0000:99:00.0 on gpu1; it has 0000:81:00.0, 0000:82:00.0"),
+        (
+            ("gpu1", "0000:99:00.0"),
+            "no source has a GPU 0000:99:00.0 on gpu1; known GPUs of this host: 0000:81:00.0",
+        ),
         (("gpu9", "0000:81:00.0"), "Nova has no nova-compute service on gpu9"),
+        (("gpu9", "0000:81:00.0"), "hosts with GPUs: gpu1"),
         (("gpu1", "81.0"), "is not a PCI address"),
         (("gpu1", "81:00.0", "--reason", "two\nlines"), "--reason must be one line"),
     ],
 )
 def test_a_wrong_name_is_no_gpu_out_of_service(
-    cloud: StandIn, gpustack: Any, arguments: tuple[str, ...], message: str
+    cloud: NovaModel, gpustack: Any, arguments: tuple[str, ...], message: str
 ) -> None:
     ran = gpustack("gpu", "disable", "--reason", "no reset", *arguments)
     assert (ran.code, cloud.written) == (2, [])
     assert message in ran.err
 
 
-def test_the_spec_decides_whether_a_reservation_helps(cloud: StandIn, gpustack: Any, tmp_path: Path) -> None:
-    spec = tmp_path / "gpustack.yaml"
+def test_the_spec_decides_whether_a_reservation_helps(cloud: NovaModel, gpustack: Any, spec: Path) -> None:
     for placement, kinds in (("report", ["switch_service"]), ("schedule", ["set_inventory"])):
         spec.write_text(f'{SPEC}nova: {{release: "2025.2", placement: {placement}}}\n', encoding="utf-8")
         command = ("gpu", "disable", "gpu1", "82:00.0", "--reason", "x", "--spec", spec, "--dry-run", "-f", "json")
         ran = gpustack(*command)
         plan = json.loads(ran.out)
-        assert "without --spec" not in ran.err
         assert [operation["kind"] for operation in plan["operations"]] == kinds
 
 
-def test_a_gpu_that_the_spec_still_lists_does_not_come_back(cloud: StandIn, gpustack: Any, tmp_path: Path) -> None:
+def test_a_gpu_that_the_spec_still_lists_does_not_come_back(cloud: NovaModel, gpustack: Any, tmp_path: Path) -> None:
     spec = tmp_path / "gpustack.yaml"
     entry = 'out_of_service: [{host: gpu1, address: "0000:82:00.0", reason: no reset}]\n'
     spec.write_text(f"{SPEC}{entry}", encoding="utf-8")
@@ -113,11 +203,13 @@ def test_a_gpu_that_the_spec_still_lists_does_not_come_back(cloud: StandIn, gpus
     assert (ran.code, "out of service: Nova does not have the GPU" in ran.out) == (0, True), ran
 
 
-def test_a_partial_fleet_proves_nothing(cloud: StandIn, gpustack: Any) -> None:
+def test_a_partial_fleet_proves_nothing(cloud: NovaModel, gpustack: Any) -> None:
     """A GPU that a partial list lacks may be in service."""
     cloud.answers["compute /servers/detail?all_tenants=1"] = (403, {"forbidden": {"message": "no"}})
     cloud.answers["compute /servers/detail?&"] = servers()
-    ran = gpustack("gpu", "disable", "gpu1", "99:00.0", "--reason", "x", "--dry-run")
+    command = ("gpu", "disable", "gpu1", "99:00.0", "--reason", "x", "--dry-run")
+    assert gpustack(*command).code == 2
+    ran = gpustack(*command, "--force")
     assert "unknown:" in ran.out
     assert "out of service: Nova" not in ran.out
     assert ran.code == 23

@@ -28,7 +28,7 @@ def test_a_reservation_keeps_all_other_fields_and_carries_the_generation() -> No
     cloud = StandIn({PATH: content(), PUT: (200, {})})
     inventory = read(cloud.connection, "p1")
     assert inventory is not None
-    write(cloud.connection, inventory, inventory.with_reserved(everything=True))
+    write(cloud.connection, inventory, inventory.with_reserved(inventory.totals))
     assert cloud.written == [content(reserved=1)[1]]
 
 
@@ -50,7 +50,7 @@ def test_a_newer_generation_of_the_same_inventory_is_tried_again() -> None:
     cloud.answers[PUT] = lambda _path: (
         (200, {}) if cloud.written[-1]["resource_provider_generation"] == 9 else (409, {})
     )
-    write(cloud.connection, inventory, inventory.with_reserved(everything=True))
+    write(cloud.connection, inventory, inventory.with_reserved(inventory.totals))
     assert [body["resource_provider_generation"] for body in cloud.written] == [7, 9]
 
 
@@ -61,7 +61,7 @@ def test_a_changed_inventory_is_not_overwritten(changed: tuple[int, Any]) -> Non
     assert inventory is not None
     cloud.answers[PATH] = changed
     with pytest.raises(ApplyError, match="changed meanwhile"):
-        write(cloud.connection, inventory, inventory.with_reserved(everything=True))
+        write(cloud.connection, inventory, inventory.with_reserved(inventory.totals))
     assert len(cloud.written) == 1
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from gpustack.changes.history import LastChange
+from gpustack.changes.journal_lines import PlannedChange, RunHead
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.model import Gpu, Holder, State
-from gpustack.operate.gpu_service.plan import OutagePlan, Reservation, Seen, Switch, disable, enable
+from gpustack.operate.gpu_service.plan import OutagePlan, Seen, disable, enable
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import OutOfService
 from support.fleet_answers import server
@@ -33,6 +35,25 @@ def seen(state: State | None = State.FREE, **more: Any) -> Seen:
         gpu = Gpu(host="gpu1", address=ADDRESS, state=state, holders=holders if state is State.ALLOCATED else ())
     known = {"service": ENABLED, "gpu": gpu, "by_address": True, "inventory": inventory() if gpu else None, **more}
     return Seen(host="gpu1", address=ADDRESS, **known)
+
+
+def closed(reasons: str) -> Service:
+    return replace(ENABLED, enabled=False, reason=f"gpustack: {reasons}")
+
+
+def recorded(before: int = 0, now: int = 1) -> LastChange:
+    change = PlannedChange(
+        key="k",
+        kind="reservation",
+        id="p1",
+        name="gpu1",
+        why="no reset",
+        seen={"CUSTOM_GPU": before},
+        wanted={"CUSTOM_GPU": now},
+        needs=[],
+        about={},
+    )
+    return LastChange(head=RunHead(id="1", command="gpu disable", user="ann", at="2026-11-22"), change=change)
 
 
 def off(state: Seen, **more: Any) -> OutagePlan:
@@ -58,8 +79,15 @@ def codes(plan: OutagePlan) -> set[str]:
         (seen(inventory=inventory(reserved=1, total=4)), ["reserve"], {"GPU757"}),
         # Nova only reports devices: a reservation keeps nobody off, and makes the claim fail.
         (seen(scheduled=False), ["disable"], set()),
+        # Unknown: both, and first the one that makes the claim safe.
+        (seen(scheduled=None), ["disable", "reserve"], {"GPU757"}),
         (seen(inventory=None), ["disable"], set()),
-        (seen(State.ALLOCATED, inventory=None), [], {"GPU758"}),
+        (seen(State.ALLOCATED, inventory=None), ["disable"], {"GPU450", "GPU758"}),
+        (seen(State.ALLOCATED, scheduled=False), ["disable"], {"GPU450", "GPU758"}),
+        # The host is closed already, for other reasons, which may end before the GPU is excluded.
+        (seen(inventory=None, service=closed("GPU 82:00.0")), ["disable"], set()),
+        (seen(inventory=None, service=closed("maintenance")), ["disable"], set()),
+        (seen(inventory=None, service=closed("GPU 81:00.0, 82:00.0")), [], set()),
         # Without addresses, the GPU may be free.
         (seen(None, by_address=False), ["disable"], set()),
         (seen(None, by_address=False, service=OURS), [], set()),
@@ -68,6 +96,7 @@ def codes(plan: OutagePlan) -> set[str]:
         (seen(None, entry=ENTRY, service=OURS), ["enable"], set()),
         (seen(None, entry=ENTRY, service=replace(OURS, reason="GPU 0000:82:00.0 out of service: x")), [], set()),
         (seen(None, entry=ENTRY, service=replace(OURS, reason="gpustack: gpu1 is rebooted")), [], set()),
+        (seen(None, entry=ENTRY, service=closed("maintenance; GPU 81:00.0")), ["end"], set()),
     ],
 )
 def test_what_keeps_new_instances_off(state: Seen, operations: list[str], found: set[str]) -> None:
@@ -76,24 +105,34 @@ def test_what_keeps_new_instances_off(state: Seen, operations: list[str], found:
 
 
 def test_the_operator_decides_about_the_service() -> None:
-    assert kinds(off(seen(), close=True)) == ["reserve", "disable"]
-    assert kinds(off(seen(inventory=None), close=False)) == []
+    assert kinds(off(seen(), close=True)) == ["disable", "reserve"]
+    assert kinds(off(seen(service=OURS), close=False)) == ["reserve", "enable"]
+    plan = off(seen(inventory=None), close=False)
+    assert (kinds(plan), codes(plan)) == ([], {"GPU451"})
+    assert plan.protection is not None
+    assert not plan.protection.after_instance
     assert kinds(off(seen(None, entry=ENTRY, service=OURS), close=True)) == []
 
 
 def test_the_whole_capacity_is_reserved_and_nothing_else_changes() -> None:
     (operation,) = off(seen(inventory=inventory(reserved=1, total=4))).operations
-    assert isinstance(operation, Reservation)
-    assert operation.after.classes == {"CUSTOM_GPU": {"total": 4, "reserved": 4}}
-    assert (
-        operation.describe() == f"reserve gpu1 {ADDRESS} in Placement: reserved CUSTOM_GPU 1 of 4 → CUSTOM_GPU 4 of 4"
-    )
+    assert (operation.seen, operation.wanted) == ({"CUSTOM_GPU": 1}, {"CUSTOM_GPU": 4})
+    assert operation.describe() == f"reserve gpu1 {ADDRESS} in Placement: reserved CUSTOM_GPU 1 → 4"
 
 
-def test_the_reason_of_the_service_names_the_gpu_and_is_not_that_of_maintenance() -> None:
-    (operation,) = off(seen(inventory=None)).operations
-    assert isinstance(operation, Switch)
-    assert operation.reason == f"GPU {ADDRESS} out of service: no reset"
+def test_each_moment_has_its_protection() -> None:
+    used = off(seen(State.ALLOCATED, inventory=None)).protection
+    assert used is not None
+    assert used.now == "the instance that has it"
+    assert "the closed host" in used.after_instance
+    assert "the closed host" in used.after_restart
+    placed = off(seen()).protection
+    assert placed is not None
+    assert placed.now == placed.after_instance == "the reservation in Placement (gpustack)"
+    # Somebody's reason is no protection of this GPU: it can end at any time.
+    plan = off(seen(inventory=None, service=closed("maintenance")), close=False)
+    assert codes(plan) == {"GPU451"}
+    assert plan.left == "maintenance"
 
 
 def test_lines_for_the_spec_are_those_of_the_spec() -> None:
@@ -116,23 +155,44 @@ def test_steps_end_when_nova_has_the_gpu_no_more() -> None:
     assert (gone.steps, gone.state) == ((), "out of service: Nova does not have the GPU")
 
 
+RESERVED = seen(State.RESERVED, inventory=inventory(1), reserved_by=recorded())
+
+
 @pytest.mark.parametrize(
-    ("state", "operations"),
+    ("state", "operations", "found"),
     [
-        (seen(State.RESERVED, inventory=inventory(1)), ["release"]),
-        (seen(State.RESERVED, inventory=inventory(1), service=OURS), ["release", "enable"]),
-        (seen(State.ALLOCATED, inventory=inventory(1)), ["release"]),
-        (seen(), []),
-        (seen(None), []),
-        (seen(None, service=OURS), ["enable"]),
-        (seen(State.RESERVED, inventory=inventory(1), entry=ENTRY), []),
+        (RESERVED, ["release"], set()),
+        (replace(RESERVED, service=OURS), ["release", "enable"], set()),
+        (seen(State.ALLOCATED, inventory=inventory(1), reserved_by=recorded()), ["release"], set()),
+        # Somebody else's, and Nova's for one-time use.
+        (replace(RESERVED, reserved_by=None), [], {"GPU452"}),
+        (replace(RESERVED, reserved_by=None, one_time_use=True, service=OURS), ["enable"], {"GPU452"}),
+        (seen(), [], set()),
+        (seen(None), [], set()),
+        (seen(None, service=OURS), ["enable"], set()),
+        (seen(None, service=closed("GPU 81:00.0, 82:00.0")), ["end"], set()),
+        (seen(None, service=closed("GPU 81:00.0 | memory")), ["end"], set()),
+        (replace(RESERVED, entry=ENTRY), [], {"GPU759"}),
     ],
 )
-def test_back_in_service(state: Seen, operations: list[str]) -> None:
+def test_back_in_service(state: Seen, operations: list[str], found: set[str]) -> None:
     plan = enable(state)
-    assert kinds(plan) == operations
-    assert codes(plan) == ({"GPU759"} if state.entry else set())
+    assert (kinds(plan), codes(plan)) == (operations, found)
     assert bool(plan.steps) == (state.gpu is None or state.entry is not None)
+    assert bool(plan.left) == ("end" in operations)
+
+
+def test_a_release_restores_the_reservation_before() -> None:
+    held = seen(State.RESERVED, inventory=inventory(4, total=4), reserved_by=recorded(1, 4))
+    (operation,) = enable(held).operations
+    assert operation.wanted == {"CUSTOM_GPU": 1}
+
+
+def test_taking_over_is_named_in_the_question() -> None:
+    plan = enable(replace(RESERVED, reserved_by=None), take_over=True)
+    assert kinds(plan) == ["release"]
+    assert plan.question == f"gpu1 {ADDRESS}: somebody else reserved it (CUSTOM_GPU 1 of 1). "
+    assert enable(RESERVED, take_over=True).question == ""
 
 
 def test_plans_are_plain_data() -> None:

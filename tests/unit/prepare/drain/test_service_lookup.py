@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from gpustack.cloud.closed import MAINTENANCE, Reasons, parse
 from gpustack.cloud.compute import Service
-from gpustack.prepare.drain.metadata import disabled_here, reason
+from gpustack.prepare.drain.drain import reason
 from gpustack.prepare.drain.service_lookup import find_service
 from gpustack.prepare.plugin_api import service_target
 
@@ -73,10 +74,8 @@ def test_a_name_that_is_no_text_is_no_name() -> None:
 
 
 def test_the_reason_fits_and_is_known_again() -> None:
-    text = reason("gpu1", "the running kernel was started without intel_iommu=on; " * 9, NOW)
-    assert text.startswith("gpustack: gpu1 is rebooted: the running kernel")
-    assert text.endswith("(since 2026-11-21T09:00:00Z)")
-    assert len(text) <= 255
-    assert disabled_here(Service(id="1", host="gpu1", enabled=False, up=True, reason=text))
-    assert not disabled_here(Service(id="1", host="gpu1", enabled=True, up=True, reason=text))
-    assert not disabled_here(Service(id="1", host="gpu1", enabled=False, up=True, reason="broken gpustack: no"))
+    text = Reasons().plus(MAINTENANCE, reason("the running kernel was started without intel_iommu=on; " * 9, NOW))
+    stored = text.to_text()
+    assert stored.startswith("gpustack: maintenance (since 2026-11-21T09:00:00Z: the running kernel")
+    assert len(stored) <= 255
+    assert MAINTENANCE in parse(stored).own

@@ -1,0 +1,88 @@
+"""Reasons for closed hosts as changes, for all who close hosts: a reason is added or ended, and the others stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from gpustack.changes.change import CloudChange
+from gpustack.cloud import closed
+from gpustack.cloud.closed import MAINTENANCE, Reasons
+from gpustack.cloud.compute import Service
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+
+@dataclass
+class ClosedHosts:
+    """The nova-compute services of a run, as they were read last."""
+
+    connection: Connection
+    known: dict[str, Service] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasonChange(CloudChange):
+    """Add a reason to close a host, or end it; the value is whether the host has the reason.
+
+    ``about`` has the host, the reason, its text, and the reasons that stay (``left``).
+    """
+
+    kind: ClassVar[str] = "switch_service"
+    object_kind: ClassVar[str] = "closed_host"
+
+    def describe(self) -> str:
+        host, reason, left = self.about["host"], self.about["reason"], self.about.get("left", "")
+        if self.wanted:
+            return f"disable nova-compute of {host}: {Reasons().plus(reason, self.about['text'])}"
+        if left:
+            return f"end the reason {reason}; host stays closed: {left}"
+        return f"enable nova-compute of {host}: {reason} ended"
+
+    def details(self) -> list[str]:
+        return []
+
+    @classmethod
+    def client(cls, connection: Connection) -> ClosedHosts:
+        return ClosedHosts(connection)
+
+    def read(self, api: ClosedHosts) -> bool:
+        host = self.about["host"]
+        api.known[host] = closed.service_of(api.connection, host)
+        return self.about["reason"] in closed.reasons_of(api.known[host]).own
+
+    def carry_out(self, api: ClosedHosts) -> str:
+        host, reason, service = self.about["host"], self.about["reason"], api.known.get(self.about["host"])
+        if self.wanted:
+            closed.close(api.connection, host, reason, self.about["text"], service=service)
+        else:
+            closed.reopen(api.connection, host, reason, service=service)
+        return ""
+
+    def permitted(self) -> str:
+        known = isinstance(self.wanted, bool) and closed.is_reason(self.about.get("reason", ""))
+        return "" if known and self.about.get("host") else "gpustack has no such reason to close a host"
+
+
+def reason_change(service: Service, reason: str, text: str, *, close: bool, why: str) -> ReasonChange:
+    """The change that adds a reason to a host, or ends it.
+
+    :raises PlanError: if the reasons would not fit in Nova.
+    """
+    before = closed.reasons_of(service)
+    after = before.plus(reason, text) if close else before.minus(reason)
+    after.to_text()
+    place = service.host if reason == MAINTENANCE else f"{service.host} {reason.removeprefix('GPU ')}"
+    return ReasonChange(
+        why=why,
+        name=f"{place} as a reason to close the host",
+        about={
+            "host": service.host,
+            "reason": reason,
+            "text": text or before.own.get(reason, ""),
+            "left": "" if close else str(after),
+        },
+        seen=reason in before.own,
+        wanted=close,
+    )

@@ -1,0 +1,75 @@
+"""Reservations of GPUs in Placement as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from gpustack.base.errors import ApplyError
+from gpustack.changes.change import CloudChange
+from gpustack.cloud import placement
+from gpustack.cloud.placement import Inventory
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+
+@dataclass
+class Inventories:
+    """The inventories of a run, as they were read last."""
+
+    connection: Connection
+    known: dict[str, Inventory | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservationChange(CloudChange):
+    """Reserve a GPU in Placement, or release it; the value is the reserved amount of each resource class.
+
+    ``about`` has the place, the totals for texts, and the reason of the operator.
+    """
+
+    kind: ClassVar[str] = "set_inventory"
+    object_kind: ClassVar[str] = "reservation"
+
+    def describe(self) -> str:
+        verb = "release" if sum(self.wanted.values()) < sum((self.seen or {}).values()) else "reserve"
+        amounts = ", ".join(f"{name} {self.seen.get(name)} → {of}" for name, of in sorted(self.wanted.items()))
+        return f"{verb} {self.about['place']} in Placement: reserved {amounts}"
+
+    def details(self) -> list[str]:
+        return []
+
+    @classmethod
+    def client(cls, connection: Connection) -> Inventories:
+        return Inventories(connection)
+
+    def read(self, api: Inventories) -> Mapping[str, int] | None:
+        api.known[self.id] = present = placement.inventory(api.connection, self.id)
+        return None if present is None else present.reserved
+
+    def carry_out(self, api: Inventories) -> str:
+        present = api.known.get(self.id)
+        if present is None or present.reserved.keys() != self.wanted.keys():
+            raise ApplyError("the resource provider of the GPU is gone, or has other resources now")
+        placement.write_inventory(api.connection, present, present.with_reserved(self.wanted))
+        return self.id
+
+    def permitted(self) -> str:
+        values = [value for value in (self.seen, self.wanted) if isinstance(value, dict) and value]
+        amounts = [amount for value in values for amount in value.values()]
+        whole = len(values) == 2 and all(isinstance(amount, int) and amount >= 0 for amount in amounts)
+        return "" if whole and self.about.get("place") else "gpustack does not make such reservations"
+
+
+def reservation(place: str, inventory: Inventory, wanted: Mapping[str, int], *, why: str) -> ReservationChange:
+    """The change that reserves these amounts of a GPU."""
+    return ReservationChange(
+        why=why,
+        id=inventory.provider,
+        name=f"{place} in Placement",
+        about={"place": place},
+        seen=inventory.reserved,
+        wanted={name: wanted.get(name, 0) for name in inventory.reserved},
+    )
