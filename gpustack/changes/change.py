@@ -125,10 +125,6 @@ class CloudChange(Operation):
         """The change as plain data for JSON."""
         return {**self.to_record(), "kind": self.kind}
 
-    def to_dict(self) -> dict[str, object]:
-        """The change as plain data for JSON."""
-        return {**self.to_record(), "kind": self.kind}
-
     def to_record(self) -> dict[str, Any]:
         """The change as a journal holds it."""
         return {

@@ -4,6 +4,8 @@ Changes run in the order of their needs, independent ones at the same time. Afte
 else begins. A signal lets the changes in progress end.
 """
 
+from __future__ import annotations
+
 import contextlib
 import signal
 import threading

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
 from gpustack.nova_options.releases import Option
-
-if TYPE_CHECKING:
-    from gpustack.spec.model import Spec
+from gpustack.spec.model import Spec
 
 _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
 _FILTERS = releases.option("filter_scheduler/enabled_filters")
