@@ -50,7 +50,8 @@ class Outage:
     def gpu(self, action: str, address: str, *more: str) -> Ran:
         """Run ``gpustack gpu disable`` or ``enable``."""
         reason = ("--reason", "fatal AER errors") if action == "disable" else ()
-        command = (action, self.host, address, *reason, "--spec", str(self.spec), *more)
+        files = ("--spec", str(self.spec), "--snapshot", str(self.directory / "hosts.json"))
+        command = (action, self.host, address, *reason, *files, *more)
         return run(self.world.nova.clouds_yaml, *command)
 
     def plan(self, action: str, address: str, *more: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gpustack.cloud import placement, session
 from gpustack.cloud.closed import service_of
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.index import named
-from gpustack.fleet.model import Fleet, Gpu
+from gpustack.fleet.model import Fleet, Gpu, Source
 from gpustack.fleet.read import Given
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.operate.gpu_service.plan import Seen
@@ -36,7 +36,8 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
     here = [gpu for gpu in fleet.gpus if key(host) in (key(gpu.host), key(gpu.node))]
-    gpu = next((gpu for gpu in here if gpu.address == address), None)
+    # A GPU that only the snapshot has is one that Nova does not offer.
+    gpu = next((gpu for gpu in here if gpu.address == address and gpu.sources != (Source.SNAPSHOT,)), None)
     if gpu is not None and gpu.dev_type == "type-VF":
         raise UsageError(
             f"{host} {address} is a virtual function; a card leaves service with all its functions",
