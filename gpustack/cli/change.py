@@ -19,6 +19,8 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, positive
 
 if TYPE_CHECKING:
+    from openstack.connection import Connection
+
     from gpustack.changes.change import ChangeOutcome, CloudChange
     from gpustack.changes.journal import RunRecord
 
