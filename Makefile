@@ -170,8 +170,8 @@ dist: ## all distributions, built and checked, in dist
 	@for part in . demo weigher; do .venv/bin/uv build --quiet --out-dir dist $$part || exit 1; done
 	@.venv/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 
-bench: ## the figures that the documentation claims, as ratios
+bench: ## the figures that the documentation claims, as ratios beside their limits; ONLY="render startup"
 	@tools/setup test
-	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
+	@.venv/bin/python bench/run.py $(ONLY)
 
 .PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist bench

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+import limits
 import openstack
 
 from gpustack.configure.packing import CANDIDATES, Advised
@@ -54,8 +55,10 @@ def main() -> None:
         without, limited = measured(5, ()), measured(5, CANDIDATES)
         two, three = measured(8, CANDIDATES[:2]), measured(8, CANDIDATES)
     print(f"5 GPUs: {without / limited:.1f} times as fast with the options; 8: {two / three:.1f} with the third")
-    assert limited < without / 3
-    assert three < two / 2
+    limits.end(
+        limits.check("candidates.with_three_options", limited / without),
+        limits.check("candidates.third_option", three / two),
+    )
 
 
 if __name__ == "__main__":

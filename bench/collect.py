@@ -17,7 +17,10 @@ import tempfile
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import limits  # noqa: E402
 
 from gpustack.hosts.facts.bundle import program  # noqa: E402
 from support.sysroot import MEM, SysRoot  # noqa: E402
@@ -65,7 +68,7 @@ def large_root(path: Path, functions: int) -> Path:
     return root.path
 
 
-def main() -> int:
+def main() -> None:
     """Print the figures, as a table or as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
@@ -80,7 +83,8 @@ def main() -> int:
     else:
         for name, value in figures.items():
             print(f"{name.replace('_', ' '):32} {value:10.4g}")
-    return 0
+    ratios = {"collect_to_lspci": "collect.time", "large_root_collect_to_lspci": "collect.large_root"}
+    limits.end(*(limits.check(name, figures[figure]) for figure, name in ratios.items() if figure in figures))
 
 
 def measured(options: argparse.Namespace, directory: Path) -> dict[str, float]:
@@ -113,4 +117,4 @@ def measured(options: argparse.Namespace, directory: Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

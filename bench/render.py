@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
+
+import limits
 
 from gpustack.configure.desired import wanted
 from gpustack.configure.render import render
@@ -78,7 +79,7 @@ def measure(size: int, rounds: int) -> dict[str, float]:
     return {"hosts": size, "seconds": round(seconds, 4), "milliseconds_per_host": round(1000 * seconds / size, 3)}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print, as text or JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
@@ -92,8 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in found:
             print(f"{row['hosts']:>5} hosts: {row['seconds']:.3f} s, {row['milliseconds_per_host']:.2f} ms each")
         print(f"ten times the hosts take {growth:.1f} times as long")
-    return 0
+    limits.end(limits.check("render.growth", growth))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -15,6 +15,8 @@ import time
 import types
 from collections.abc import Callable
 
+import limits
+
 from gpustack.hosts.facts import bundle
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import bundle as guest_bundle
@@ -66,8 +68,8 @@ def main() -> None:
     old, new = seconds(lambda: module.events(log)), seconds(lambda: table().events(log))
     patterns = len(module._OF_LINE) + len(module._OF_NVIDIA)
     print(f"lines: {len(log)}; signs: {len(table().rows) + len(table().numbers)} and {patterns} before")
-    print(f"time of the reader: {new / old:.2f} of the one before")
     print(f"bundle of the guest check: {len(guest_bundle.program())} bytes; of the collector: {len(bundle.program())}")
+    limits.end(limits.check("signs.time", new / old))
 
 
 if __name__ == "__main__":

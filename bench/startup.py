@@ -17,13 +17,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import limits
+
 ROUNDS = 15
-LIMITS = {
-    "gpustack --version": ("openstack --version", 0.25),
-    "gpustack --help": ("openstack --version", 0.25),
-    "gpustack flavor plan": ("openstack flavor list", 1.2),
+PEERS = {
+    "version": ("gpustack --version", "openstack --version"),
+    "help": ("gpustack --help", "openstack --version"),
+    "flavor_plan": ("gpustack flavor plan", "openstack flavor list"),
 }
-"""The highest ratio of each command, and the command that it is a ratio to."""
+"""By limit: a command, and the command that it is a ratio to."""
 
 
 def program(name: str, distribution: str) -> str:
@@ -75,8 +77,8 @@ flavors: {g1: {gpus: {k4200: 1}, vcpus: 8, ram: 32GiB, disk: 40GiB}}
 """
 
 
-def main() -> int:
-    """Print the ratios; return 1 if one is above its limit."""
+def main() -> None:
+    """Compare the ratios with their limits."""
     gpustack, openstack = program("gpustack", "nova-gpustack"), program("openstack", "python-openstackclient")
     listener = Listener()
     with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as directory:
@@ -96,13 +98,10 @@ def main() -> int:
                 if number:
                     times[name].append(duration)
     medians = {name: statistics.median(found) for name, found in times.items()}
-    worst = False
-    for name, (reference, limit) in LIMITS.items():
-        ratio = medians[name] / medians[reference]
-        worst |= ratio > limit
-        print(f"{name}: {medians[name] * 1000:.0f} ms, {ratio:.2f} of {reference} (at most {limit})")
-    return int(worst)
+    limits.end(
+        *(limits.check(f"startup.{name}", medians[command] / medians[peer]) for name, (command, peer) in PEERS.items())
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

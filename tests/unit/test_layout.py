@@ -261,7 +261,7 @@ SCENARIOS = {
     "test_setup",
 }
 # Directories without a package of the same name: all of their tests are scenarios.
-SCENARIO_ROOMS = ("attacks", "fuzz", "growth", "playbooks")
+SCENARIO_ROOMS = ("attacks", "bench", "fuzz", "growth", "playbooks")
 
 
 def mirrors_a_module(test: Path) -> bool:
