@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpustack.base.errors import JournalError
 from gpustack.changes.change import ChangeResult, Value
 from gpustack.changes.journal import RunRecord
+from gpustack.changes.journal_file import read_lines
 from gpustack.changes.journal_lines import PlannedChange, RunHead
 
 
@@ -13,7 +15,7 @@ from gpustack.changes.journal_lines import PlannedChange, RunHead
 class HistoryEntry:
     """A run in the history.
 
-    :ivar state: ``done``, ``failed``, ``unfinished``, ``undone`` or ``partly undone``.
+    :ivar state: ``done``, ``failed``, ``unfinished``, ``undone``, ``partly undone``; ``unknown`` in records of 0.1.0.
     :ivar done: the number of changes that were made.
     """
 
@@ -32,9 +34,29 @@ def history(records: Iterable[RunRecord]) -> list[HistoryEntry]:
     ]
 
 
+def former_gpus(path: Path) -> list[HistoryEntry]:
+    """The changes in the record of ``gpu disable`` and ``gpu enable`` of 0.1.0, newest first; it has no results.
+
+    :raises JournalError: if it cannot be read.
+    """
+    entries = []
+    for number, line in enumerate(read_lines(path) if path.exists() else (), start=1):
+        try:
+            planned = PlannedChange(
+                key="gpu", kind="gpu", id="", name=line["gpu"], why=line["why"], seen=line.get("before"),
+                wanted=line.get("after"), needs=[], about={},
+            )  # fmt: skip
+            command = f"gpu {'enable' if line.get('enabled') else 'disable'}" if "enabled" in line else "gpu"
+            head = RunHead(id=f"gpus-{number}", command=command, at=line["at"], changes=[planned])
+        except (LookupError, TypeError, ValueError) as error:
+            raise JournalError(f"line {number} is no change of a GPU", where=str(path)) from error
+        entries.append(HistoryEntry(record=RunRecord(path=path, head=head), state="unknown", done=0))
+    return entries[::-1]
+
+
 def _state(record: RunRecord, undos: Mapping[str, RunRecord]) -> str:
     undo = undos.get(record.head.id)
-    if undo is None or not _count(undo, ChangeResult.DONE):
+    if undo is None or not _count(undo, ChangeResult.DONE) or _state(undo, undos) == "undone":
         return record.state
     return "undone" if undo.state == "done" else "partly undone"
 

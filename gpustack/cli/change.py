@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import signal
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,18 +261,23 @@ gpustack undo 20261124T061500123456Z --yes"""
         from gpustack.changes.undo import plan_undo
         from gpustack.cloud.session import place_of
 
-        connection = self.connection(parsed_args)
-        here = Cloud(**place_of(connection))
-        record = self._chosen(parsed_args.change, here.key)
+        here = functools.cache(lambda: Cloud(**place_of(self.connection(parsed_args))))
+        record = self._chosen(parsed_args.change, lambda: here().key)
+        if hosts := [change.name for change in record.head.changes if change.kind == "host"]:
+            raise JournalError(
+                f"{record.head.id} changed hosts, whose records stay on the hosts",
+                where=str(record.path),
+                remedy=f"gpustack host undo {' '.join(hosts)}",
+            )
         if not record.head.cloud.auth_url:
-            self._warn(f"{record.path}: a journal of 0.1.0 does not name its cloud; check that it is {here.auth_url}")
-        elif record.head.cloud.key != here.key:
+            self._warn(f"{record.path}: a journal of 0.1.0 does not name its cloud; check that it is {here().auth_url}")
+        elif record.head.cloud.key != here().key:
             raise JournalError(
                 f"the change is of another cloud: {record.head.cloud.auth_url} {record.head.cloud.region}",
                 where=str(record.path),
                 remedy="name that cloud with --os-cloud",
             )
-        super().settle(connection, parsed_args, undone=record.head.id)
+        super().settle(self.connection(parsed_args), parsed_args, undone=record.head.id)
         changes, final = plan_undo(record, kinds())
         if parsed_args.wait:
             wait = {"wait": str(parsed_args.wait)}
@@ -291,7 +297,7 @@ gpustack undo 20261124T061500123456Z --yes"""
     def settle(self, connection: Connection, parsed_args: argparse.Namespace, undone: str = "") -> None:
         """Wait until the run to undo is known."""
 
-    def _chosen(self, name: str | None, cloud: str) -> RunRecord:
+    def _chosen(self, name: str | None, cloud: Callable[[], str]) -> RunRecord:
         """The change of a name; without it, the last one of the cloud that changed something of the command's kind."""
         from gpustack.changes import journal
 
@@ -300,7 +306,7 @@ gpustack undo 20261124T061500123456Z --yes"""
             return journal.completed(journal.find(record.head.completes) if record.head.completes else record)
         kind = self.words.removesuffix("undo").strip()
         last = journal.last(
-            lambda: cloud, lambda record: any(not kind or change.kind == _UNDONE_BY[kind] for change in record.made)
+            cloud, lambda record: any(not kind or change.kind == _UNDONE_BY[kind] for change in record.made)
         )
         if last is not None:
             return last

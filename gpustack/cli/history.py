@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class HistoryCommand(Lister):
-    """List the changes of clouds and databases that gpustack made, newest first; with ID, the operations of one.
+    """List the changes that gpustack made, newest first; with ID, the operations of one.
 
-    Runs of `host apply` and `host undo` are listed only: their records stay on the hosts.
+    Runs of `host apply` and `host undo` are listed only, since their records stay on the hosts, and so are changes of
+    GPUs by 0.1.0.
     """
 
     epilog = """\
@@ -34,8 +35,9 @@ gpustack history 20261124T061500123456Z -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each change, or for each operation of one."""
+        from gpustack.base.files import state_dir
         from gpustack.changes import journal
-        from gpustack.changes.history import history
+        from gpustack.changes.history import former_gpus, history
         from gpustack.cli.change import former
 
         machine = is_for_machines(parsed_args)
@@ -47,7 +49,12 @@ gpustack history 20261124T061500123456Z -f json"""
                 self.report(f"{path}: {record.what}")
             else:
                 readable.append(record)
-        entries = [entry for entry in history(readable) if _matches(entry, parsed_args.since, parsed_args.object)]
+        listed = history(readable)
+        try:
+            listed += former_gpus(state_dir() / "gpus.jsonl")
+        except JournalError as error:
+            self.report(str(error))
+        entries = [entry for entry in listed if _matches(entry, parsed_args.since, parsed_args.object)]
         return (
             ("ID", "Time", "Who", "Command", "Cloud", "Spec", "Done", "State"),
             [

@@ -62,6 +62,7 @@ class _Change(Play):
         return {**variables, **{name: value for name, value in nova.items() if value}}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.changes.host_run import recorded, result_of
         from gpustack.connect.playbooks.record import RunOutcome
 
         if parsed_args.local and parsed_args.reboot:
@@ -83,11 +84,16 @@ class _Change(Play):
                 self._summarize(parsed_args, list(planned.values()), checked=parsed_args.check)
                 return 0
             self._ask(parsed_args, ready)
-            with progress(self, "working") as listener:
-                finished = runner.run(self.playbook, listener, hosts=[record.host for record in ready])
-            not_begun = {record.host: record for record in ready if record.host not in finished}
-            for record in not_begun.values():
-                record.outcome = RunOutcome.NOT_BEGUN
+            names = [record.host for record in ready]
+            command = " ".join((self.cmd_name or "").split())
+            with recorded(command, getattr(parsed_args, "spec", None), names) as note:
+                with progress(self, "working") as listener:
+                    finished = runner.run(self.playbook, listener, hosts=names)
+                for record in ready:
+                    end = finished.get(record.host)
+                    if end is None:
+                        record.outcome = RunOutcome.NOT_BEGUN
+                    note(record.host, result_of(end or record), end.problem if end else "")
             self._summarize(parsed_args, [finished.get(name, record) for name, record in planned.items()])
         return 0
 

@@ -10,17 +10,19 @@ from dataclasses import replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.changes.change import SUCCESSFUL
+from gpustack.changes.change import SUCCESSFUL, CloudChange
 from gpustack.changes.journal import RunRecord
 from gpustack.changes.journal_lines import PlannedChange
+from gpustack.changes.undo import change_of
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.offer.quota.changes import LimitChange
 
 
-def completion(record: RunRecord, api: LimitsCloud) -> tuple[tuple[LimitChange, ...], tuple[Finding, ...]]:
+def completion(record: RunRecord, api: LimitsCloud) -> tuple[tuple[CloudChange, ...], tuple[Finding, ...]]:
     """The changes that create missing limits again, and a finding about them; none if the run left none out.
 
     :raises gpustack.base.errors.CloudError: if Keystone cannot be read.
+    :raises gpustack.base.errors.JournalError: if somebody edited the journal.
     """
     changes = tuple(change for line in _left_out(record) if (change := _again(line, record, api)))
     if not changes:
@@ -43,13 +45,14 @@ def _left_out(record: RunRecord) -> Iterator[PlannedChange]:
             yield line
 
 
-def _again(line: PlannedChange, record: RunRecord, api: LimitsCloud) -> LimitChange | None:
+def _again(line: PlannedChange, record: RunRecord, api: LimitsCloud) -> CloudChange | None:
     """The creation of a limit, with its former value if the default was not changed; None if the limit exists."""
-    change = LimitChange.from_record(line.model_dump())
+    kinds, where = {LimitChange.object_kind: LimitChange}, str(record.path)
+    change = change_of(line, kinds, where)
     if change.read(api) is not None:
         return None
     of_class = [
-        LimitChange.from_record(other.model_dump())
+        change_of(other, kinds, where)
         for other in record.head.changes
         if other.kind == LimitChange.object_kind and other.about["resource_class"] == change.about["resource_class"]
     ]
@@ -59,5 +62,5 @@ def _again(line: PlannedChange, record: RunRecord, api: LimitsCloud) -> LimitCha
     return replace(change, wanted=change.wanted if changed else former, needs=())
 
 
-def _of_default(change: PlannedChange | LimitChange) -> bool:
+def _of_default(change: PlannedChange | CloudChange) -> bool:
     return not change.about["project"]

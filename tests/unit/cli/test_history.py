@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 
 import pytest
 
 from gpustack.changes.change import ChangeResult
+from gpustack.changes.host_run import recorded
 from gpustack.cli.app import main
 from support.journals import CHANGES, written
 
@@ -49,3 +52,44 @@ def test_a_damaged_journal_is_reported_beside_the_others(tmp_path: Path, capsys:
 def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "--since", "yesterday"]) == 2
     assert "'yesterday' is no time" in capsys.readouterr().err
+
+
+def test_changes_of_gpus_by_0_1_0_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "gpustack" / "gpus.jsonl"
+    lines = [
+        {"at": "2026-11-20T08:00:00Z", "gpu": "gpu1 81:00.0", "kind": "set_inventory", "why": "w", "before": {}},
+        {
+            "at": "2026-11-20T08:00:01Z",
+            "gpu": "gpu1 81:00.0",
+            "kind": "switch_service",
+            "why": "",
+            "enabled": False,
+        },
+    ]
+    record.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["history", "-f", "json", "--object", "81:00"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["ID"], row["Command"], row["State"]) for row in rows] == [
+        ("gpus-2", "gpu disable", "unknown"),
+        ("gpus-1", "gpu", "unknown"),
+    ]
+    record.write_text('{"at": 5}\n')
+    assert listed(capsys) == ["done"]
+    assert main(["history"]) == 0
+    assert "line 1 is no change of a GPU" in capsys.readouterr().err
+
+
+def test_runs_on_hosts_are_listed_and_undone_on_the_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    with recorded("host apply", None, ["gpu01", "gpu02"]) as note:
+        note("gpu01", ChangeResult.DONE, "")
+        note("gpu02", ChangeResult.FAILED, "no root")
+    with contextlib.suppress(OSError), recorded("host undo", None, ["gpu01"]):
+        raise OSError
+    assert main(["history", "-f", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)[:2]
+    assert [(row["Command"], row["Done"], row["State"]) for row in rows] == [
+        ("host undo", "0/1", "unfinished"),
+        ("host apply", "1/2", "failed"),
+    ]
+    assert main(["undo", rows[1]["ID"]]) == 15
+    assert "gpustack host undo gpu01 gpu02" in capsys.readouterr().err

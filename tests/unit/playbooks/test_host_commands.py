@@ -45,6 +45,7 @@ def gpustack(place: Place, reworded: Path, monkeypatch: pytest.MonkeyPatch, capf
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(place.path)
     monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "False")
+    monkeypatch.setenv("XDG_STATE_HOME", str(place.path / "state"))
 
     def run(*argv: str, answer: str | None = None) -> tuple[int, str, str]:
         place.inventory()
@@ -55,7 +56,9 @@ def gpustack(place: Place, reworded: Path, monkeypatch: pytest.MonkeyPatch, capf
     return run
 
 
-def test_apply_asks_shows_prepares_and_is_verified_and_undone(place: Place, gpustack) -> None:
+def test_apply_asks_shows_prepares_and_is_verified_and_undone(
+    place: Place, gpustack, capfd: pytest.CaptureFixture[str]
+) -> None:
     root = place.add("talk")
     place.add("shared")
     before = tree(root)
@@ -94,6 +97,12 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(place: Place, gpus
     code, out, _ = gpustack("undo", "talk", "--reboot", "--yes")
     assert (code, out.splitlines()[-1]) == (0, f"talk: done ({counts[1]}, rebooted)")
     assert drivers(root) == {"nouveau", "snd_hda_intel"}
+    assert main(["history", "-f", "json"]) == 0
+    rows = json.loads(capfd.readouterr().out)
+    assert [(row["Command"], row["Spec"], row["Done"], row["State"]) for row in rows] == [
+        ("host undo", "", "1/1", "done"),
+        ("host apply", "gpustack.yaml", "1/1", "done"),
+    ]
 
 
 def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Path) -> None:

@@ -1,0 +1,52 @@
+"""Runs of ``host apply`` and ``host undo`` in the history: listed only, since their records stay on the hosts."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
+from gpustack.changes.journal import RunJournal, digest, new_id
+from gpustack.changes.journal_lines import RunHead
+from gpustack.connect.playbooks.record import HostRecord, RunOutcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRun(CloudChange):
+    """The changes of one host in a run: no change of a cloud, so that no undo reads it."""
+
+    kind: ClassVar[str] = "run_on_host"
+    object_kind: ClassVar[str] = "host"
+
+
+_RESULTS = {
+    RunOutcome.DONE: ChangeResult.DONE,
+    RunOutcome.NOTHING: ChangeResult.UNCHANGED,
+    RunOutcome.NOT_BEGUN: ChangeResult.NOT_BEGUN,
+}
+
+
+def result_of(record: HostRecord) -> ChangeResult:
+    """The result of a host."""
+    return _RESULTS.get(record.outcome or RunOutcome.FAILED, ChangeResult.FAILED)
+
+
+@contextlib.contextmanager
+def recorded(
+    command: str, spec: Path | None, hosts: Sequence[str]
+) -> Iterator[Callable[[str, ChangeResult, str], None]]:
+    """Record a run on hosts, and yield what records the result of a host, with the reason if it failed.
+
+    :raises gpustack.base.errors.JournalError: if the record cannot be written; nothing was changed then.
+    """
+    changes = {host: HostRun(why=command, name=host, seen=None, wanted=None) for host in hosts}
+    head = RunHead(id=new_id(), command=command, spec=str(spec or ""), spec_sha256=digest(spec))
+    log, ended = RunJournal(head, list(changes.values())), False
+    try:
+        for change in changes.values():
+            log.begin(change)
+        yield lambda host, result, detail: log.end(ChangeOutcome(change=changes[host], result=result, detail=detail))
+        ended = True
+    finally:
+        log.close(ended=ended)
