@@ -6,7 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from gpustack.base.errors import CHANGES, NovaConfigError, UsageError
 from gpustack.base.text import printable
@@ -24,13 +24,13 @@ from gpustack.cli.common import (
     ssh_options,
     tell_failures,
 )
+from gpustack.spec.deployment import Deployment
 
 if TYPE_CHECKING:
     from gpustack.base.operations import RemoveFile, WriteFile
     from gpustack.configure.installed.verdicts import Verdicts
     from gpustack.configure.lint import Read, Report
     from gpustack.configure.packing import Advised
-    from gpustack.configure.render import Deployment
     from gpustack.configure.rendered import RenderedFile, Rendering
     from gpustack.hosts.facts.gather import Gathered
     from gpustack.hosts.facts.model import Host
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
 _SERVICES = ("api", "compute", "scheduler", "conductor", "placement")
-_DEPLOYMENTS = ("drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm")
 _WRITTEN = "written"
 
 
@@ -81,7 +80,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             "--release", metavar="NAME", help="render for this release of Nova (default: that of the spec)"
         )
         parser.add_argument(
-            "--deployment", choices=_DEPLOYMENTS, help="render for this deployment tool (default: that of the spec)"
+            "--deployment",
+            choices=get_args(Deployment),
+            help="render for this deployment tool (default: that of the spec)",
         )
         parser.add_argument(
             "--all-in-one",

@@ -1,22 +1,19 @@
 """Read the existing configuration: files named on the command line, or found where the rendered files go."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.codes import Code
 from gpustack.base.errors import NothingThereError, NovaConfigError
 from gpustack.base.files import file_remedy, read_text
 from gpustack.base.findings import Finding, finding
 from gpustack.configure.deployed import Existing
-from gpustack.configure.deployment import kolla, openstack_helm, rhoso
+from gpustack.configure.deployment import kolla
+from gpustack.configure.render import TOOLS
 from gpustack.configure.sources import Source, read_sources, split
-
-if TYPE_CHECKING:
-    from gpustack.configure.render import Deployment
+from gpustack.spec.deployment import Deployment
 
 
 def existing_for(
@@ -30,24 +27,22 @@ def existing_for(
     :raises UsageError: when an argument is not a configuration.
     :raises NovaConfigError: when a file can't be read or is no INI file.
     """
-    from gpustack.configure.render import DIRECTORIES
-
-    of_yaml = {"rhoso": rhoso.sources, "openstack-helm": openstack_helm.sources}.get(deployment)
+    tool = TOOLS[deployment]
     named = _Named()
     for argument in arguments:
         path = Path(argument)
-        if of_yaml and path.suffix in (".yaml", ".yml") and path.exists():
+        if tool.sources and path.suffix in (".yaml", ".yml") and path.exists():
             for document in _documents(path):
                 named.documents.append(document)
                 named.mode &= path.stat().st_mode
-                named.sources += of_yaml(path, document)
+                named.sources += tool.sources(path, document)
         else:
             named.read(argument)
     inspected: tuple[Source, ...] = ()
     joined: tuple[Path, ...] = ()
     unread: tuple[Finding, ...] = ()
-    if deployment in ("kolla", "kayobe"):
-        below = root / (directory or DIRECTORIES[deployment]).lstrip("/")
+    if tool.overrides:
+        below = root / (directory or tool.directory).lstrip("/")
         joined = kolla.layers(below.resolve()) if deployment == "kayobe" else ()
         inspected, unread = kolla.inspected(below, joined)
     return Existing(

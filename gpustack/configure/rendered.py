@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpustack.base.files import share_dir
 from gpustack.base.findings import Finding
 from gpustack.configure.deployed import Existing, carried
 from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.sections import Carried, ConfigSection, sections
-from gpustack.configure.sources import PLACEMENT
+from gpustack.configure.sources import PLACEMENT, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.markers import without_block
 
@@ -76,6 +76,8 @@ class Job:
     :ivar directory: the directory of the deployment tool that the files go into.
     :ivar default_filters: whether ``filters`` is derived from the release's default list.
     :ivar root: the directory below which all files are written; None when unknown.
+    :ivar together: whether the compute hosts run the other services too: one file for each host.
+    :ivar everywhere: whether a file for compute hosts without GPUs is rendered.
     """
 
     wanted: DesiredConfig
@@ -87,6 +89,8 @@ class Job:
     default_filters: bool = False
     placement: bool = False
     root: Path | None = None
+    together: bool = False
+    everywhere: bool = True
 
     def into(self, path: str) -> Path | None:
         """The path to which a file is written; None when ``root`` is unknown."""
@@ -106,6 +110,36 @@ class Job:
         everybody: Sequence[Host] = tuple(self.hosts.values())
         into = self.into(path)
         return carried(self.existing, self.wanted, "compute", self.hosts.get(host), everybody, into=into)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A kind of deployment. Each module of :mod:`gpustack.configure.deployment` defines one.
+
+    :ivar files: renders the files for these compute hosts.
+    :ivar places: the :meth:`pathlib.Path.glob` patterns of the files, for their directory.
+    :ivar findings: what the tool merges, replaces or hides.
+    :ivar sources: the settings in a YAML document that the operator names.
+    :ivar replaces: whether it replaces all lines of an option.
+    :ivar overrides: whether it merges the files with those that are in the directory already.
+    :ivar own_file: the file name of gpustack's drop-in, if a service reads one.
+    :ivar own_key: the key of gpustack's ConfigMap for nova-compute.
+    :ivar filter_list: whether the scheduler's list is rendered always, if the tool's own list lacks a filter, or never,
+        because the tool adds filters to its list.
+    :ivar filters: the filters that the tool itself makes available.
+    """
+
+    directory: str
+    files: Callable[[Job, Sequence[str]], Iterable[RenderedFile]]
+    places: Callable[[str], tuple[str, ...]]
+    findings: Callable[[Job, Sequence[str]], Iterable[Finding]] = lambda job, names: ()
+    sources: Callable[[Path, Mapping[str, Any]], Iterable[Source]] | None = None
+    replaces: bool = False
+    overrides: bool = False
+    own_file: str | None = None
+    own_key: str | None = None
+    filter_list: Literal["always", "needed", "never"] = "always"
+    filters: tuple[str, ...] = ()
 
 
 def typed(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, bool | int | str]]:

@@ -20,6 +20,7 @@ from pydantic import (
 
 from gpustack.base import hostnames
 from gpustack.spec import attributes
+from gpustack.spec.deployment import Deployment
 from gpustack.spec.fields import BootChange, Hex4, Name, NumaPolicy, Pattern, SpecSection, matching
 from gpustack.spec.flavors import THRESHOLDS, Attributes, Flavor, FlavorName
 from gpustack.spec.models import Bdf, Model
@@ -173,7 +174,7 @@ class Nova(SpecSection):
 
     release: ReleaseName
     """The running release: its number in quotes (`"2025.2"`) or its codename (`yoga`)."""
-    deployment: Literal["drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm"] = "drop-in"
+    deployment: Deployment = "drop-in"
     """The tool that deploys Nova's configuration. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its role os_nova. `rhoso`: custom resources of Red Hat OpenStack Services on OpenShift. `openstack-helm`: values of its chart nova."""  # noqa: E501
     placement: Annotated[Placement, BeforeValidator(_off)] = "off"
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): Nova schedules by the reported devices; set it only after every nova-compute reports."""  # noqa: E501

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from gpustack.configure import providers
-from gpustack.configure.rendered import Job, RenderedFile, template
+from gpustack.configure.rendered import Job, RenderedFile, Tool, template
 from gpustack.configure.sections import CONTROL as CONTROL_SERVICES
 from gpustack.configure.sections import ConfigSection
 from gpustack.configure.sources import PLACEMENT
@@ -13,14 +13,10 @@ DIRECTORY = "/etc/nova/nova.conf.d"
 PLACEMENT_DIRECTORY = "/etc/placement/placement.conf.d"
 
 
-def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -> Iterator[RenderedFile]:
-    """One file for each compute host, one for compute hosts without GPUs, and one for the hosts of the other services.
-
-    :param together: the compute hosts run the other services too: one file for each host.
-    :param everywhere: render the file for compute hosts without GPUs.
-    """
+def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
+    """One file for each compute host, one for those without GPUs, and one for the hosts of the other services."""
     control = tuple(service for service in CONTROL_SERVICES if service in job.services)
-    if together:
+    if job.together:
         for name in names:
             yield _file(job, name, job.services, name)
             yield from _of_markers(job, name)
@@ -30,7 +26,7 @@ def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -
     if control:
         yield _file(job, CONTROL, control, None)
     if "compute" in job.services:
-        if everywhere:
+        if job.everywhere:
             yield _file(job, "compute", ("compute",), None)
         for name in names:
             yield _file(job, name, ("compute",), name)
@@ -56,3 +52,10 @@ def _of_markers(job: Job, host: str) -> Iterator[RenderedFile]:
 
 def _text(job: Job, file: str, rendered: Sequence[ConfigSection]) -> str:
     return template("drop-in.conf.j2").render(mark=MARK, release=job.wanted.release, sections=rendered, file=file)
+
+
+def _places(below: str) -> tuple[str, ...]:
+    return (f"*/{below}/{DROP_IN}", f"*{PLACEMENT_DIRECTORY}/{DROP_IN}", f"*{providers.PATH}")
+
+
+TOOL = Tool(directory=DIRECTORY, files=files, places=_places, own_file=DROP_IN)

@@ -8,6 +8,7 @@ is merged in the same way, with the overrides in ``placement.conf`` and ``placem
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from gpustack.base.codes import Code
@@ -15,7 +16,7 @@ from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import read_text
 from gpustack.base.findings import Finding, finding
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import Job, RenderedFile, template
+from gpustack.configure.rendered import Job, RenderedFile, Tool, template
 from gpustack.configure.sections import ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SERVICES, Source
 from gpustack.nova_options import releases
@@ -40,7 +41,7 @@ _OF_CELLS = ("nova-compute", "nova-conductor")
 """The services of the role nova-cell, the only ones that read ``HOST/SERVICE.conf``."""
 
 
-def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedFile]:
+def files(job: Job, names: Sequence[str], *, kayobe: bool = False) -> Iterator[RenderedFile]:
     """One file for each service, and one with the device_spec for each compute host.
 
     The settings that all hosts of nova-compute have in common are in ``nova-compute.conf``, which every host gets.
@@ -187,3 +188,20 @@ def _merged(layers: Sequence[Sequence[NovaConfiguration]]) -> NovaConfiguration:
         files=tuple(file for parts in layers for part in parts for file in part.files),
         settings=tuple(setting for number, setting in lines if last[setting.path] == number),
     )
+
+
+def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
+    if not job.existing.named:
+        yield finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory)
+
+
+TOOL = Tool(
+    directory=DIRECTORY,
+    files=files,
+    places=lambda below: (f"{below}/**/*.conf", placement_file(below)),
+    findings=_findings,
+    replaces=True,
+    overrides=True,
+    filters=FILTERS,
+)
+KAYOBE = replace(TOOL, directory=KAYOBE_DIRECTORY, files=partial(files, kayobe=True))

@@ -16,11 +16,11 @@ from gpustack.base.files import read_text
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import Job, RenderedFile, template, typed
+from gpustack.configure.rendered import Job, RenderedFile, Tool, template, typed
 from gpustack.configure.sections import sections
 from gpustack.configure.sources import PLACEMENT, SERVICES
 from gpustack.nova_options import releases
-from gpustack.nova_options.markers import MARK
+from gpustack.nova_options.markers import DROP_IN, MARK
 from gpustack.nova_options.pci_values import specs_of
 
 DIRECTORY = "/etc/openstack_deploy"
@@ -217,3 +217,13 @@ def _yaml(job: Job, path: str, services: tuple[str, ...], variables: dict[str, o
     dumped = yaml.safe_dump(variables, sort_keys=False, width=2**20, allow_unicode=True)
     text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=dumped)
     return RenderedFile(target="", path=path, text=text, services=services)
+
+
+TOOL = Tool(
+    directory=DIRECTORY,
+    files=files,
+    places=lambda below: (f"{below}/**/{FILE}",),
+    findings=findings,
+    own_file=DROP_IN,
+    filter_list="never",
+)

@@ -12,8 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.codes import Code
+from gpustack.base.findings import Finding, finding
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import Job, RenderedFile, dumped, template, typed, typed_value
+from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, template, typed, typed_value
 from gpustack.configure.sections import ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SERVICES, Source
 from gpustack.nova_options import releases
@@ -68,9 +70,16 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
     return list(by_name.values())
 
 
-def has_labels(document: Mapping[str, Any]) -> bool:
-    """Whether values have overrides for labels: the chart ignores them for a host with an override of its own."""
-    return bool(_overrides(document).get("labels"))
+def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
+    """Findings about values that are replaced unseen, and about overrides for labels.
+
+    The chart ignores the latter for a host with an override of its own.
+    """
+    if not job.existing.documents:
+        what = "conf.nova.pci.alias, enabled_filters and conf.overrides.nova_compute.hosts of other values"
+        yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=what)
+    if any(_overrides(document).get("labels") for document in job.existing.documents):
+        yield finding(Code.LABEL_OVERRIDES_LOST, place="conf.overrides.nova_compute.labels")
 
 
 def _values(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
@@ -168,3 +177,13 @@ def _below(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
+
+
+TOOL = Tool(
+    directory=DIRECTORY,
+    files=files,
+    places=lambda below: (f"{below}/{FILE}", f"{below}/{PLACEMENT_FILE}"),
+    findings=_findings,
+    sources=sources,
+    replaces=True,
+)

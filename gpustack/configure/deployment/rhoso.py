@@ -12,11 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError
+from gpustack.base.findings import Finding, finding
 from gpustack.configure import providers
-from gpustack.configure.rendered import Job, RenderedFile, dumped, template
+from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, template
 from gpustack.configure.sections import CONTROL, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, Source
+from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.markers import BEGIN, END, MARK, without_block
 
@@ -166,14 +169,23 @@ def _at(value: object, keys: Sequence[str]) -> object:
     return value
 
 
-def has_services(document: Mapping[str, Any]) -> bool:
-    """Whether a resource has the templates of Nova's services."""
-    return bool(_template_of(document))
-
-
-def has_placement(document: Mapping[str, Any]) -> bool:
-    """Whether a resource shows the template of Placement."""
-    return isinstance(_at(document, _PLACEMENT), dict)
+def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
+    """Findings about a release that RHOSO lacks, and about templates whose text the patch replaces unseen."""
+    release, documents = job.wanted.release, job.existing.documents
+    if release.major < SINCE:
+        yield finding(
+            Code.SETTING_NOT_IN_RELEASE,
+            place="nova.release",
+            what="deployment: rhoso (Red Hat OpenStack Services on OpenShift)",
+            release=release,
+            since=releases.first_with(SINCE),
+        )
+    unseen = "" if any(map(_template_of, documents)) else "Nova's services"
+    without_placement = not any(isinstance(_at(document, _PLACEMENT), dict) for document in documents)
+    for service in (unseen, "Placement" if job.of_placement() and without_placement else ""):
+        if service:
+            what = f"the customServiceConfig of {service} in OpenStackControlPlane"
+            yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=what)
 
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
@@ -221,3 +233,14 @@ def _text(rendered: Sequence[ConfigSection]) -> str:
 def _file(job: Job, name: str, services: tuple[str, ...], documents: Sequence[Mapping[str, Any]]) -> RenderedFile:
     text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=dumped(documents))
     return RenderedFile(target="", path=f"{job.directory}/{name}", text=text, services=services)
+
+
+TOOL = Tool(
+    directory=DIRECTORY,
+    files=files,
+    places=lambda below: (f"{below}/*plane.yaml",),
+    findings=_findings,
+    sources=sources,
+    own_key=KEY,
+    filter_list="needed",
+)

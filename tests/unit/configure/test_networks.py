@@ -6,7 +6,7 @@ import pytest
 
 from gpustack.base.findings import errors
 from gpustack.configure.desired import DesiredConfig, wanted
-from gpustack.configure.render import DIRECTORIES, render
+from gpustack.configure.render import TOOLS, render
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.nova_options.releases import release
@@ -60,7 +60,7 @@ def test_entries_match_virtual_functions_only(match: str, part: str, entries: li
     assert errors(config.findings) == []
 
 
-@pytest.mark.parametrize("deployment", DIRECTORIES)
+@pytest.mark.parametrize("deployment", TOOLS)
 def test_every_deployment_tool_gets_the_ports_after_the_gpus(deployment):
     config = desired("{rdma: {match: {interfaces: [ens1]}, physical_network: fabric}}", [facts()])
     rendering = render(config, deployment=deployment, hosts=[facts()])
