@@ -48,7 +48,7 @@ class Variables:
             dest, name = action.dest, VARIABLES[action.dest]
             given, value = getattr(parsed_args, dest), os.environ.get(name)
             if value and not action.option_strings and given is not None:
-                if hasattr(parsed_args, "hosts") and _is_host(given):
+                if hasattr(parsed_args, "hosts") and "/" not in given and not given.endswith(_SPEC_ENDINGS):
                     parsed_args.hosts, given = [given, *parsed_args.hosts], None
                 else:
                     given = self._types[dest](given)
@@ -59,11 +59,6 @@ class Variables:
             return self._types[dest](value)
         except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
             raise UsageError(f"{name} is {value!r}: {error}") from error
-
-
-def _is_host(argument: str) -> bool:
-    """Whether the first argument is a host, not a spec: host names have neither these endings nor a slash."""
-    return "/" not in argument and not argument.endswith(_SPEC_ENDINGS)
 
 
 def color(option: str | None, choices: tuple[str, ...]) -> str:

@@ -79,26 +79,15 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and the hosts that could not be read."""
-        findings = self._findings()
+        findings = [*self._of_log]
+        for report in self._reports:
+            findings += (*report.others, *(entry for health in report.gpus for entry in health.findings))
         self.report_findings(findings)
         if parsed_args.kernel_log is None:
             failures = self._gathered.failures
             tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         bad = any(entry.severity is not Severity.INFO for entry in findings)
         return CHANGES if parsed_args.exit_code and bad else 0
-
-    def _findings(self) -> list[Finding]:
-        return [
-            *self._of_log,
-            *self._of_reports(),
-        ]
-
-    def _of_reports(self) -> list[Finding]:
-        return [
-            entry
-            for report in self._reports
-            for entry in (*report.others, *(entry for health in report.gpus for entry in health.findings))
-        ]
 
     def _saved_log(self, path: str, machines: bool) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         from gpustack.hosts.facts.collector.text import lines

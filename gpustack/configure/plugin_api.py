@@ -22,7 +22,7 @@ from gpustack.configure.desired import Alias, DesiredConfig, DeviceEntry, all_ad
 from gpustack.configure.module_answer import Answer
 from gpustack.configure.packing import requested
 from gpustack.configure.render import render
-from gpustack.configure.rendered import RenderedFile, Rendering
+from gpustack.configure.rendered import RenderedFile
 from gpustack.configure.sources import Source
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot, parse_host
@@ -144,7 +144,8 @@ def for_host(
     chosen = {"always": list(services), "never": []}.get(restart, [s for s in services if s in changed])
     return {
         "write": [] if kolla else [*map(_written, files), *([resources] if resources else [])],
-        "blocks": [{"path": file.path, "text": _body(file.text)} for file in files] if kolla else [],
+        # Without the first line, which marks the file as gpustack's.
+        "blocks": [{"path": file.path, "text": file.text.partition("\n")[2].strip("\n")} for file in files if kolla],
         "restart": [] if errors(findings) else _commands(chosen, answer, kolla=kolla),
         "services": chosen,
         **reported(findings),
@@ -185,7 +186,15 @@ def _file_of(
 ) -> _ServiceFile:
     started = {} if kolla else answer.started
     existing = Existing(named=tuple(_sources(hostname, services, answer.texts, started, kolla=kolla)))
-    rendering = _rendered(config, services, existing, hosts, hostname, kolla=kolla)
+    rendering = render(
+        config,
+        services=services,
+        existing=existing,
+        hosts=hosts,
+        only=[hostname] if "compute" in services else None,
+        together="compute" in services,
+        appended=kolla,
+    )
     (file,) = rendering.files
     path = f"/etc/kolla/nova-{services[0]}/nova.conf" if kolla else file.path
     text = answer.texts.get(path)
@@ -209,27 +218,6 @@ def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, servi
         advised=all_advised(spec, requested(spec), release, placement),
         computes={hostname: entries} if "compute" in services else {},
         findings=(),
-    )
-
-
-def _rendered(
-    config: DesiredConfig,
-    services: Sequence[str],
-    existing: Existing,
-    hosts: Sequence[Host],
-    hostname: str,
-    *,
-    kolla: bool,
-) -> Rendering:
-    """The one file that these services of the host read together."""
-    return render(
-        config,
-        services=services,
-        existing=existing,
-        hosts=hosts,
-        only=[hostname] if "compute" in services else None,
-        together="compute" in services,
-        appended=kolla,
     )
 
 
@@ -339,11 +327,6 @@ def _block(text: str) -> str:
     """The part of a file between gpustack's markers."""
     _, _, after = text.partition(BEGIN)
     return after.partition("\n")[2].partition(END)[0]
-
-
-def _body(text: str) -> str:
-    """The settings without the first line of the file, which marks it as gpustack's."""
-    return text.partition("\n")[2].strip("\n")
 
 
 def _commands(services: Sequence[str], answer: Answer, *, kolla: bool) -> list[list[str]]:

@@ -142,6 +142,13 @@ class Tool:
     filters: tuple[str, ...] = ()
 
 
+def mapping(document: object, *keys: str) -> Mapping[str, Any]:
+    """The mapping at a path of a document; empty if there is something else."""
+    for key in keys:
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else {}
+
+
 def typed(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, bool | int | str]]:
     """Single-valued settings by group and name, with the types that YAML has for them."""
     return {section.group: {line.name: typed_value(line.value) for line in section.lines} for section in rendered}

@@ -107,7 +107,7 @@ class DeviceSpec:
         pattern: AddressPattern | None = self.address
         physical = False
         if self.devname:
-            device = _by_interface(host, self.devname)
+            device = next((f for f in host.pci if any(net.name == self.devname for net in f.uses.net)), None)
             if device is None:
                 return False
             pattern = _pattern_of(device.address)
@@ -157,10 +157,6 @@ def _split(address: str) -> tuple[str, str, str, str]:
 def _pattern_of(address: str) -> AddressPattern:
     domain, bus, slot, function = _split(address)
     return AddressPattern(domain=domain, bus=bus, slot=slot, function=function)
-
-
-def _by_interface(host: Host, name: str) -> Function | None:
-    return next((f for f in host.pci if any(net.name == name for net in f.uses.net)), None)
 
 
 def _hexadecimal(name: str, value: object, *, strip: bool = False) -> str:

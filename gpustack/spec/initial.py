@@ -65,7 +65,12 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
     switched = {host.hostname for host in hosts if nvswitches(host)}
     models = {name: {names[kinds[id(gpu)]] for gpu in of_one} for name, of_one in cards.items()}
     lines = [
-        *_head(schema, len(cards)),
+        f"# yaml-language-server: $schema={printable(schema, keep='')}",
+        "#",
+        f"# A first spec, written by `gpustack spec init` from a scan of {counted(len(cards), 'host')}.",
+        "# Review it, and remove GPUs that are not for passthrough. Then run `gpustack spec check` on it, and",
+        "# `gpustack host plan`.",
+        "version: 1",
         *_models(kinds, names, cards),
         *_hosts(models, switched, order=list(names.values())),
         *_remarks(by_host, unread),
@@ -224,17 +229,6 @@ def _slug(kind: _Kind) -> str:
     while len(parts) > 1 and parts[0] in _BRANDS:
         del parts[0]
     return "-".join(parts)[:40].rstrip("-")
-
-
-def _head(schema: str, count: int) -> list[str]:
-    return [
-        f"# yaml-language-server: $schema={printable(schema, keep='')}",
-        "#",
-        f"# A first spec, written by `gpustack spec init` from a scan of {counted(count, 'host')}.",
-        "# Review it, and remove GPUs that are not for passthrough. Then run `gpustack spec check` on it, and",
-        "# `gpustack host plan`.",
-        "version: 1",
-    ]
 
 
 def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mapping[str, list[Gpu]]) -> list[str]:

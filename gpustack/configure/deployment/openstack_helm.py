@@ -15,7 +15,7 @@ from typing import Any
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, template, typed, typed_value
+from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template, typed, typed_value
 from gpustack.configure.sections import ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SERVICES, Source
 from gpustack.nova_options import releases
@@ -63,10 +63,10 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
         )
         if rendered:
             entry = by_name.setdefault(host, {"name": host})
-            nova = dict(_below(entry, "conf", "nova"))
+            nova = dict(mapping(entry, "conf", "nova"))
             for group, values in _values(rendered).items():
-                nova[group] = {**_below(nova, group), **values}
-            entry["conf"] = {**_below(entry, "conf"), "nova": nova}
+                nova[group] = {**mapping(nova, group), **values}
+            entry["conf"] = {**mapping(entry, "conf"), "nova": nova}
     return list(by_name.values())
 
 
@@ -98,10 +98,10 @@ def _values(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     """The settings in a values file: for all services, and for nova-compute on single hosts."""
-    nova = _below(document, "conf", "nova")
+    nova = mapping(document, "conf", "nova")
     entries = _entries(document)
     hosts = tuple(str(entry.get("name")) for entry in entries)
-    if of_placement := _below(document, "conf", PLACEMENT):
+    if of_placement := mapping(document, "conf", PLACEMENT):
         place = f"{path}:conf.{PLACEMENT}"
         configuration = _configuration(path, of_placement, {}, "", root=f"conf.{PLACEMENT}")
         yield Source(label=place, services=(PLACEMENT,), configuration=configuration, named=True)
@@ -115,7 +115,7 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
         yield Source(
             label=f"{path}:{place}",
             services=("compute",),
-            configuration=_configuration(path, nova, _below(entry, "conf", "nova"), place),
+            configuration=_configuration(path, nova, mapping(entry, "conf", "nova"), place),
             named=True,
             hosts=(host,),
         )
@@ -134,8 +134,8 @@ def _configuration(
     for group in dict.fromkeys((*nova, *over)):
         lines.append(f"[{group}]")
         keys.append("")
-        override = _below(over, group)
-        for name, value in {**_below(nova, group), **override}.items():
+        override = mapping(over, group)
+        for name, value in {**mapping(nova, group), **override}.items():
             if f"{group}/{name}" not in known:
                 continue
             key = f"{place if name in override else root}.{group}.{name}"
@@ -169,14 +169,7 @@ def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _overrides(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _below(document, "conf", "overrides", "nova_compute")
-
-
-def _below(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    value: Any = document
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
+    return mapping(document, "conf", "overrides", "nova_compute")
 
 
 TOOL = Tool(

@@ -16,7 +16,7 @@ from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.findings import Finding, finding
 from gpustack.configure import providers
-from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, template
+from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template
 from gpustack.configure.sections import CONTROL, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, Source
 from gpustack.nova_options import releases
@@ -148,25 +148,17 @@ def _onto(before: str, text: str, place: str) -> str:
 def _template_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The templates of Nova's services in an OpenStackControlPlane, or in the Nova resource that is made from it."""
     keys = ("spec",) if document.get("kind") == "Nova" else ("spec", "nova", "template")
-    value = _at(document, keys)
-    return value if isinstance(value, dict) else {}
+    return mapping(document, *keys)
 
 
 def _cells(template: Mapping[str, Any]) -> list[str]:
-    cells = template.get("cellTemplates")
-    return [str(cell) for cell in cells] if isinstance(cells, dict) else []
+    return [str(cell) for cell in mapping(template, "cellTemplates")]
 
 
 def _custom(templates: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> str:
     """The text of a service template; empty if no resource has one."""
-    texts = (_at(template, (*keys, "customServiceConfig")) for template in templates)
+    texts = (mapping(template, *keys).get("customServiceConfig") for template in templates)
     return next((text for text in texts if isinstance(text, str)), "")
-
-
-def _at(value: object, keys: Sequence[str]) -> object:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
@@ -180,12 +172,13 @@ def _findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
             release=release,
             since=releases.first_with(SINCE),
         )
-    unseen = "" if any(map(_template_of, documents)) else "Nova's services"
-    without_placement = not any(isinstance(_at(document, _PLACEMENT), dict) for document in documents)
-    for service in (unseen, "Placement" if job.of_placement() and without_placement else ""):
-        if service:
-            what = f"the customServiceConfig of {service} in OpenStackControlPlane"
-            yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=what)
+    unseen = [] if any(map(_template_of, documents)) else ["Nova's services"]
+    of_placement = [mapping(document, *_PLACEMENT[:-1]).get(_PLACEMENT[-1]) for document in documents]
+    if job.of_placement() and not any(isinstance(found, dict) for found in of_placement):
+        unseen.append("Placement")
+    for services in unseen:
+        what = f"the customServiceConfig of {services} in OpenStackControlPlane"
+        yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=what)
 
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
@@ -209,8 +202,7 @@ def _data(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         str(document.get("kind")), ("", "")
     )
     for field in (plain, encoded):
-        values = document.get(field)
-        for key, value in values.items() if isinstance(values, dict) else ():
+        for key, value in mapping(document, field).items():
             if isinstance(value, str):
                 yield str(key), value if field == plain else _decoded(value, f"{path}:{key}")
 

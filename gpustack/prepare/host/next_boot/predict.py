@@ -109,7 +109,7 @@ def generated(host: Host, defaults: Defaults) -> Generated:
     places = [
         p.model_copy(update={"position": choice.shifted(p.position, shift if _top(p) > first else 0)}) for p in others
     ]
-    texts = [_word(s.argument.text, s.place, s.file) for s in arguments or ()]
+    texts = [BootWord(text=s.argument.text, source=GPUSTACK if s.file == GRUB else s.place) for s in arguments or ()]
     own = tuple(word for text in texts for word in menu_words(text.text, text.source))
     line = (*_prefix(host, present), *own)
     words = {entry.position or "": line for entry in entries}
@@ -207,10 +207,6 @@ def _changed_scripts(host: Host) -> list[MenuScript]:
     if host.boot.menu is None or made is None:
         return []
     return [s for s in host.boot.scripts if s.path not in OWNED and s.mtime_ns is not None and s.mtime_ns > made]
-
-
-def _word(text: str, place: str, file: str) -> BootWord:
-    return BootWord(text=text, source=GPUSTACK if file == GRUB else place)
 
 
 def _words_of(host: Host, entry: BootEntry) -> tuple[BootWord, ...]:
