@@ -6,6 +6,7 @@ They can't fall behind the code, because the code reads the same data.
 import importlib.metadata
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ from sphinx.application import Sphinx
 
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
+from gpustack.cli.change import kinds
 from gpustack.configure import plugin_api as nova_api
 from gpustack.offer.guest.requirements import driver_text
 from gpustack.pci import catalogue
@@ -117,6 +119,14 @@ def exit_codes() -> str:
     """The table of exit codes, to be included."""
     return "\n".join(
         ["| code | meaning |", "|---|---|", *(f"| {c} | {m} |" for c, m in errors.exit_codes().items()), ""]
+    )
+
+
+def undone() -> str:
+    """The table of changes and what an undo does, to be included."""
+    rows = {(re.split(r"[:;.]", inspect.getdoc(kind) or "")[0], kind.undone) for kind in kinds().values()}
+    return "\n".join(
+        ["| Change | Undo |", "|---|---|", *(f"| {change} | {undo} |" for change, undo in sorted(rows)), ""]
     )
 
 
@@ -293,6 +303,7 @@ def write(app: Sphinx) -> None:
         "cards.md": cards_page(),
         "commands.md": commands_page(),
         "exit-codes.inc": exit_codes(),
+        "undo.inc": undone(),
         "plugin-apis.inc": plugin_apis(),
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),

@@ -37,6 +37,9 @@ class FlavorChange(CloudChange):
 
     kind: ClassVar[str] = "change_flavor"
     object_kind: ClassVar[str] = "flavor"
+    undone: ClassVar[str] = (
+        "restores its extra specs, creates it with its former id, or deletes it if no instance uses it"
+    )
     written: ClassVar[tuple[str, ...]] = (*_SIZES, "public", "description", "extra_specs", "access")
     value: ClassVar[Any] = dict[str, bool | int | str | list[str] | dict[str, str | None]] | None
 
@@ -174,6 +177,7 @@ class AccessChange(CloudChange):
 
     kind: ClassVar[str] = "change_access"
     object_kind: ClassVar[str] = "flavor_access"
+    undone: ClassVar[str] = "restores the access of these projects"
     written: ClassVar[tuple[str, ...]] = ("*",)
     value: ClassVar[Any] = dict[str, bool]
 

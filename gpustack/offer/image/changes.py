@@ -29,6 +29,7 @@ class ImageChange(CloudChange):
 
     kind: ClassVar[str] = "set_image_properties"
     object_kind: ClassVar[str] = "image"
+    undone: ClassVar[str] = "restores the former properties if the image belongs to the same project"
     value: ClassVar[Any] = dict[str, str | None]
     written: ClassVar[tuple[str, ...]] = (MACHINE_TYPE, OS_TYPE, HIDE, FIRMWARE)
 

@@ -23,6 +23,7 @@ class AggregateChange(CloudChange):
 
     kind: ClassVar[str] = "change_aggregate"
     object_kind: ClassVar[str] = "aggregate"
+    undone: ClassVar[str] = "creates it with its metadata, or deletes it if it contains no host"
     written: ClassVar[tuple[str, ...]] = _METADATA
     value: ClassVar[Any] = dict[str, str] | None
 

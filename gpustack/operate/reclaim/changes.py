@@ -93,6 +93,7 @@ class ShelvingChange(_InstanceChange):
 
     kind: ClassVar[str] = "shelve_instance"
     object_kind: ClassVar[str] = "shelving"
+    undone: ClassVar[str] = "unshelves the instance if nobody used it since"
     value: ClassVar[Any] = str
     described: ClassVar[tuple[str, ...]] = ("server",)
 
@@ -160,6 +161,7 @@ class UnshelvingChange(ShelvingChange):
 
     kind: ClassVar[str] = "unshelve_instance"
     object_kind: ClassVar[str] = "unshelving"
+    undone: ClassVar[str] = "none: it would stop an instance without notice"
     reversible: ClassVar[bool] = False
 
     def describe(self) -> str:

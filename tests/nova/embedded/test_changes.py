@@ -1,9 +1,11 @@
-"""A run that is killed while Keystone's default changes: the next command completes it, or an undo reverts it."""
+"""The guide "Undo changes to a cloud", and a run that is killed while Keystone's default changes."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import re
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from gpustack.cloud.limits import LimitsCloud
 from gpustack_demo.embedded.cloud import EmbeddedCloud
 
 CLASS = "CUSTOM_GPU_QUOTA_K4200"
+GUIDE, EXAMPLE = Path(__file__).parents[3] / "docs/howto/undo-changes.md", "20261124T061500123456Z"
 OLD = {"default": {"k4200": 1}, "projects": {"admin": {"k4200": 4}, "research": {"k4200": 2}}}
 NEW = {"default": {"k4200": 0}, "projects": {"admin": {"k4200": 5}, "research": {"k4200": 3}}}
 BEFORE, AFTER = {"": 1, "admin": 4, "research": 2}, {"": 0, "admin": 5, "research": 3}
@@ -121,4 +124,22 @@ def test_an_undo_reverts_the_killed_run_at_once(
     assert main(quota(OLD)) == 0
     killed_after(4, quota(NEW))
     assert main(["undo", "--yes"]) == 0
+    assert limits(cloud) == BEFORE
+
+
+def test_the_guide_lists_and_undoes_a_run(
+    cloud: EmbeddedCloud,
+    quota: Callable[[dict[str, object]], list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(quota(OLD)) == 0
+    assert main(quota(NEW)) == 0
+    _, record = next(journal.records())
+    assert isinstance(record, journal.RunRecord)
+    commands = re.findall(r"^\$ gpustack (.+)$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(commands) >= 5
+    for command in commands:
+        words = [record.head.id if word == EXAMPLE else word for word in shlex.split(command)]
+        asked = words[0] == "undo" and "--check" not in words
+        assert main([*words, *["--yes"] * asked]) == 0, (command, capsys.readouterr())
     assert limits(cloud) == BEFORE
