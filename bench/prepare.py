@@ -20,7 +20,7 @@ from pathlib import Path
 
 import limits
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
@@ -46,7 +46,7 @@ def prepare(directory: Path) -> tuple[float, int]:
     """Run the playbook; return the CPU time in seconds, and the number of changed tasks."""
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
-        *("-i", "inventory.json", str(share_dir("playbooks") / "prepare.yml")),
+        *("-i", "inventory.json", str(collection_dir() / "playbooks" / "prepare.yml")),
         *("-e", "gpustack_spec=gpustack.yaml", "-e", "gpustack_reboot=true"),
     ]
     environment = {**os.environ, "ANSIBLE_CONFIG": str(directory / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}

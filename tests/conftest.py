@@ -11,6 +11,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -18,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import GpustackError
+from gpustack.base.files import collection_dir
 
 _HERE = Path(__file__).parent
 _COSTS = _HERE / "costs.json"
@@ -29,6 +32,8 @@ _spent: Counter[str] = Counter()
 _broken: dict[str, str] = {}
 
 
+if not (collection_dir() / "plugins/plugin_utils").is_dir():  # an environment from before the collection
+    subprocess.run([sys.executable, _HERE.parent / "tools/collection", "--link"], check=True)
 _STATE = tempfile.mkdtemp(prefix="gpustack-state-")
 atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _STATE  # records of this run, not of the user

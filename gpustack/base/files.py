@@ -6,11 +6,13 @@ import os
 import shlex
 import stat
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+_COLLECTION = "ansible_collections/nova_gpustack/passthrough"
 
 
 def data_dir(name: str) -> Path:
@@ -19,9 +21,18 @@ def data_dir(name: str) -> Path:
 
 
 def share_dir(name: str) -> Path:
-    """The directory of ``playbooks``, ``templates`` or ``docs/runbook``, in an installed package or a checkout."""
+    """The directory of ``templates`` or ``docs/runbook``, in an installed package or a checkout."""
     installed = _PACKAGE / "share" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+def collection_dir() -> Path:
+    """The directory of the Ansible collection ``nova_gpustack.passthrough``: beside the package, as the wheel has it.
+
+    In a checkout, ``tools/setup`` makes it in the environment's site-packages, with links.
+    """
+    beside = _PACKAGE.parent / _COLLECTION
+    return beside if beside.is_dir() else Path(sysconfig.get_path("purelib")) / _COLLECTION
 
 
 _REMEDIES = {

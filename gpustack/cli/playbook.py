@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir, share_dir
 from gpustack.cli.common import ShowOne
 
 
@@ -38,8 +38,8 @@ ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_sp
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Check that all directories exist and return their paths."""
-        playbooks, templates = share_dir("playbooks"), share_dir("templates")
-        directories = {"playbooks": playbooks, "roles": playbooks / "roles", "templates": templates}
+        collection, templates = collection_dir(), share_dir("templates")
+        directories = {"playbooks": collection / "playbooks", "roles": collection / "roles", "templates": templates}
         for name, path in directories.items():
             if not path.is_dir():
                 raise GpustackError(

@@ -7,9 +7,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import normal
-from ansible.plugins.loader import action_loader
+from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
-Base: Any = action_loader.get("gpustack_base", class_only=True)
 _NO_TERMINAL = "you must have a tty to run"
 """Of sudo with ``requiretty`` (``plugins/sudoers/policy.c``). With pipelining, Ansible requests no terminal."""
 _REMEDY = (

@@ -3,11 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ansible.plugins.loader import action_loader
-
-Facts: Any = action_loader.get("gpustack_facts", class_only=True)
+from ansible_collections.nova_gpustack.passthrough.plugins.action.gpustack_facts import ActionModule as Facts
 
 
 class ActionModule(Facts):

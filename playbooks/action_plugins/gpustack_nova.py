@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ansible.plugins.loader import action_loader
+from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
-Base: Any = action_loader.get("gpustack_base", class_only=True)
-from gpustack.base.task_results import TaskResult  # noqa: E402
-from gpustack.configure import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
-from gpustack.repair import plugin_api as restarts  # noqa: E402
+from gpustack.base.task_results import TaskResult
+from gpustack.configure import plugin_api
+from gpustack.repair import plugin_api as restarts
 
 
 class ActionModule(Base):
@@ -53,7 +52,7 @@ class ActionModule(Base):
 
     def _for_host(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         module_answer = self._execute_module(
-            module_name="gpustack_nova_config",
+            module_name="nova_gpustack.passthrough.gpustack_nova_config",
             module_args={"root": args["root"], "kolla": args["kolla"]},
             task_vars=task_vars,
         )
@@ -78,7 +77,9 @@ class ActionModule(Base):
     ) -> plugin_api.NovaHostResult | TaskResult:
         """Check whether nova-compute may be restarted; if not, the task fails and nothing is changed."""
         answer = self._execute_module(
-            module_name="gpustack_domains", module_args={"root": args["root"]}, task_vars=task_vars
+            module_name="nova_gpustack.passthrough.gpustack_domains",
+            module_args={"root": args["root"]},
+            task_vars=task_vars,
         )
         if answer.get("failed"):
             return {"failed": True, "msg": str(answer.get("msg", "the module has failed"))}

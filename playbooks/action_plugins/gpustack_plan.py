@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ansible.plugins.loader import action_loader
+from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
-Base: Any = action_loader.get("gpustack_base", class_only=True)
-from gpustack.base.task_results import TaskResult  # noqa: E402
-from gpustack.prepare import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.base.task_results import TaskResult
+from gpustack.prepare import plugin_api
 
 
 class ActionModule(Base):

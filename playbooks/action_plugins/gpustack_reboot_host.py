@@ -10,9 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import reboot
-from ansible.plugins.loader import action_loader
-
-Base: Any = action_loader.get("gpustack_base", class_only=True)
+from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
 _BETWEEN = 2.0  # seconds
 _ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"

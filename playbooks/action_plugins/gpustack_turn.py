@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ansible.plugins.loader import action_loader
+from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
-Base: Any = action_loader.get("gpustack_base", class_only=True)
-from gpustack.base.task_results import TaskResult  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.base.task_results import TaskResult
 
 
 class ActionModule(Base):
@@ -34,4 +33,4 @@ class ActionModule(Base):
 
     def _at_work(self, task_vars: Mapping[str, Any], name: str) -> bool:
         """Whether the turn of a host had begun and its plan was made."""
-        return all(self.registered(task_vars, name, variable) for variable in ("gpustack_turn", "gpustack_planned"))
+        return all(self.registered(task_vars, name, variable) for variable in ("gpustack_begun", "gpustack_planned"))

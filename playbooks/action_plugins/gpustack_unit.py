@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ansible.plugins.loader import action_loader
-
-Base: Any = action_loader.get("gpustack_base", class_only=True)
+from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
 
 class ActionModule(Base):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
-from ansible.plugins.loader import action_loader
+from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
 DOCUMENTATION = """
 name: gpustack_events
@@ -29,7 +29,7 @@ _OURS = ("text", "details", "counts", "todo", "reboot", "findings", "plan", "ver
 """Keys that only action plugins report: they run on the controller, while a host controls its modules' results."""
 _PHASE = "gpustack_phase"
 """The variable of a play, block or task with its phase. Task names are for people and may change."""
-_COUNTED = {"gpustack_files": ("file", "paths"), "gpustack_live": ("card", "bound")}
+_COUNTED = {"gpustack_files": ("file", "paths"), "gpustack_bind": ("card", "bound")}
 """For each module, the kind of its operations, and the list in its result that names the completed ones."""
 _TAIL = 2000
 _LONGEST = 64 << 10
@@ -70,8 +70,7 @@ class CallbackModule(CallbackBase):
     def _tell_result(self, state: str, result: Any, *, ignored: bool = False) -> None:
         answer = result._result
         action = result._task.action.rpartition(".")[2]
-        base = action_loader.get("gpustack_base", class_only=True)
-        reported = {key: answer[key] for key in _OURS if key in answer and base.from_plugin(answer)}
+        reported = {key: answer[key] for key in _OURS if key in answer and Base.from_plugin(answer)}
         reported |= {key: _short(answer[key]) for key in _ANY if key in answer}
         for key in ("stderr", "stdout", "module_stderr"):
             if state == "failed" and answer.get(key):

@@ -25,7 +25,7 @@ author:
 
 EXAMPLES = """
 - name: Read the devices in use
-  gpustack_domains:
+  nova_gpustack.passthrough.gpustack_domains:
   register: domains
 """
 
@@ -62,7 +62,7 @@ names:
 import os  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.gpustack_domains import look  # noqa: E402
+from ansible_collections.nova_gpustack.passthrough.plugins.module_utils.gpustack_domains import look  # noqa: E402
 
 
 def main() -> None:

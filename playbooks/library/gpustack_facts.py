@@ -33,7 +33,7 @@ author:
 
 EXAMPLES = """
 - name: Read the host
-  gpustack_facts:
+  nova_gpustack.passthrough.gpustack_facts:
     initramfs: true
   register: host
 """
@@ -58,8 +58,11 @@ import os  # noqa: E402
 from typing import Any, Dict, List  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.gpustack_collector import collect  # noqa: E402
-from ansible.module_utils.gpustack_initramfs import InitramfsError, read_initramfs  # noqa: E402
+from ansible_collections.nova_gpustack.passthrough.plugins.module_utils.gpustack_collector import collect  # noqa: E402
+from ansible_collections.nova_gpustack.passthrough.plugins.module_utils.gpustack_initramfs import (  # noqa: E402
+    InitramfsError,
+    read_initramfs,
+)
 
 
 def images(root: str, facts: Dict[str, Any]) -> Dict[str, Any]:

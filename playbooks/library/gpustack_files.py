@@ -62,7 +62,7 @@ author:
 
 EXAMPLES = """
 - name: Write a file
-  gpustack_files:
+  nova_gpustack.passthrough.gpustack_files:
     write:
       - path: /etc/modules-load.d/gpustack.conf
         content: "vfio-pci\\n"

@@ -37,12 +37,12 @@ author:
 
 EXAMPLES = """
 - name: Read the image
-  gpustack_image:
+  nova_gpustack.passthrough.gpustack_image:
     root: /mnt/image
     policy: /run/gpustack-policy-rc.d
 
 - name: Read its package lists
-  gpustack_image:
+  nova_gpustack.passthrough.gpustack_image:
     root: /mnt/image
     policy: /run/gpustack-policy-rc.d
     argv: [apt-get, update]

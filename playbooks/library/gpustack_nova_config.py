@@ -48,7 +48,7 @@ author:
 
 EXAMPLES = """
 - name: Read what is there
-  gpustack_nova_config:
+  nova_gpustack.passthrough.gpustack_nova_config:
   register: there
 """
 

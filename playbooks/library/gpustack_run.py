@@ -48,7 +48,7 @@ author:
 
 EXAMPLES = """
 - name: Make GRUB's menu
-  gpustack_run:
+  nova_gpustack.passthrough.gpustack_run:
     argv: [update-grub]
 """
 
@@ -75,8 +75,8 @@ import time  # noqa: E402
 from typing import Any, Callable, Dict, List, Optional, Tuple  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.gpustack_collector.menu import differences  # noqa: E402
-from ansible.module_utils.gpustack_collector.reader import HostRoot  # noqa: E402
+from ansible_collections.nova_gpustack.passthrough.plugins.module_utils.gpustack_collector.menu import differences  # noqa: E402
+from ansible_collections.nova_gpustack.passthrough.plugins.module_utils.gpustack_collector.reader import HostRoot  # noqa: E402
 
 # The fcntl locks of apt, dpkg and rpm.
 OF_PACKAGES = (

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 
-PLAYBOOKS = share_dir("playbooks")
+PLAYBOOKS = collection_dir() / "playbooks"
 SPEC = """\
 version: 1
 hosts: {gpu01: [h100]}

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from support.lowest_ansible import environment_of
 from support.playbook_place import Place, environment
 
-PLAYBOOKS = share_dir("playbooks")
+COLLECTION = collection_dir()
 MAGIC = ("inventory_hostname", "inventory_hostname_short", "group_names", "inventory_dir", "omit", "ansible_facts")
 PROGRAM = """\
 #!{interpreter}
@@ -50,7 +50,11 @@ print(json.dumps(answer))
 
 def variables() -> set[str]:
     """Every variable that the playbooks read: options, results of tasks, loop variables, Ansible's own ones."""
-    texts = [path.read_text(encoding="utf-8") for path in PLAYBOOKS.rglob("*.yml")]
+    texts = [
+        path.read_text(encoding="utf-8")
+        for place in ("playbooks", "roles")
+        for path in (COLLECTION / place).rglob("*.yml")
+    ]
     own = {"groups", "hostvars", "playbook_dir", "play_hosts", "role_path", "vars", "environment", "item"}
     return own.union(*(re.findall(r"\b(?:gpustack|ansible)_[a-z_]+\b", text) for text in texts))
 
@@ -58,7 +62,7 @@ def variables() -> set[str]:
 def forged(honest: Path) -> dict[str, Any]:
     """Facts that pose as another host, whose root is ``honest``, and choose each option."""
     values: dict[str, Any] = dict.fromkeys((*variables(), *MAGIC), "talk")
-    for path in PLAYBOOKS.glob("roles/*/meta/argument_specs.yml"):
+    for path in COLLECTION.glob("roles/*/meta/argument_specs.yml"):
         for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
             values |= {name: _choice(option) for name, option in entry["options"].items()}
     roots = {name: str(honest) for name in values if name.endswith("root")}
@@ -112,7 +116,15 @@ class Hostile:
         """Run a playbook as the documentation prints it on ``evil`` only, and return its output."""
         self.place.inventory()
         program = str(Path(sys.executable).with_name("ansible-playbook"))
-        command = [program, "-i", "inventory.json", "-l", "evil", str(PLAYBOOKS / f"{playbook}.yml"), *arguments]
+        command = [
+            program,
+            "-i",
+            "inventory.json",
+            "-l",
+            "evil",
+            str(COLLECTION / "playbooks" / f"{playbook}.yml"),
+            *arguments,
+        ]
         process = subprocess.run(
             [*command, "-e", json.dumps(values)],
             cwd=self.place.path,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
@@ -79,7 +79,7 @@ class World:
 
     def play(self, playbook: str, roots: Path | Mapping[str, Path], *arguments: str, **extra: Any) -> tuple[int, str]:
         """Run a playbook on the example host, or on several by name; return its exit code and output."""
-        path = share_dir("playbooks") / f"{playbook}.yml"
+        path = collection_dir() / "playbooks" / f"{playbook}.yml"
         variables = json.dumps({"gpustack_reboot": True, "gpustack_cloud": CLOUD, **extra})
         return self._run(roots, ["ansible-playbook", "-i", "inventory", str(path), "-e", variables, *arguments])
 

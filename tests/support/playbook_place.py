@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples import hosts
@@ -115,7 +115,7 @@ class Place:
                 str(Path(sys.executable).with_name("ansible-playbook")),
                 "-i",
                 "inventory.json",
-                str(share_dir("playbooks") / f"{playbook}.yml"),
+                str(collection_dir() / "playbooks" / f"{playbook}.yml"),
                 "-e",
                 json.dumps(variables),
                 *arguments,

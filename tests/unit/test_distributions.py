@@ -79,13 +79,28 @@ def packaged(directory: Path, name: str) -> set[str]:
     return {f"{name}/{path.relative_to(directory)}" for path in committed(directory)}
 
 
+WHEEL = tomllib.loads((MAIN / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+    "wheel"
+]
+COLLECTION = {
+    path: source for source, path in WHEEL["force-include"].items() if path.startswith("ansible_collections/")
+}
+
+
 def test_the_wheel_holds_the_package_and_what_it_writes_to_hosts(wheels: dict[Path, Path]) -> None:
     expected = packaged(MAIN / "gpustack", "gpustack")
-    for name in ("playbooks", "templates", "docs/runbook"):
+    for name in ("templates", "docs/runbook"):
         expected |= packaged(MAIN / name, f"gpustack/share/{name}")
+    for path, source in COLLECTION.items():
+        expected |= packaged(MAIN / source, path) if (MAIN / source).is_dir() else {path}
     expected |= packaged(MAIN / "share", f"nova_gpustack-{gpustack.__version__}.data/data/share")
     shipped = {name for name in contents(wheels[MAIN]) if ".dist-info/" not in name}
     assert shipped == expected
+
+
+def test_every_part_of_the_playbooks_is_in_the_collection() -> None:
+    sources = {Path(source) for source in COLLECTION.values()}
+    assert {path.relative_to(MAIN) for path in (MAIN / "playbooks").iterdir()} <= sources
 
 
 def test_the_wheel_holds_nothing_of_the_demo(wheels: dict[Path, Path]) -> None:
@@ -144,6 +159,7 @@ def test_an_operators_installation_runs_without_the_demo(bare: Callable[..., Pat
     playbooks = run(program, "playbook", "path", "-f", "value", "-c", "playbooks", cwd=place).strip()
     assert Path(playbooks).is_relative_to(place)
     assert (Path(playbooks) / "prepare.yml").is_file()
+    assert Path(playbooks).parents[1].name == "nova_gpustack"
     message = run(program, "example", "create", "hosts", cwd=place, code=1)
     assert "pip install 'nova-gpustack[demo]'" in message
     assert not (place / "hosts").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpustack.base.codes import Code
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from gpustack_demo.examples.stage import Stage
 
 
@@ -126,7 +126,7 @@ def _refused_plan(stage: Stage, kind: str, name: str) -> str:
 
 def _play(stage: Stage, playbook: str, *arguments: str, spec: str = "gpustack.yaml", code: int = 0) -> str:
     """Run a playbook on the hosts of the inventory."""
-    path = str(share_dir("playbooks") / f"{playbook}.yml")
+    path = str(collection_dir() / "playbooks" / f"{playbook}.yml")
     return stage.run(
         "ansible-playbook", "-i", "inventory.yaml", path, "-e", f"gpustack_spec={spec}", *arguments, code=code
     )

@@ -17,6 +17,7 @@ _SYSTEM = Path("/etc/ansible/ansible.cfg")
 _NAME = "ansible.cfg"
 _SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s"
 """The default of ``ssh_args`` (``ansible/plugins/connection/ssh.py``)."""
+_EVENTS = "nova_gpustack.passthrough.gpustack_events"
 _STRICT = "-o StrictHostKeyChecking=yes"
 _LONGEST_DIRECTORY = 76
 """Of the socket directory, in bytes: a socket's path has at most 107, and ssh and Ansible add 28
@@ -53,7 +54,7 @@ class AnsibleConfiguration:
             path = directory / _NAME
             path.touch(mode=0o600)
         # ssh uses the first of several values of an option, and the command line before its configuration files.
-        arguments = variables.get("ANSIBLE_SSH_ARGS", _ssh_args(self.path))
+        arguments = variables.get("ANSIBLE_SSH_ARGS", _setting(self.path, "ssh_connection", "ssh_args", _SSH_ARGS))
         sockets = directory / "cp"
         shared = _shares_connections(arguments) and len(os.fsencode(sockets)) <= _LONGEST_DIRECTORY
         strict = _STRICT if shared else f"{_STRICT} -o ControlPath=none"
@@ -68,6 +69,8 @@ class AnsibleConfiguration:
             "ANSIBLE_SSH_CONTROL_PATH": "",
             # Otherwise any host could set the role's variables by returning `ansible_facts` from a module.
             "ANSIBLE_INJECT_FACT_VARS": "False",
+            # Ansible loads callback plugins of a collection only by name.
+            "ANSIBLE_CALLBACKS_ENABLED": ",".join(filter(None, (_callbacks(variables, self.path), _EVENTS))),
         }
 
 
@@ -100,11 +103,16 @@ def _shares_connections(arguments: str) -> bool:
     return "controlpersist" in arguments.lower() and "controlpath" not in arguments.lower()
 
 
-def _ssh_args(path: Path | None) -> str:
-    """``ssh_args`` of a configuration, read as Ansible does. Ansible itself reports errors in the file."""
+def _callbacks(variables: Mapping[str, str], path: Path | None) -> str:
+    """The callback plugins that the operator has enabled."""
+    return variables.get("ANSIBLE_CALLBACKS_ENABLED", _setting(path, "defaults", "callbacks_enabled", ""))
+
+
+def _setting(path: Path | None, section: str, name: str, default: str) -> str:
+    """A value of a configuration, read as Ansible does. Ansible itself reports errors in the file."""
     parser = configparser.RawConfigParser(inline_comment_prefixes=(";",), strict=False)
     try:
         parser.read([path] if path else [], encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError):
-        return _SSH_ARGS
-    return parser.get("ssh_connection", "ssh_args", fallback=_SSH_ARGS)
+        return default
+    return parser.get(section, name, fallback=default)

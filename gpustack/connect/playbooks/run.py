@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpustack.base.errors import ApplyError, GpustackError, UsageError
-from gpustack.base.files import share_dir, write_atomic
+from gpustack.base.files import collection_dir, write_atomic
 from gpustack.base.text import LAYOUT, printable
 from gpustack.connect.playbooks.configuration import configuration
 from gpustack.connect.playbooks.record import Record
@@ -59,7 +59,7 @@ class Call:
             *check,
             *(f"--extra-vars={json.dumps(dict(self.variables))}",),
             *self.arguments,
-            str(share_dir("playbooks") / f"{self.playbook}.yml"),
+            str(collection_dir() / "playbooks" / f"{self.playbook}.yml"),
         ]
 
 

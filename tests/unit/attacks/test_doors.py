@@ -18,9 +18,9 @@ DOORS = {
     r'\["hostvars"\]|hostvars\[': (
         "playbooks",
         {
-            "action_plugins/gpustack_base.py",
+            "plugin_utils/gpustack_base.py",
             "action_plugins/gpustack_nova.py",
-            "action_plugins/gpustack_settings.py",
+            "action_plugins/gpustack_options.py",
         },
     ),
     r"\b(un)?chroot\b.*root|unshare": ("playbooks/roles/gpustack_image", set()),

@@ -17,11 +17,11 @@ from ansible.vars.clean import clean_facts
 
 from gpustack.connect.playbooks.reserved import reserved
 from gpustack_demo.examples.host import write_host
-from support.hostile_hosts import PLAYBOOKS, Hostile, forged
+from support.hostile_hosts import COLLECTION, Hostile, forged
 from support.lowest_ansible import supported
 from support.playbook_place import EXAMPLES, SPEC, Place, tree
 
-ROLES = PLAYBOOKS / "roles"
+ROLES = COLLECTION / "roles"
 ALL = "GPUSTACK_ATTACKS" in os.environ
 """Whether every combination runs: `make attacks`."""
 FEW = {

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from support.playbook_place import environment
 
-PLAYBOOKS = share_dir("playbooks")
+COLLECTION = collection_dir()
 NEEDS_ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("bwrap"), reason="needs root rights and bubblewrap"
 )
@@ -31,7 +31,7 @@ NEEDS_ROOT = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def module() -> ModuleType:
     """The module that the playbook runs."""
-    spec = importlib.util.spec_from_file_location("gpustack_image", PLAYBOOKS / "library/gpustack_image.py")
+    spec = importlib.util.spec_from_file_location("gpustack_image", COLLECTION / "plugins/modules/gpustack_image.py")
     assert spec is not None
     assert spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
@@ -164,7 +164,15 @@ def play(root: Path, *arguments: str, wait: str = "") -> subprocess.Popen[str]:
     for name, text in PROGRAMS.items():
         (root / "bin" / name).write_text(f"#!/bin/sh\n{text.replace('WAIT', wait)}\n", encoding="utf-8")
         (root / "bin" / name).chmod(0o755)
-    printed = ["-i", "localhost,", "-c", "local", str(PLAYBOOKS / "image.yml"), "-e", f"gpustack_image_root={root}"]
+    printed = [
+        "-i",
+        "localhost,",
+        "-c",
+        "local",
+        str(COLLECTION / "playbooks/image.yml"),
+        "-e",
+        f"gpustack_image_root={root}",
+    ]
     printed += ["-e", '{"gpustack_image_packages": ["nvidia-open-kernel-dkms"]}']
     program = str(Path(sys.executable).with_name("ansible-playbook"))
     machine = ["-e", json.dumps({"ansible_become": False, "ansible_python_interpreter": interpreter()})]

@@ -31,7 +31,7 @@ def test_a_name_prints_one_path(gpustack):
 
 
 def test_an_installation_without_them(gpustack, monkeypatch, tmp_path):
-    monkeypatch.setattr(playbook, "share_dir", lambda name: tmp_path / name)
+    monkeypatch.setattr(playbook, "collection_dir", lambda: tmp_path)
     ran = gpustack("playbook", "path")
     assert ran.code == 1
     assert f"{tmp_path}/playbooks: the playbooks are missing from this installation" in ran.err

@@ -8,21 +8,22 @@ import sys
 from pathlib import Path
 
 import gpustack
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from support.playbook_place import environment
 
 RELEASED = Path(__file__).parents[2] / "released"
-PLUGINS = share_dir("playbooks") / "action_plugins"
+NAME = "nova_gpustack.passthrough"
 
 
-def played(place: Path, task: str, plugins: Path = PLUGINS) -> str:
+def played(place: Path, task: str, plugins: Path | None = None) -> str:
     """The error of a play with one task, in which modules in the directory of the play replace installed ones."""
     play = "[{hosts: localhost, gather_facts: false, tasks: [{%s: {}}, {file: {path: reached, state: touch}}]}]"
     (place / "play.yml").write_text(play % task)
+    old = {"ANSIBLE_ACTION_PLUGINS": str(plugins)} if plugins else {}
     process = subprocess.run(
         [Path(sys.executable).with_name("ansible-playbook"), "play.yml"],
         cwd=place,
-        env={**environment(place), "PYTHONPATH": str(place), "ANSIBLE_ACTION_PLUGINS": str(plugins)},
+        env={**environment(place), "PYTHONPATH": str(place), **old},
         capture_output=True,
         text=True,
         check=False,
@@ -36,7 +37,7 @@ def played(place: Path, task: str, plugins: Path = PLUGINS) -> str:
 
 def test_missing_gpustack_is_reported_with_its_remedy(tmp_path: Path) -> None:
     (tmp_path / "gpustack.py").write_text("raise ImportError('as if it were not installed')\n", encoding="utf-8")
-    printed = played(tmp_path, "gpustack_plan")
+    printed = played(tmp_path, f"{NAME}.gpustack_plan")
     assert f"gpustack is not installed for the Python that runs Ansible, {sys.executable}" in printed
 
 
@@ -49,11 +50,11 @@ def test_playbooks_of_0_1_0_stop_with_both_versions(tmp_path: Path) -> None:
 def test_a_library_of_0_1_0_stops_the_playbooks_with_both_versions(tmp_path: Path) -> None:
     """The first task of a playbook reads the host; its plugin runs on the controller."""
     shutil.copytree(RELEASED / "0.1.0/gpustack", tmp_path / "gpustack")
-    printed = played(tmp_path, "gpustack_facts")
+    printed = played(tmp_path, f"{NAME}.gpustack_facts")
     assert f"the playbooks are of gpustack {gpustack.__version__}, but gpustack 0.1.0 is installed" in printed
     assert "`gpustack playbook path`" in printed
 
 
 def test_the_playbooks_have_the_version_of_the_library() -> None:
-    text = (PLUGINS / "gpustack_base.py").read_text(encoding="utf-8")
+    text = (collection_dir() / "plugins/plugin_utils/gpustack_base.py").read_text(encoding="utf-8")
     assert f'VERSION = "{gpustack.__version__}"\n' in text

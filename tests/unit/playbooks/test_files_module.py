@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.files import share_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from support.playbook_place import environment, tree
 
@@ -22,7 +21,7 @@ def files(home: Path, *flags: str, prefix: tuple[str, ...] = (), **arguments: An
             *prefix,
             str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
             "-e", f"ansible_python_interpreter={interpreter()}",
-            "-M", str(share_dir("playbooks") / "library"), "-m", "gpustack_files", "-a", json.dumps(arguments), *flags,
+            "-m", "nova_gpustack.passthrough.gpustack_files", "-a", json.dumps(arguments), *flags,
         ],
         cwd=home,
         env=environment(home),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from gpustack.cli.app import main
 from support.playbook_place import Place, drivers, environment, tree
 
@@ -25,24 +25,24 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(scope="module")
 def reworded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The playbooks with another name for all plays, blocks and tasks: nothing may read names."""
-    playbooks = tmp_path_factory.mktemp("reworded") / "playbooks"
-    shutil.copytree(share_dir("playbooks"), playbooks)
-    for path in playbooks.rglob("*.yml"):
-        if path.parent.name == "tasks" or path.parent == playbooks:
-            text = path.read_text(encoding="utf-8")
-            path.write_text(re.sub(r"^( *- name: ).*$", r"\1Aufgabe", text, flags=re.MULTILINE), encoding="utf-8")
-    return playbooks
+    """The collection with another name for all plays, blocks and tasks: nothing may read names."""
+    collection = tmp_path_factory.mktemp("reworded") / "ansible_collections/nova_gpustack/passthrough"
+    shutil.copytree(collection_dir(), collection)
+    for path in (*collection.glob("roles/*/tasks/*.yml"), *collection.glob("playbooks/*.yml")):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(re.sub(r"^( *- name: ).*$", r"\1Aufgabe", text, flags=re.MULTILINE), encoding="utf-8")
+    return collection
 
 
 @pytest.fixture
 def gpustack(place: Place, reworded: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """Run a command line where the hosts of ``place`` are the inventory."""
-    monkeypatch.setattr("gpustack.connect.playbooks.run.share_dir", lambda name: reworded)
+    monkeypatch.setattr("gpustack.connect.playbooks.run.collection_dir", lambda: reworded)
     for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
         monkeypatch.delenv(name)
     for name, value in environment(place.path).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(reworded.parents[2]))
     monkeypatch.chdir(place.path)
     monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "False")
     monkeypatch.setenv("XDG_STATE_HOME", str(place.path / "state"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 
 
 @pytest.mark.parametrize("place", ["/", "an image without a kernel", "absent"])
@@ -23,7 +23,7 @@ def test_only_a_root_with_a_kernel_is_taken(place: str, tmp_path: Path) -> None:
         "gpustack_image_packages": ["nvidia-driver"],
         "gpustack_image_root": str(root),
     }
-    playbook = share_dir("playbooks") / "image.yml"
+    playbook = collection_dir() / "playbooks" / "image.yml"
     command = [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local", playbook]
     process = subprocess.run([*command, "-e", json.dumps(variables)], capture_output=True, text=True, check=False)
     assert process.returncode == 2

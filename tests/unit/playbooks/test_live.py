@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.files import share_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples.boot import boot
@@ -124,16 +123,15 @@ def module(root: Path, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
     ]
     card = {"card": CARD, "driver": "vfio-pci", "functions": arguments.pop("functions", functions)}
     values = {"root": str(root), "cards": [card], **arguments}
-    playbooks = share_dir("playbooks")
     process = subprocess.run(
         [
             str(Path(sys.executable).with_name("ansible")),
-            *("-i", "localhost,", "-c", "local", "-M", str(playbooks / "library"), "localhost"),
+            *("-i", "localhost,", "-c", "local", "localhost"),
             *("-e", f"ansible_python_interpreter={interpreter()}"),
-            *("-m", "gpustack_live", "-a", json.dumps(values)),
+            *("-m", "nova_gpustack.passthrough.gpustack_bind", "-a", json.dumps(values)),
         ],
         cwd=tmp_path,
-        env={**os.environ, "ANSIBLE_MODULE_UTILS": str(playbooks / "module_utils"), "ANSIBLE_HOME": str(tmp_path)},
+        env={**os.environ, "ANSIBLE_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

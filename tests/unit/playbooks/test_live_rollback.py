@@ -1,4 +1,4 @@
-"""The module gpustack_live when a step fails: what was moved is restored, and the result names the rest.
+"""The module gpustack_bind when a step fails: what was moved is restored, and the result names the rest.
 
 The kernel is a stand-in: it answers the writes of the module's processes on a small sysfs tree, in the way of
 ``Documentation/ABI/testing/sysfs-bus-pci``, and fails the writes that a test selects.
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from gpustack.hosts.facts import collector
 
 AUDIO, CARD = "0000:88:00.1", "0000:88:00.0"
@@ -109,9 +109,10 @@ def kernel(tmp_path: Path) -> Kernel:
 @pytest.fixture
 def live(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module, on that kernel."""
-    monkeypatch.setitem(sys.modules, "ansible.module_utils.gpustack_collector", collector)
-    path = share_dir("playbooks") / "library/gpustack_live.py"
-    spec = importlib.util.spec_from_file_location("gpustack_live", path)
+    utilities = "ansible_collections.nova_gpustack.passthrough.plugins.module_utils"
+    monkeypatch.setitem(sys.modules, f"{utilities}.gpustack_collector", collector)
+    path = collection_dir() / "plugins/modules/gpustack_bind.py"
+    spec = importlib.util.spec_from_file_location("gpustack_bind", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

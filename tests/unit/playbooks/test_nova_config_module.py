@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import share_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.nova_options.markers import BEGIN, END
 from support.playbook_place import environment
@@ -30,7 +29,7 @@ def test_no_file_is_written_if_one_lacks_a_marker(tmp_path: Path, marker: str) -
         [
             str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
             "-e", f"ansible_python_interpreter={interpreter()}",
-            "-M", str(share_dir("playbooks") / "library"), "-m", "gpustack_nova_config",
+            "-m", "nova_gpustack.passthrough.gpustack_nova_config",
             "-a", json.dumps({"root": str(tmp_path), "blocks": blocks}),
         ],
         cwd=tmp_path,

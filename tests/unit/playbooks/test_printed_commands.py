@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import share_dir
+from gpustack.base.files import collection_dir
 from support.lowest_ansible import environment_of, supported
 from support.playbook_place import Place, environment
 
@@ -88,7 +88,7 @@ def test_a_printed_command_runs(
     more = [word for variable in variables for word in ("-e", variable)]
     program = Path(sys.executable).with_name("ansible-playbook")
     process = subprocess.run(
-        [program, "-i", inventory, share_dir("playbooks") / f"{playbook}.yml", *more, *check],
+        [program, "-i", inventory, collection_dir() / "playbooks" / f"{playbook}.yml", *more, *check],
         cwd=used.path,
         env={**environment(used.path), **environment_of(version)},
         capture_output=True,

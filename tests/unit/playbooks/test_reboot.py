@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import share_dir
 from support.sshd import Sshd, user
 
 PLAY = """\
@@ -110,7 +109,6 @@ def play(host: Host, timeout: int) -> subprocess.CompletedProcess[str]:
         cwd=place,
         env=inherited
         | {
-            "ANSIBLE_ACTION_PLUGINS": str(share_dir("playbooks") / "action_plugins"),
             "ANSIBLE_HOME": str(place / ".ansible"),
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(place / "c"),
             "PYTHONWARNINGS": "ignore",

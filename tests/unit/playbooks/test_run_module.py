@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import share_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from support.playbook_place import Place, environment
 
@@ -82,10 +81,14 @@ def test_the_command_keeps_the_lock_when_the_module_is_gone(tmp_path: Path) -> N
         f"open({str(on)!r}, 'w'); [time.sleep(0.1) for _ in range(6000) if not os.path.exists({str(off)!r})]"
     )
     argv = [str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local"]
-    argv += ["-e", f"ansible_python_interpreter={interpreter()}", "-M", str(share_dir("playbooks") / "library")]
-    argv += ["-m", "gpustack_run", "-a", f'{{"argv": ["{sys.executable}", "-c", "{script}"], "root": "{tmp_path}"}}']
-    variables = {**environment(tmp_path), "ANSIBLE_MODULE_UTILS": str(share_dir("playbooks") / "module_utils")}
-    subprocess.run(argv, cwd=tmp_path, env=variables, capture_output=True, check=False)
+    argv += ["-e", f"ansible_python_interpreter={interpreter()}"]
+    argv += [
+        "-m",
+        "nova_gpustack.passthrough.gpustack_run",
+        "-a",
+        f'{{"argv": ["{sys.executable}", "-c", "{script}"], "root": "{tmp_path}"}}',
+    ]
+    subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
     deadline = time.monotonic() + 120
     while not on.exists():  # the command is no child of Ansible any more
         assert time.monotonic() < deadline

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = """
 ---
-module: gpustack_live
+module: gpustack_bind
 short_description: Bind PCI functions to another driver on the running host
 description:
   - Takes each card from its host driver and gives it to another one, by C(driver_override) in sysfs.
@@ -81,7 +81,7 @@ author:
 
 EXAMPLES = """
 - name: Bind a card
-  gpustack_live:
+  nova_gpustack.passthrough.gpustack_bind:
     cards:
       - card: "0000:88:00.0"
         driver: vfio-pci
@@ -115,7 +115,7 @@ import time  # noqa: E402
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.gpustack_collector import collect  # noqa: E402
+from ansible_collections.nova_gpustack.passthrough.plugins.module_utils.gpustack_collector import collect  # noqa: E402
 
 RECORD = "run/gpustack/devices"
 WRITE = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC), sys.argv[2].encode())"

@@ -14,10 +14,9 @@ from typing import Any
 
 import yaml
 from ansible import constants
-from ansible.plugins.loader import action_loader
+from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
-Base: Any = action_loader.get("gpustack_base", class_only=True)
-from gpustack.prepare.plugin_api import facts_refusal  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.prepare.plugin_api import facts_refusal
 
 _TYPE = ("type", "elements", "choices")
 
@@ -31,7 +30,7 @@ def _options(path: Path) -> dict[str, dict[str, object]]:
 
 _ROLES = {
     path.parent.parent.name: _options(path)
-    for path in (Path(__file__).parent.parent / "roles").glob("*/meta/argument_specs.yml")
+    for path in (Path(__file__).parents[2] / "roles").glob("*/meta/argument_specs.yml")
 }
 
 _OF_MODULES = ("ansible_", "facter_", "ohai_", "services", "packages")
@@ -57,7 +56,7 @@ def _hiding(task_vars: Mapping[str, Any]) -> list[str]:
 
 
 class ActionModule(Base):
-    """``gpustack_settings``: each option, named without ``gpustack_``, and the host's name (``host``)."""
+    """``gpustack_options``: each option, named without ``gpustack_``, and the host's name (``host``)."""
 
     @property
     def arguments(self) -> Mapping[str, Mapping[str, object]]:

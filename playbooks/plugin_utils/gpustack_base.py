@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Base class of the action plugins that call gpustack on the controller.
 
-Plugins beside playbooks are not a package, so they load this class with Ansible's plugin loader. Ansible loads a plugin
-once and forks for each task and host; an import inside a function would run again in every fork.
+Ansible loads a plugin once and forks for each task and host; an import inside a function would run again in every fork.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 VERSION = "0.2.0.dev0"
-"""The version of the playbooks; ``tools/release`` sets it."""
+"""The version of the collection; ``tools/release`` sets it."""
 
 try:
     from gpustack import __version__ as installed
@@ -43,7 +42,7 @@ _RUN = uuid.uuid4().hex
 
 
 class ActionModule(ActionBase):
-    """Validates the arguments, calls gpustack, and shows its text. ``gpustack_base`` itself is not a task.
+    """Validates the arguments, calls gpustack, and shows its text.
 
     A host whose facts have the names of variables fails before that (``facts_refused``).
 

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Action plugin of the module ``gpustack_bind``: refuses facts that set variables."""
+
+from __future__ import annotations
+
+from ansible_collections.nova_gpustack.passthrough.plugins.action.gpustack_facts import ActionModule as Facts
+
+
+class ActionModule(Facts):
+    """``gpustack_bind``: runs the module of this name on the host."""
