@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import gpustack
-from gpustack.base.files import collection_dir
 from support.playbook_place import environment
 
 RELEASED = Path(__file__).parents[2] / "released"
@@ -56,5 +55,5 @@ def test_a_library_of_0_1_0_stops_the_playbooks_with_both_versions(tmp_path: Pat
 
 
 def test_the_playbooks_have_the_version_of_the_library() -> None:
-    text = (collection_dir() / "plugins/plugin_utils/gpustack_base.py").read_text(encoding="utf-8")
+    text = (RELEASED.parents[1] / "playbooks/plugin_utils/gpustack_base.py").read_text(encoding="utf-8")
     assert f'VERSION = "{gpustack.__version__}"\n' in text
