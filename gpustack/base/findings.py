@@ -2,9 +2,9 @@
 
 The definitions are data (``gpustack/data/findings/*.toml``), shared by the code, the reports and the catalogue in the
 docs. Code ranges: GPU0xx a device and its readiness, GPU1xx and GPU216 to GPU259 a host's boot configuration and plan,
-GPU2xx verification, GPU3xx and GPU530 to GPU569 a Nova configuration, GPU4xx flavors, otherwise GPU5xx clean-up,
-GPU6xx maintenance of a host, GPU7xx and GPU900 GPUs in service, GPU830 to GPU844 hosts of projects, otherwise GPU8xx
-and GPU9xx the guest: drivers, images, firmware, networks.
+GPU2xx verification, GPU500 to GPU519 verdicts on GPUs, GPU3xx and GPU530 to GPU569 a Nova configuration, GPU4xx
+flavors, otherwise GPU5xx clean-up, GPU6xx maintenance of a host, GPU7xx and GPU900 GPUs in service, GPU830 to GPU844
+hosts of projects, otherwise GPU8xx and GPU9xx the guest: drivers, images, firmware, networks.
 """
 
 import enum

@@ -136,7 +136,7 @@ def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
         only=only,
         hosts=load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else (),
         models=models,
-        out_of_service=spec.out_of_service if spec else (),
+        spec=spec,
     )
 
 

@@ -161,7 +161,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _as_data(self) -> dict[str, object]:
         return {
             "files": [file.to_dict() for file in self._rendering.files],
-            "findings": [finding.to_dict() for finding in self._rendering.findings],
+            "findings": [finding.to_dict() for finding in (*self._rendering.findings, *self._rendering.unknown)],
         }
 
     def _print_files(self) -> None:
@@ -207,7 +207,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         from gpustack.configure.output import stale
         from gpustack.configure.render import places
 
-        if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
+        partly = self._partly or self._gathered.failures or self._rendering.unknown
+        if parsed_args.out is None or parsed_args.service or partly:
             return []
         if any(finding.code == Code.HOSTS_WITHOUT_FACTS for finding in self._rendering.findings):
             return []
@@ -227,11 +228,17 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         """Report the findings. If there is an error among them, nothing was written."""
         from gpustack.base.findings import errors
 
-        self.report_findings(self._rendering.findings)
+        unknown = self._rendering.unknown
+        self.report_findings((*self._rendering.findings, *unknown))
         stopped = errors(self._rendering.findings)
         if stopped:
             count = "an error" if len(stopped) == 1 else f"{len(stopped)} errors"
             raise NovaConfigError(f"blocked by {count}; nothing was written", remedy="see the findings above")
+        if unknown:
+            hosts = ", ".join(dict.fromkeys(finding.place.partition(" ")[0] for finding in unknown))
+            raise NovaConfigError(
+                f"no files for {hosts}: some facts are missing; existing files stay", remedy="see the findings above"
+            )
         failures = self._gathered.failures
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0
@@ -315,6 +322,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             reserved=spec.tenancy if spec else None,
             ports={host.hostname: ports(spec, host) for host in hosts} if spec else None,
             restricted=restricted(spec) if spec else (),
+            spec=spec,
         )
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [
@@ -409,9 +417,9 @@ def _aliases(spec: Spec) -> set[str]:
 def _marked(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
     """The markers that each host needs for the quotas of a spec."""
     from gpustack.configure.desired import markers_of
-    from gpustack.spec.assignment import service_of
+    from gpustack.spec.verdict import verdicts
 
-    return {host.hostname: markers_of(spec, service_of(spec, host).offered) for host in hosts}
+    return {host.hostname: markers_of(spec, verdicts(spec, host).offered) for host in hosts}
 
 
 def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advised, ...]:

@@ -13,22 +13,23 @@ from dataclasses import dataclass, field, replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
-from gpustack.configure import tenancy, vendordata
+from gpustack.configure import preflight, tenancy, vendordata
 from gpustack.configure.coverage import proof
 from gpustack.configure.networks import doubts as network_doubts
 from gpustack.configure.networks import selections
 from gpustack.configure.packing import Advised, Requested, advised, gpus_by_alias, requested
-from gpustack.configure.preflight import doubts
 from gpustack.configure.selection import moves
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.spec import markers
-from gpustack.spec.assignment import Assigned, Service, service_of
+from gpustack.spec.assignment import Assigned
 from gpustack.spec.attributes import required
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.models import Model
 from gpustack.spec.network_functions import NetworkFunctions, network_functions
+from gpustack.spec.verdict import HostVerdicts, verdicts
+from gpustack.spec.verdict import unknown as unknown_of
 
 PCI_FILTER = "PciPassthroughFilter"
 NUMA_FILTER = "NUMATopologyFilter"
@@ -88,6 +89,8 @@ class DesiredConfig:
     :ivar computes: the ``device_spec`` entries of each compute host with facts, by its name.
     :ivar advised: options that keep requests for several GPUs possible.
     :ivar markers: the units of each marker class (quotas) on each compute host with facts, by its name.
+    :ivar unknown: errors about GPUs whose facts are incomplete, by host. The host is not in ``computes``: its present
+        configuration must stay.
     :ivar without_ids: whether an alias carries not both ids. Nova 2025.2 refuses such an alias unless
         ``pci_in_placement`` is on, in nova-compute too.
     """
@@ -100,6 +103,7 @@ class DesiredConfig:
     advised: tuple[Advised, ...] = ()
     markers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     findings: tuple[Finding, ...]
+    unknown: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
 
     @property
     def without_ids(self) -> bool:
@@ -113,8 +117,9 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     """
     mode: Placement = spec.nova.placement if spec.nova else "off"
     ordered = sorted(hosts, key=lambda h: h.hostname)
-    of_host = {host.hostname: service_of(spec, host) for host in ordered}
-    assigned = [target for service in of_host.values() for target in service.assigned]
+    of_host = {host.hostname: verdicts(spec, host) for host in ordered}
+    assigned = [target for judged in of_host.values() for target in judged.assigned]
+    unknown = {name: errors for name, judged in of_host.items() if (errors := tuple(unknown_of(judged)))}
     networks = {host.hostname: network_functions(spec, host) for host in ordered}
     computes = {
         host.hostname: (
@@ -122,16 +127,21 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
             *_of_networks(spec, host, networks[host.hostname]),
         )
         for host in ordered
+        if host.hostname not in unknown
     }
     counts = requested(spec, [gpus_by_alias(spec, service) for service in of_host.values()])
     aliases = _aliases(spec, assigned, mode)
-    findings = list(doubts(spec, hosts, assigned, release, mode, counts))
+    findings = list(preflight.doubts(spec, of_host.values(), release, mode, counts))
     offered = [target for service in of_host.values() for target in service.offered]
     for alias in aliases if mode == "schedule" else ():
         findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, offered)
     for host in ordered:
-        entries = [entry.to_dict() for entry in computes[host.hostname]]
-        findings += proof(host, entries, of_host[host.hostname].offered, networks[host.hostname].addresses)
+        entries = [entry.to_dict() for entry in computes.get(host.hostname, ())]
+        findings += (
+            []
+            if host.hostname in unknown
+            else proof(host, entries, of_host[host.hostname].offered, networks[host.hostname].addresses)
+        )
         findings += network_doubts(host, networks[host.hostname])
         findings += _absent(host, of_host[host.hostname])
     return DesiredConfig(
@@ -143,6 +153,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
         advised=all_advised(spec, counts, release, mode),
         markers={name: markers_of(spec, service.offered) for name, service in of_host.items()},
         findings=tuple(findings),
+        unknown=unknown,
     )
 
 
@@ -230,7 +241,7 @@ def _selections(spec: Spec, kinds: Mapping[str, str], placement: Placement) -> I
         )
 
 
-def _absent(host: Host, service: Service) -> Iterator[Finding]:
+def _absent(host: Host, service: HostVerdicts) -> Iterator[Finding]:
     """GPUs out of service that the facts of the host do not show, so that nothing proves that they are left out."""
     for entry in service.absent:
         yield finding(Code.OUT_OF_SERVICE_ABSENT, place=f"{host.hostname} {entry.card}", host=host.hostname)
@@ -238,7 +249,7 @@ def _absent(host: Host, service: Service) -> Iterator[Finding]:
         yield finding(Code.SERIAL_NUMBERS_UNKNOWN, place=f"{host.hostname} {entry.card}", host=host.hostname)
 
 
-def _entries(spec: Spec, service: Service, placement: Placement, release: Release) -> tuple[DeviceEntry, ...]:
+def _entries(spec: Spec, service: HostVerdicts, placement: Placement, release: Release) -> tuple[DeviceEntry, ...]:
     """The device_spec of one host: by ids if all functions with these ids are offered alike, else by address."""
     entries: list[DeviceEntry] = []
     for name, model in spec.models.items():

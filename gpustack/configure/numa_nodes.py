@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.hosts.facts.model import Host
-from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.flavors import named
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import by_alias, by_model
+from gpustack.spec.verdict import verdicts
 
 
 def spanning_flavors(host: Host, spec: Spec) -> Iterator[Finding]:
@@ -17,7 +17,7 @@ def spanning_flavors(host: Host, spec: Spec) -> Iterator[Finding]:
     Models with one alias are the same to Nova. A GPU without a reported node may belong to any node.
     """
     nodes_of: dict[str, list[int | None]] = {}
-    for assigned in assigned_gpus(spec, host):
+    for assigned in verdicts(spec, host).offered:
         for alias in spec.aliases_of(assigned.model):
             nodes_of.setdefault(alias, []).append(assigned.gpu.main.numa_node)
     candidates = {number for numbers in nodes_of.values() for number in numbers}

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Option, Release
-from gpustack.spec.assignment import Service, service_of
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.requests import requests
+from gpustack.spec.verdict import HostVerdicts, verdicts
 
 MANY = 4
 """The number of GPUs in one flavor from which Placement's candidates need a limit: one host with eight has 1,680."""
@@ -95,14 +95,14 @@ def requested(spec: Spec, gpus: Collection[Mapping[str, int]] = ()) -> Requested
     )
 
 
-def gpus_by_alias(spec: Spec, service: Service) -> Mapping[str, int]:
+def gpus_by_alias(spec: Spec, judged: HostVerdicts) -> Mapping[str, int]:
     """The number of offered GPUs by alias; a GPU counts for each alias that requests it."""
-    return Counter(alias for target in service.offered for alias in spec.aliases_of(target.model))
+    return Counter(alias for target in judged.offered for alias in spec.aliases_of(target.model))
 
 
 def gpus_of(spec: Spec, hosts: Sequence[Host]) -> list[Mapping[str, int]]:
     """The number of GPUs by alias, for each host of a spec."""
-    return [gpus_by_alias(spec, service_of(spec, host)) for host in hosts]
+    return [gpus_by_alias(spec, verdicts(spec, host)) for host in hosts]
 
 
 def _candidates(flavor: Mapping[str, int], host: Mapping[str, int]) -> int:

@@ -103,7 +103,7 @@ def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = 
         "aliases": [asdict(alias) for alias in needs.aliases],
         "computes": {name: [asdict(entry) for entry in entries] for name, entries in needs.computes.items()},
         "markers": {name: dict(units) for name, units in needs.markers.items() if units},
-        **reported(needs.findings),
+        **reported((*needs.findings, *(error for of_host in needs.unknown.values() for error in of_host))),
     }
 
 

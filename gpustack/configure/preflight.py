@@ -1,6 +1,6 @@
 """Checks of a spec before rendering: unsupported settings, missing facts, ambiguous aliases."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpustack.base.codes import Code
@@ -10,13 +10,13 @@ from gpustack.configure import selection
 from gpustack.configure.packing import CANDIDATES, Requested
 from gpustack.hosts.facts.gpus import nvswitches
 from gpustack.hosts.facts.model import Host
-from gpustack.linux.drivers import is_held, is_passthrough_driver
 from gpustack.nova_options import releases
 from gpustack.nova_options.pci_values import reported_class
 from gpustack.nova_options.releases import Release
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import NvSwitch, Placement, Spec
+from gpustack.spec.verdict import HostVerdicts, obstacles
 
 _PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
 _MANY = 8
@@ -26,16 +26,15 @@ _MANY = 8
 
 
 def doubts(
-    spec: Spec,
-    hosts: Sequence[Host],
-    targets: Sequence[Assigned],
-    release: Release,
-    placement: Placement,
-    counts: Requested,
+    spec: Spec, judged: Collection[HostVerdicts], release: Release, placement: Placement, counts: Requested
 ) -> Iterator[Finding]:
-    """All findings about a spec on these hosts."""
+    """All findings about a spec on these hosts, except :func:`gpustack.spec.verdict.unknown`."""
+    hosts = [of_host.host for of_host in judged]
+    targets = [target for of_host in judged for target in of_host.assigned]
     yield from _release_findings(spec, targets, release, placement)
     yield from _fact_findings(spec, hosts, targets)
+    for of_host in judged:
+        yield from obstacles(of_host)
     yield from _switch_findings(spec, hosts)
     yield from _alias_findings(spec, targets, placement)
     yield from selection.doubts(spec, targets, placement)
@@ -99,7 +98,7 @@ def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
 
 
 def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned]) -> Iterator[Finding]:
-    """Models without a card on any host, hosts without facts, GPUs that are not bound yet."""
+    """Models without a card on any host, hosts without facts."""
     requested = {name for entry in spec.hosts.values() for name in entry.models}
     for name in spec.models:
         if name in requested and all(t.model != name for t in targets):
@@ -107,15 +106,6 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned
     unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
     if unseen:
         yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=listed(unseen, 5))
-    unbound: dict[tuple[str, str], list[str]] = {}
-    for target in targets:
-        driver, assigned = target.gpu.main.driver, target.driver_of(target.gpu.main)
-        by_libvirt = target.is_virtual and spec.models[target.model].managed is not False
-        if not by_libvirt and not is_held(driver, assigned):
-            holder = f"{driver} instead of {assigned}" if is_passthrough_driver(driver) else driver or "no driver"
-            unbound.setdefault((target.host.hostname, holder), []).append(target.gpu.main.address)
-    for (host, holder), addresses in unbound.items():
-        yield finding(Code.GPU_NOT_YET_BOUND, place=host, addresses=", ".join(addresses), driver=holder)
 
 
 def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:

@@ -81,7 +81,10 @@ def render(
     if any(wanted.markers.values()) and not providers.is_written(deployment, wanted.release):
         findings.append(providers.not_written(deployment, deployment))
     files = tuple(replace(file, mode=existing.mode) for file in tool.files(job, names))
-    return Rendering(files=files, findings=tuple(dict.fromkeys(findings)))
+    unknown = [entry for name, of_host in wanted.unknown.items() if only is None or name in only for entry in of_host]
+    if not (deployment == "drop-in" or tool.overrides):  # one file has the settings of all hosts
+        findings, unknown = [*findings, *unknown], []
+    return Rendering(files=files, findings=tuple(dict.fromkeys(findings)), unknown=tuple(dict.fromkeys(unknown)))
 
 
 def _without_retained(

@@ -59,10 +59,15 @@ class RenderedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Rendering:
-    """All files, and the findings about them. With an error among the findings, the files must not be written."""
+    """All files, and the findings about them. With an error among the findings, the files must not be written.
+
+    :ivar unknown: errors about hosts that have no files, because facts of their GPUs are missing: what earlier
+        renderings wrote for them must stay.
+    """
 
     files: tuple[RenderedFile, ...]
     findings: tuple[Finding, ...] = field(default=())
+    unknown: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from gpustack.fleet.cards import Models
 from gpustack.fleet.model import Gap
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.hosts.facts.model import Host
-from gpustack.spec.model import OutOfService
+from gpustack.spec.model import Spec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Answers:
     :ivar rows: the rows of all cells that could be read.
     :ivar verdicts: what clean-up finds wrong with the rows.
     :ivar hosts: the facts of hosts.
-    :ivar out_of_service: the GPUs that the spec lists as out of service.
+    :ivar spec: what the operator wants of the GPUs; None without a spec.
     :ivar deleted: projects that Keystone does not have any more.
     """
 
@@ -81,5 +81,5 @@ class Answers:
     projects: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, str] = field(default_factory=dict)
     deleted: frozenset[str] = frozenset()
-    out_of_service: tuple[OutOfService, ...] = ()
+    spec: Spec | None = None
     gaps: tuple[Gap, ...] = ()

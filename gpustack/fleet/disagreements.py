@@ -5,18 +5,20 @@ With PCI in Placement, a move may take another device than the one that Placemen
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Finding, Severity, finding
 from gpustack.base.hostnames import key, same
 from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Row
 from gpustack.fleet.index import Index
 from gpustack.fleet.placement import Device
-from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.repair.classes import label
+from gpustack.spec.verdict import Verdict
 
+_BINDING = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER, Code.GPU_NOT_YET_BOUND})
 _TAKEN = ("claimed", "allocated")
 
 
@@ -170,9 +172,17 @@ def _facts(index: Index) -> Iterator[Disagreement]:
                 expected=":".join(filter(None, ids)) or "a device",
             )
             yield Disagreement(node=node, address=address, finding=text)
-        elif not (virtual or parts) and index.is_gpu(node, address, ids) and not is_passthrough_driver(function.driver):
-            text = finding(Code.OFFERED_GPU_ON_HOST_DRIVER, place=place, driver=function.driver or "none")
-            yield Disagreement(node=node, address=address, finding=text, breaks=False)
+        elif not virtual and index.is_gpu(node, address, ids) and (verdict := index.verdict(node, address)):
+            for text in _reasons(verdict, place, function.driver):
+                yield Disagreement(node=node, address=address, finding=text, breaks=False)
+
+
+def _reasons(verdict: Verdict, place: str, driver: str | None) -> Iterator[Finding]:
+    """Why an instance can't use a GPU that Nova offers."""
+    if verdict.state is Readiness.PREPARABLE and _BINDING & {reason.code for reason in verdict.readiness.reasons}:
+        yield finding(Code.OFFERED_GPU_ON_HOST_DRIVER, place=place, driver=driver or "none")
+    elif verdict.state is not Readiness.READY:
+        yield from (replace(reason, severity=Severity.WARNING) for reason in verdict.readiness.reasons)
 
 
 def _differing_rows(index: Index) -> Iterator[Disagreement]:

@@ -17,6 +17,7 @@ from gpustack.fleet.model import Holder, Source
 from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.pci import catalogue
+from gpustack.spec.verdict import Verdict, verdicts
 
 Spot = tuple[str, str]
 """A compute node, as the key of its name, and an address."""
@@ -140,6 +141,12 @@ class Index:
         """The function at an address in the facts of a host."""
         host = self.facts(node)
         return host.functions.get(address) if host else None
+
+    def verdict(self, node: str, address: str) -> Verdict | None:
+        """The verdict on a GPU by the facts of its host; None without them, or for a card that is shared."""
+        host = self.facts(node)
+        is_unknown = host is None or bool(host.virtual.get(address))
+        return None if host is None or is_unknown else verdicts(self.answers.spec, host).by_address.get(address)
 
     def ids(self, device: Device) -> tuple[str, str]:
         """Vendor and product of a device of Placement; empty if unknown."""

@@ -14,12 +14,12 @@ from gpustack.fleet.index import Index, is_missing, is_unreported, unscheduled, 
 from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts
-from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function
-from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.repair.classes import label
 from gpustack.spec.model import OutOfService
 from gpustack.spec.out_of_service import by_machine, entry_of
+from gpustack.spec.verdict import verdicts
 
 _STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}
 """The states of rows; all others are unavailable."""
@@ -33,7 +33,7 @@ def join(answers: Answers) -> Fleet:
     withheld = list(_not_offered(index, listed))
     absent = {gpu.place for gpu in withheld}
     listed += withheld
-    entries = by_machine(answers.out_of_service)
+    entries = by_machine(answers.spec.out_of_service if answers.spec else ())
     listed = [_with_reason(index, gpu, entries) for gpu in listed]
     found = list(disagreements(index))
     broken = {(key(entry.node), entry.address) for entry in found if entry.breaks and entry.address}
@@ -42,7 +42,7 @@ def join(answers: Answers) -> Fleet:
             gpu,
             state=State.INCONSISTENT
             if {(key(gpu.node), gpu.address), (key(gpu.host), gpu.address)} & broken
-            else gpu.state,
+            else _usable(index, gpu),
             service=index.service(gpu.node or gpu.host),
         )
         for gpu in listed
@@ -67,6 +67,13 @@ def join(answers: Answers) -> Fleet:
         and (answers.rows is not None or not unlisted),
     )
     return replace(fleet, counts=host_counts(fleet.gpus, index))
+
+
+def _usable(index: Index, gpu: Gpu) -> State:
+    """The state of a GPU; one that Nova has as free is unavailable if its host has to be prepared, or can't be."""
+    verdict = index.verdict(gpu.node, gpu.address) if gpu.state is State.FREE and gpu.address else None
+    is_usable = verdict is None or verdict.state in (Readiness.READY, Readiness.UNKNOWN)
+    return gpu.state if is_usable else State.UNAVAILABLE
 
 
 def _with_reason(index: Index, gpu: Gpu, entries: Mapping[str, list[OutOfService]]) -> Gpu:
@@ -238,9 +245,10 @@ def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
     spots = {(gpu.node, gpu.address) for gpu in listed if gpu.address}
     for host, node in sorted({(gpu.host, gpu.node) for gpu in listed if gpu.address}):
         facts = index.facts(node)
-        for gpu in gpus(facts) if facts else ():
-            main = gpu.main
-            if is_passthrough_driver(main.driver) and not {(node, address) for address in gpu.addresses} & spots:
+        for verdict in verdicts(index.answers.spec, facts).all if facts else ():
+            gpu, main = verdict.gpu, verdict.gpu.main
+            is_listed = bool({(node, address) for address in gpu.addresses} & spots)
+            if verdict.state is Readiness.READY and not is_listed and main.physical_function is None:
                 yield Gpu(
                     host=host,
                     node=node,
@@ -276,7 +284,9 @@ def _unlisted(index: Index, listed: list[Gpu]) -> list[str]:
 
 def _offers(index: Index, host: str) -> bool:
     facts = index.facts(host)
-    return facts is not None and any(is_passthrough_driver(gpu.main.driver) for gpu in gpus(facts))
+    return facts is not None and any(
+        verdict.state is Readiness.READY for verdict in verdicts(index.answers.spec, facts).all
+    )
 
 
 def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str]:

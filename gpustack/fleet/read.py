@@ -21,7 +21,7 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.hosts.facts.model import Host
-from gpustack.spec.model import OutOfService
+from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -54,13 +54,12 @@ class Given:
 
     :ivar hosts: the hosts of a snapshot.
     :ivar models: the models of a spec.
-    :ivar out_of_service: the GPUs that it lists as out of service.
     :ivar only: the names of the hosts whose holders are asked for; empty for all.
     """
 
     hosts: tuple[Host, ...] = ()
     models: Models = field(default_factory=Models)
-    out_of_service: tuple[OutOfService, ...] = ()
+    spec: Spec | None = None
     only: frozenset[str] = frozenset()
 
 
@@ -92,7 +91,7 @@ def read(
         devices=devices,
         hosts=given.hosts,
         models=given.models,
-        out_of_service=given.out_of_service,
+        spec=given.spec,
         gaps=tuple(gaps),
     )
     match detail:
@@ -117,7 +116,7 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
         verdicts=known.verdicts,
         hosts=given.hosts,
         models=given.models,
-        out_of_service=given.out_of_service,
+        spec=given.spec,
         gaps=known.gaps,
     )
     try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from gpustack.base.text import listed
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, HostCount, State
-from gpustack.hosts.facts.gpus import gpus as gpus_of_host
-from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.hosts.readiness.assessment import State as Readiness
+from gpustack.spec.verdict import verdicts
 
 
 def host_counts(listed: Iterable[Gpu], index: Index) -> tuple[HostCount, ...]:
@@ -26,7 +26,8 @@ def host_counts(listed: Iterable[Gpu], index: Index) -> tuple[HostCount, ...]:
             counts.append(HostCount(host=host, model=model, total=total, free=free, used=used, per_gpu=True))
         else:
             facts = index.facts(host)
-            held = [g for g in gpus_of_host(facts) if is_passthrough_driver(g.main.driver)] if facts else []
+            judged = verdicts(index.answers.spec, facts).all if facts else ()
+            held = [verdict.gpu for verdict in judged if verdict.state is Readiness.READY]
             names = {gpu.name for gpu in held}
             # Aliases have no cards: with one model on the host, that is it.
             total = len([g for g in held if len(names) == 1 or g.name == model]) or None

@@ -3,7 +3,7 @@
 Host preparation, Nova's configuration and flavors all use it, so that Nova never offers a GPU that is not bound.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpustack.hosts.facts import variants
@@ -12,7 +12,7 @@ from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.drivers import VFIO
 from gpustack.spec.card_model import candidates, model_of
 from gpustack.spec.hosts import models_for, options_for
-from gpustack.spec.model import NvSwitch, OutOfService, Spec
+from gpustack.spec.model import NvSwitch, Spec
 
 _VGPU_DRIVER = "nvidia"
 _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
@@ -131,69 +131,6 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
         for gpu, name in gpu_models
         if name is not None and name in models
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """The GPUs of a host that are assigned to passthrough, split by ``out_of_service`` of the spec.
-
-    :ivar assigned: all of them, by address.
-    :ivar offered: the GPUs that Nova offers.
-    :ivar withheld: the others, with their entries. They stay bound: an instance may still use them.
-    :ivar absent: entries that match no assigned GPU of the host.
-    :ivar unknown: entries by serial number, if the serial number of an assigned GPU is unknown.
-    """
-
-    assigned: tuple[Assigned, ...] = ()
-    offered: tuple[Assigned, ...] = ()
-    withheld: tuple[tuple[Assigned, OutOfService], ...] = ()
-    absent: tuple[OutOfService, ...] = ()
-    unknown: tuple[OutOfService, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether all GPUs of the host are in service, so that their ids are enough to offer them.
-
-        An absent GPU may return to its slot: ids would offer it.
-        """
-        return not (self.withheld or self.absent or self.unknown)
-
-
-def service_of(spec: Spec, host: Host) -> Service:
-    """Split the assigned GPUs of a host into those that Nova offers, and those that are out of service."""
-    assigned = assigned_gpus(spec, host)
-    entries = spec.out_of_service_on(host.hostname)
-    cards: dict[tuple[str | None, str | None], list[Assigned]] = {}
-    for target in assigned if entries else ():
-        for name in _names(target):
-            cards.setdefault(name, []).append(target)
-    withheld = {target.address: entry for entry in reversed(entries) for target in cards.get(_name(entry), ())}
-    unmatched = [entry for entry in entries if _name(entry) not in cards]
-    blind = any(_serial(target) is None for target in assigned)
-    return Service(
-        assigned=assigned,
-        offered=tuple(target for target in assigned if target.address not in withheld),
-        withheld=tuple((target, withheld[target.address]) for target in assigned if target.address in withheld),
-        absent=tuple(entry for entry in unmatched if entry.address or not blind),
-        unknown=tuple(entry for entry in unmatched if entry.serial and blind),
-    )
-
-
-def _name(entry: OutOfService) -> tuple[str | None, str | None]:
-    """The address or the serial number by which an entry names its GPU."""
-    return (None, entry.serial) if entry.serial else (entry.address, None)
-
-
-def _names(target: Assigned) -> Iterator[tuple[str | None, str | None]]:
-    """All addresses and serial numbers by which entries may name a GPU."""
-    for address in target.gpu.addresses | {target.gpu.main.physical_function}:
-        yield address, None
-    if serial := _serial(target):
-        yield None, serial
-
-
-def _serial(target: Assigned) -> str | None:
-    return next((f.serial for f in target.gpu.functions if f.serial), None)
 
 
 def assigned_switches(spec: Spec, host: Host) -> tuple[Assigned, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
-from gpustack.prepare.host.decide.virtual_functions import RECORD
+from gpustack.hosts.readiness.assessment import RECORD
 from gpustack.prepare.host.next_boot.trial import TITLE
 from gpustack.prepare.host.own_files import (
     DRACUT,

@@ -20,7 +20,8 @@ POLICIES = ["legacy", "preferred", "required", "socket"]
 
 def function(address: str, vendor: str, product: str, pci_class: str, **more: object) -> dict[str, Any]:
     """One function, with the fields that Nova uses."""
-    return {"address": address, "vendor": vendor, "product": product, "class": pci_class, **more}
+    group = int(address[5:7], 16)  # each bus
+    return {"address": address, "vendor": vendor, "product": product, "class": pci_class, "iommu_group": group, **more}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,6 +34,7 @@ from gpustack.configure.packing import Advised
 from gpustack.configure.sources import Source, read_sources
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.releases import Release
+from gpustack.spec.model import Spec
 from gpustack.spec.tenancy import Tenancy
 
 FAMILIES = (
@@ -141,6 +142,7 @@ def lint(
     marked: Mapping[str, Mapping[str, int]] | None = None,
     reserved: Tenancy | None = None,
     ports: Mapping[str, Ports] | None = None,
+    spec: Spec | None = None,
     restricted: Collection[str] = (),
     installed: Verdicts | None = None,
 ) -> Report:
@@ -155,6 +157,7 @@ def lint(
     :param marked: the markers that each host needs for its quotas, by its name and marker class.
     :param reserved: which instances its GPU hosts accept.
     :param ports: the virtual functions for ports on each host, by its name.
+    :param spec: for the verdicts on the GPUs of ``hosts``.
     :param restricted: the names of flavors that only single projects may use.
     :param installed: the verdicts of an installed Nova, in the order of the configurations.
     :raises UsageError: when an argument is not a configuration.
@@ -176,6 +179,7 @@ def lint(
             provided=providers.provided(sources) if marked else None,
             reserved=reserved,
             ports=ports,
+            spec=spec,
             restricted=restricted,
         )
         if sources
@@ -201,6 +205,7 @@ def judged(
     provided: Mapping[str, Mapping[str, int]] | None = None,
     reserved: Tenancy | None = None,
     ports: Mapping[str, Ports] | None = None,
+    spec: Spec | None = None,
     restricted: Collection[str] = (),
 ) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
@@ -216,6 +221,7 @@ def judged(
         provided=provided or {},
         tenancy=reserved,
         ports=ports or {},
+        spec=spec,
         restricted=frozenset(restricted),
     )
     by_title: dict[str, dict[Finding, None]] = {}

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
@@ -10,6 +11,7 @@ from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject
 from gpustack.hosts.facts.gpus import gpus, is_gpu
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
+from gpustack.hosts.readiness.assessment import State, effect
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import ANY, DeviceSpec, matched, offered
 from gpustack.nova_options.pci_values import (
@@ -23,6 +25,7 @@ from gpustack.nova_options.pci_values import (
     traits,
 )
 from gpustack.pci import catalogue, classes
+from gpustack.spec.verdict import verdicts
 
 _TITLE = "Device specs"
 _FIELDS = ("vendor_id", "product_id", "address", "devname")
@@ -255,6 +258,20 @@ def _in_use(function: Function) -> bool:
         or classes.is_forwarding_bridge(function.pci_class)
         or catalogue.is_console(function.vendor, function.product, function.pci_class)
     )
+
+
+@check("Devices of the hosts")
+def blocked(subject: LintSubject) -> Iterator[Finding]:
+    """GPUs that are offered, although no instance can use them."""
+    for source in subject.serving("compute"):
+        specs = [line.spec for line in subject.devices_of(source) if line.spec is not None]
+        for host in subject.hosts_of(source) if specs else ():
+            judged = verdicts(subject.spec, host).by_address
+            for address in sorted(offered(specs, host) & judged.keys()):
+                verdict = judged[address]
+                for reason in verdict.readiness.reasons if verdict.address == address else ():
+                    if effect(reason) in (State.BLOCKED, State.UNKNOWN):
+                        yield replace(reason, severity=Severity.WARNING)
 
 
 @check("Devices of the hosts")

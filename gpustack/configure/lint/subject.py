@@ -18,6 +18,7 @@ from gpustack.nova_options.config import Setting
 from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of
 from gpustack.nova_options.releases import Option, OptionTable, Release
+from gpustack.spec.model import Spec
 from gpustack.spec.tenancy import Tenancy
 
 ALIAS = releases.option("pci/alias")
@@ -97,6 +98,8 @@ class LintSubject:
     """Which instances the spec's GPU hosts accept."""
     ports: Mapping[str, Ports] = field(default_factory=dict)
     """The virtual functions that ports get on each host with facts, by its name."""
+    spec: Spec | None = None
+    """For the verdicts on the GPUs of hosts."""
     restricted: frozenset[str] = frozenset()
     """The names of the spec's flavors that only single projects may use."""
 

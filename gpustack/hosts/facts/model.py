@@ -332,13 +332,18 @@ class Host(FactsModel):
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
         copy = self.model_copy(update={"pci": tuple(functions)})
-        for name in ("functions", "children", "groups", "slots", "virtual", "assembled"):
+        for name in ("functions", "children", "groups", "slots", "virtual", "assembled", "judged"):
             copy.__dict__.pop(name, None)
         return copy
 
     @cached_property
     def assembled(self) -> dict[str, Any]:
         """The cards that :func:`gpustack.hosts.facts.gpus.assemble` returned, by address: each is assembled once."""
+        return {}
+
+    @cached_property
+    def judged(self) -> dict[int, Any]:
+        """The verdicts of :func:`gpustack.spec.verdict.verdicts`, by spec: each is computed once."""
         return {}
 
     @cached_property

@@ -14,14 +14,13 @@ from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.facts.gpus import Gpu, gpus
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.health.kernel_log import events
-from gpustack.hosts.readiness import isolation
+from gpustack.hosts.readiness.assessment import assess
 from gpustack.hosts.readiness.host import is_virtual_machine
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import narrow_links
 
 MANY_CORRECTED = 100
 """Corrected errors up to this number are normal for a link under load."""
-_ASLEEP = "D3cold"
 _KINDS = ("fatal", "nonfatal")
 _UNNAMED = dict.fromkeys(("driver", "card", "branch", "file", "error", "client", "module", "product"), "unknown")
 
@@ -70,13 +69,14 @@ def check(host: Host, baseline: Host | None = None) -> Report:
 def _judged(host: Host, gpu: Gpu, earlier: Host | None, new: Iterable[Event], links: Iterable[Finding]) -> Health:
     errors = {f.address: _since(f, earlier) for f in _counted(host, gpu)}
     concerned = _concerned(host, gpu)
+    readiness = assess(host, gpu)
+    assessed = (*readiness.reasons, *readiness.notes)
     signs = tuple(event for event in new if event.address in concerned)
     findings = [
-        *_silent(host, gpu),
+        *(f for f in assessed if f.code == Code.DEVICE_NOT_RESPONDING),
         *_errors(host, gpu, errors),
         *_links(host, gpu, links),
-        *([] if gpu.main.reset_methods else [finding(Code.NO_RESET_METHOD, place=_place(host, gpu))]),
-        *isolation.of_gpu(host, gpu),
+        *(f for f in assessed if f.code in (Code.NO_RESET_METHOD, Code.ACS_SWITCHED_OFF)),
         *sign_findings(signs, _place(host, gpu), host.hostname, gpu.main.address),
     ]
     return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings), signs=signs)
@@ -84,13 +84,6 @@ def _judged(host: Host, gpu: Gpu, earlier: Host | None, new: Iterable[Event], li
 
 def _place(host: Host, gpu: Gpu) -> str:
     return f"{host.hostname} {gpu.main.address}"
-
-
-def _silent(host: Host, gpu: Gpu) -> Iterator[Finding]:
-    """Functions that answer with ones in all bits; one in D3cold has no power, and is not dead."""
-    silent = [f.address for f in gpu.functions if f.responds is False and f.power_state != _ASLEEP]
-    if silent:
-        yield finding(Code.DEVICE_NOT_RESPONDING, place=_place(host, gpu), functions=", ".join(silent))
 
 
 # --- errors of the link ---------------------------------------------------------------------------------------------

@@ -2,14 +2,17 @@
 
 Pure: computed from the facts of one host. ``gpustack/data/findings/device.toml`` documents the codes.
 
-There are three kinds of findings. *Errors* are faults of the machine that host configuration can't fix: a plan blocks
-the GPU. Codes in :data:`PREPARATION` are fixed by preparing the host (IOMMU off, host drivers): the GPU is not ready,
-but a plan is possible. All other findings are notes, and do not affect readiness.
+There are four kinds of findings. *Errors* are faults of the machine that host configuration can't fix: the GPU is
+blocked. Codes in :data:`PREPARATION` are fixed by preparing the host (IOMMU off, host drivers): the GPU is preparable.
+Codes in :data:`UNKNOWN` leave the answer open. All other findings are notes, and do not affect readiness.
+:mod:`gpustack.spec.verdict` adds the spec's part; everything but `gpustack scan` asks that module.
 """
 
+import enum
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
@@ -29,18 +32,34 @@ PREPARATION = frozenset(
         Code.BOUND_TO_HOST_DRIVER,
         Code.BOUND_TO_NO_DRIVER,
         Code.BOOT_FRAMEBUFFER,
-        Code.VIRTUAL_FUNCTIONS_ENABLED,
-        Code.READINESS_UNKNOWN,
-        Code.IOMMU_UNKNOWN,
+        Code.GPU_NOT_YET_BOUND,
     }
 )
-"""Codes with a severity below ``error`` that also block a GPU, until the host is prepared or completely read."""
+"""Codes with a severity below ``error`` that also prevent passthrough, until the host is prepared."""
+UNKNOWN = frozenset({Code.READINESS_UNKNOWN, Code.IOMMU_UNKNOWN})
+"""The same, until the host is completely read."""
+RECORD = "/run/gpustack/virtual-functions"
+"""The log of this boot by gpustack's script that creates virtual functions: one line per physical function."""
 
 _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
 _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
 _GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu", "shared-hbm"})
 _INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
+_ASLEEP = "D3cold"  # no power: all bits of its registers read as ones, and it is not dead
 _DEVICES = "/sys/bus/pci/devices"
+_HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
+
+
+class State(enum.StrEnum):
+    """Whether a GPU can be passed through."""
+
+    READY = "ready"
+    PREPARABLE = "preparable"
+    """After the host is prepared."""
+    BLOCKED = "blocked"
+    """A fault of the machine, or the host's use of it, prevents it."""
+    UNKNOWN = "unknown"
+    """Some facts could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,38 +74,51 @@ class Readiness:
     notes: tuple[Finding, ...]
 
     @property
+    def state(self) -> State:
+        """The answer; a known obstacle counts more than an unreadable fact."""
+        states = {effect(reason) for reason in self.reasons}
+        order = (State.BLOCKED, State.UNKNOWN, State.PREPARABLE)
+        return next((state for state in order if state in states), State.READY)
+
+    @property
     def ready(self) -> bool:
         """Whether the GPU can be passed through now: no finding blocks it."""
         return not self.reasons
 
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> Self:
+        """Split findings into reasons and notes."""
+        ranked = sorted(findings, key=lambda f: (-f.severity.rank, f.code))
+        return cls(reasons=tuple(f for f in ranked if effect(f)), notes=tuple(f for f in ranked if not effect(f)))
+
+
+def effect(reason: Finding) -> State | None:
+    """The effect of a finding on its GPU; None for a note."""
+    if reason.code in UNKNOWN:
+        return State.UNKNOWN
+    if reason.code == Code.VIRTUAL_FUNCTIONS_ENABLED:  # info: gpustack's own, which the next boot does not create
+        return State.PREPARABLE if reason.severity is Severity.INFO else State.BLOCKED
+    if reason.severity is Severity.ERROR:
+        return State.BLOCKED
+    return State.PREPARABLE if reason.code in PREPARATION else None
+
 
 def assess(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> Readiness:
-    """Split the findings of a GPU into reasons and notes; ``of_host`` as in :func:`reasons`."""
-    findings = sorted(reasons(host, gpu, of_host=of_host), key=lambda f: (-f.severity.rank, f.code))
-    return Readiness(
-        reasons=tuple(f for f in findings if holds_back(f)), notes=tuple(f for f in findings if not holds_back(f))
-    )
-
-
-def holds_back(reason: Finding) -> bool:
-    """Whether a finding blocks its GPU."""
-    return reason.severity is Severity.ERROR or reason.code in PREPARATION
-
-
-def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> tuple[Finding, ...]:
-    """All findings about one GPU: codes GPU010 and up, and the findings about its host that block it.
+    """The findings about one GPU: codes GPU010 and up, and the findings about its host that block it.
 
     The place of the latter is the host's name; :func:`host_reasons` returns them too.
 
     :param of_host: the result of :func:`host_reasons`, to compute it once for all GPUs of a host.
     """
     host_findings = host_reasons(host) if of_host is None else of_host
-    return (
-        *(f for f in host_findings if holds_back(f)),
-        *_group(host, gpu),
-        *_binding(host, gpu),
-        *_device(host, gpu),
-        *_quirks(host, gpu, switched=any(f.code == Code.NVSWITCH_FABRIC for f in host_findings)),
+    return Readiness.of(
+        (
+            *(f for f in host_findings if effect(f)),
+            *_group(host, gpu),
+            *_binding(host, gpu),
+            *_device(host, gpu),
+            *_quirks(host, gpu, switched=any(f.code == Code.NVSWITCH_FABRIC for f in host_findings)),
+        )
     )
 
 
@@ -202,7 +234,7 @@ def _called(gpu: Gpu, function: Function) -> str:
 
 def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place, main = _place(host, gpu), gpu.main
-    silent = [f for f in gpu.functions if f.responds is False]
+    silent = [f for f in gpu.functions if f.responds is False and f.power_state != _ASLEEP]
     if silent:
         yield finding(Code.DEVICE_NOT_RESPONDING, place=place, functions=", ".join(_called(gpu, f) for f in silent))
     if main.boot_vga:
@@ -214,7 +246,8 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         )
     if main.sriov_numvfs:
         enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
-        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled)
+        severity = Severity.INFO if main.address in made_at_boot(host) else None
+        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled, severity=severity)
     if bound := ", ".join(of_instances(gpu.virtual)):
         yield finding(Code.VIRTUAL_FUNCTIONS_OF_INSTANCES, place=place, functions=bound)
     if types := list(dict.fromkeys(kind for f in (*gpu.functions, *gpu.virtual) for kind in f.mediated_types)):
@@ -243,6 +276,17 @@ def _framebuffer_advice(host: Host, main: Function) -> str:
     if is_removed and main.pci_class.startswith("0300"):
         return "no argument is needed: since Linux 6.0, vfio-pci removes the framebuffer when it binds the GPU"
     return "add `video=efifb:off` or `initcall_blacklist=sysfb_init` to the kernel's arguments"
+
+
+def boot_record(host: Host) -> list[str]:
+    """The lines of :data:`RECORD`."""
+    file = host.files.get(RECORD)
+    return file.text.splitlines() if file is not None else []
+
+
+def made_at_boot(host: Host) -> dict[str, int]:
+    """The number of virtual functions that the script left at each physical function, by address."""
+    return {match[1]: int(match[2]) for line in boot_record(host) if (match := _HAS.fullmatch(line)) is not None}
 
 
 def of_instances(functions: Iterable[Function]) -> Iterator[str]:

@@ -43,6 +43,7 @@ from gpustack.spec.markers import markers
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.quotas import CountedBy
 from gpustack.spec.tenancy import DEFAULT_TRAIT
+from gpustack.spec.verdict import doubts
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -207,6 +208,7 @@ class _Planning:
         self.limits = cloud.present()
         plan = quota_plans.plan(cloud, limits, self.limits, prune=self.choices.prune, totals=totals)
         self.findings += plan.findings
+        self.findings += [entry for entry in doubts(spec, hosts or ()) if entry not in self.findings]
         self.findings += self._checks(gaps)
         if names := markers(spec):
             self.findings += uncounted(self._present(), names)

@@ -32,6 +32,7 @@ from gpustack.spec.extra_specs import (
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import by_alias, by_model, models_of
+from gpustack.spec.verdict import doubts
 
 _REFUSES_HYPERVISOR = "error-43"
 _TPM, _TPM_MODEL = "2.0", "tpm-crb"
@@ -67,7 +68,7 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
     """
     shares = host_shares(spec, hosts)
     flavors: list[WantedFlavor] = []
-    findings: list[Finding] = []
+    findings: list[Finding] = list(doubts(spec, hosts))
     for entry in entries(spec):
         problems = list(_release_problems(spec, entry, release))
         sizes, missing = sizes_of(entry, shares)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from gpustack.hosts.facts.gpus import Gpu
 from gpustack.hosts.facts.model import Cpu, Host, NumaNode
-from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_functions
+from gpustack.spec.verdict import verdicts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +31,8 @@ class HostShare:
     """The resources of one host; None means unknown.
 
     :ivar cpus: logical CPUs.
-    :ivar gpus: GPUs that are passed through, by model, and by alias of a selection.
-    :ivar gpu_count: the number of GPUs that are passed through.
+    :ivar gpus: GPUs that Nova offers, by model, and by alias of a selection.
+    :ivar gpu_count: the number of GPUs of the spec. A fault of one does not change the sizes of flavors.
     :ivar networks: the networks with a virtual function, on any NUMA node or none.
     """
 
@@ -74,8 +74,8 @@ def host_shares(spec: Spec, hosts: Sequence[Host]) -> tuple[HostShare, ...]:
 
 def _share(spec: Spec, host: Host) -> HostShare:
     by_model: dict[str, list[Gpu]] = {}
-    assigned_here = assigned_gpus(spec, host)
-    for assigned in assigned_here:
+    judged = verdicts(spec, host)
+    for assigned in judged.offered:
         selections = (alias for alias, models in spec.selected.items() if assigned.model in models)
         for name in (assigned.model, *selections):
             by_model.setdefault(name, []).append(assigned.gpu)
@@ -99,7 +99,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
         processor=host.cpu,
         architecture=host.architecture,
         gpus={model: tuple(of_model) for model, of_model in by_model.items()},
-        gpu_count=len(assigned_here),
+        gpu_count=len(judged.assigned),
         nodes=nodes,
         networks=frozenset(name for name, parts in networks.items() if parts),
     )

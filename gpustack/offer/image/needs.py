@@ -8,10 +8,10 @@ from gpustack.nova_options.releases import Release
 from gpustack.offer.flavor.desired import Entry, entries, extra_specs_of, refusing_hypervisor
 from gpustack.offer.image.model import FlavorNeeds, Pair
 from gpustack.pci.catalogue import requirement_of
-from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import models_of
+from gpustack.spec.verdict import verdicts
 
 _COHERENT = "coherent-memory"
 
@@ -60,7 +60,7 @@ def _architectures(spec: Spec, models: Iterable[str], hosts: Sequence[Host]) -> 
     found = {
         host.architecture
         for host in hosts
-        if host.architecture and any(assigned.model in wanted for assigned in assigned_gpus(spec, host))
+        if host.architecture and any(assigned.model in wanted for assigned in verdicts(spec, host).offered)
     }
     if not found and wanted and all(_COHERENT in _quirks(spec, model) for model in wanted):
         found = {"aarch64"}

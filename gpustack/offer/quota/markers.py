@@ -7,9 +7,9 @@ from gpustack.base.findings import Finding, finding
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.quota.desired import WantedLimits, class_of
-from gpustack.spec.assignment import service_of
 from gpustack.spec.markers import RESOURCES, markers
 from gpustack.spec.model import Spec
+from gpustack.spec.verdict import verdicts
 
 Totals = Mapping[str, Mapping[str, int]]
 """The units of each resource class on each host."""
@@ -22,7 +22,7 @@ def gpus_of(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
     counted: dict[str, dict[str, int]] = {}
     for host in hosts:
         of_host = counted.setdefault(host.hostname, {})
-        for target in service_of(spec, host).offered:
+        for target in verdicts(spec, host).offered:
             model = target.model if target.model in limited else aliases.get(spec.alias_of(target.model))
             if model is not None:
                 name = class_of(spec, model)

@@ -74,7 +74,7 @@ def state(
     """
     found = None if databases is None else databases()
     if fleet is None:
-        given = Given(hosts=tuple(facts), models=models_of(spec, scheduler))
+        given = Given(hosts=tuple(facts), models=models_of(spec, scheduler), spec=spec)
         # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
         rows = (lambda: found) if empty and found is not None else None
         fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))

@@ -13,17 +13,17 @@ from gpustack.fleet.cards import Kind, kinds_of
 from gpustack.fleet.index import named
 from gpustack.fleet.model import Fleet, Gpu, Source, State
 from gpustack.hosts.facts.model import Host as Facts
-from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.nova_options.pci_values import traits as normalized
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.operate.capacity.aggregates import zone_of
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.operate.capacity.read import Rooms
-from gpustack.spec.assignment import service_of
 from gpustack.spec.attributes import required
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
+from gpustack.spec.verdict import verdicts
 
 if TYPE_CHECKING:
     from gpustack.novadb.model import NodeResources, Pool
@@ -33,6 +33,7 @@ _WITHHELD = {
     State.UNAVAILABLE: Reason.NOT_OFFERED,
     State.INCONSISTENT: Reason.INCONSISTENT,
 }
+_UNUSABLE = {Readiness.PREPARABLE: Reason.UNPREPARED, Readiness.BLOCKED: Reason.BLOCKED}
 _STALE = "stale rows in pci_devices may hold GPUs that the snapshot and the instances show as free"
 _IN_SERVICE = (State.FREE, State.CLAIMED, State.ALLOCATED)
 
@@ -160,9 +161,10 @@ class _View:
         """
         if self.aliases.scheduled:
             return []  # Nova takes only devices that Placement has
-        present = self._present(hypervisor)
-        if present is None:
+        judged = self._present(hypervisor)
+        if judged is None or any(state is Readiness.UNKNOWN for _, _, state in judged):
             return None
+        present = {(names, node): count for (names, node, state), count in judged.items() if state is Readiness.READY}
         servers = [s for s in self.sources.fleet.servers if key(hypervisor.node) == key(s.place)]
         used: Counter[str] = Counter()
         for server in servers:
@@ -179,27 +181,27 @@ class _View:
                 count -= taken
         return [Cards(aliases=names, node=ANY_NODE, count=count) for names, count in free.items()]
 
-    def _present(self, hypervisor: Hypervisor) -> Counter[tuple[frozenset[str], int | None]] | None:
-        """The GPUs of a snapshot by aliases and NUMA node; None without a snapshot of the host."""
+    def _present(self, hypervisor: Hypervisor) -> Counter[tuple[frozenset[str], int | None, Readiness]] | None:
+        """The GPUs of a snapshot by aliases, NUMA node and verdict; None without a snapshot of the host."""
         names = {hypervisor.host, hypervisor.node}
         facts = named((facts for head in {short(name) for name in names} for facts in self.facts.get(head, ())), names)
         if facts is None:
             return None
-        present: Counter[tuple[frozenset[str], int | None]] = Counter()
-        for assigned in service_of(self.spec, facts).offered:
-            main = assigned.gpu.main
-            if assigned.is_virtual or is_passthrough_driver(main.driver):
-                names_of = self.aliases.of(main.vendor, main.product, dev_type=main.dev_type)
-                present[names_of, main.numa_node] += 1
+        present: Counter[tuple[frozenset[str], int | None, Readiness]] = Counter()
+        for verdict in verdicts(self.spec, facts).in_service:
+            main = verdict.gpu.main
+            names_of = self.aliases.of(main.vendor, main.product, dev_type=main.dev_type)
+            present[names_of, main.numa_node, verdict.state] += 1
         return present
 
     def _not_reported(self, hypervisor: Hypervisor) -> dict[tuple[str, Reason], int]:
-        """The GPUs of a snapshot, if Nova schedules by Placement and the host reports none."""
+        """The GPUs of a snapshot that no instance gets, if no other source lists those of the host."""
         counts: Counter[tuple[str, Reason]] = Counter()
-        if self.aliases.scheduled and key(hypervisor.node) not in self.gpus:
-            for (names, _), count in (self._present(hypervisor) or {}).items():
-                for alias in names:
-                    counts[alias, Reason.NOT_OFFERED] += count
+        if key(hypervisor.node) not in self.gpus and hypervisor.uuid not in self.sources.computes:
+            for (names, _, state), count in (self._present(hypervisor) or {}).items():
+                reason = Reason.NOT_OFFERED if self.aliases.scheduled else _UNUSABLE.get(state)
+                if reason is not None:
+                    counts.update(dict.fromkeys(((alias, reason) for alias in names), count))
         return dict(counts)
 
     def _withheld(self, gpus: Sequence[Gpu]) -> dict[tuple[str, Reason], int]:

@@ -31,6 +31,9 @@ class Reason(enum.StrEnum):
     RESERVED = "reserved"
     NOT_OFFERED = "not offered"
     INCONSISTENT = "inconsistent"
+    UNPREPARED = "not prepared"
+    BLOCKED = "blocked"
+    """A fault of the machine, or the host's use of it; `gpustack scan` has the codes."""
 
 
 BY_CLASS = {"VCPU": Reason.VCPUS, "PCPU": Reason.VCPUS, "MEMORY_MB": Reason.RAM, "DISK_GB": Reason.DISK}

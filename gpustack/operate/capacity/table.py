@@ -23,6 +23,8 @@ _TEXTS = {
     Reason.RESERVED: "reserved",
     Reason.NOT_OFFERED: "not offered",
     Reason.INCONSISTENT: "inconsistent",
+    Reason.UNPREPARED: "host not prepared",
+    Reason.BLOCKED: "blocked, see `gpustack scan`",
 }
 
 

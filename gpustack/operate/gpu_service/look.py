@@ -50,7 +50,12 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
     names = {host, service.host, *(gpu.node for gpu in here)}
     facts = named(given.hosts, names)
     function = facts.functions.get(address) if facts else None
-    entry = entry_of(by_machine(given.out_of_service), names, address, function.serial if function else None)
+    entry = entry_of(
+        by_machine(given.spec.out_of_service if given.spec else ()),
+        names,
+        address,
+        function.serial if function else None,
+    )
     inventory = placement.inventory(cloud, gpu.provider) if gpu and gpu.provider else None
     record = _record(cloud, inventory)
     seen = Seen(

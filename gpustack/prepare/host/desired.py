@@ -3,13 +3,12 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Finding, finding
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.readiness.host import host_reasons
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
@@ -34,17 +33,6 @@ from gpustack.spec.model import Spec
 PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 """All kernel parameters that gpustack sets or removes."""
 MANAGED = frozenset(map(canonical, PARAMETERS))
-# Findings that a plan fixes, or reports with its own codes.
-_NOT_REPEATED = frozenset(
-    {
-        Code.IOMMU_INACTIVE,
-        Code.NO_INTERRUPT_REMAPPING,
-        Code.UNSAFE_INTERRUPTS_IN_FORCE,
-        Code.READ_IN_CONTAINER,
-        Code.NVSWITCH_FABRIC,
-    }
-)
-_NOT_VISIBLE = Code.IOMMU_UNKNOWN
 LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
 BOOT_IMAGE = 128  # reserve for GRUB's own arguments: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
@@ -104,10 +92,7 @@ def desire(spec: Spec, host: Host) -> Desired:
     files |= render_virtual_functions(cards, network_cards)
     drop_in = files.get(GRUB)
     next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
-    findings = [
-        *(_grave(f) for f in host_reasons(host) if f.code not in _NOT_REPEATED),
-        *targets.findings,
-    ]
+    findings = [*targets.findings]
     if targets.exist:
         findings += [*support.findings(host), *arguments.findings, *binding.findings]
         findings += planned.findings if planned else _grub(host, other, added, next_line)
@@ -127,11 +112,6 @@ def desire(spec: Spec, host: Host) -> Desired:
         entries=planned,
         findings=tuple(dict.fromkeys(findings)),
     )
-
-
-def _grave(host_finding: Finding) -> Finding:
-    """Raise the severity of an unknown IOMMU to error, because a plan must not guess."""
-    return replace(host_finding, severity=Severity.ERROR) if host_finding.code == _NOT_VISIBLE else host_finding
 
 
 def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:

@@ -15,7 +15,7 @@ CASES = Path(__file__).parents[1] / "spec" / "cases"
 K4200 = {
     "version": 1,
     "hostname": "gpu01",
-    "pci": [{"address": "0000:88:00.0", "vendor": "10de", "product": "11b4", "class": "030000"}],
+    "pci": [{"address": "0000:88:00.0", "vendor": "10de", "product": "11b4", "class": "030000", "iommu_group": 1}],
 }
 
 
@@ -52,7 +52,7 @@ def test_flavors_are_compared_with_hosts(tmp_path: Path, snapshot: Path, capsys:
     assert main(["spec", "check", str(spec), "--snapshot", str(snapshot)]) == 0
     assert "GPU410 two: requests 2 of k4200; the host with most, gpu01, has 1" in capsys.readouterr().err
     assert main(["spec", "check", str(spec), "--snapshot", str(snapshot), "-f", "json"]) == 0
-    assert [f["code"] for f in json.loads(capsys.readouterr().out)["findings"]] == ["GPU410"]
+    assert [f["code"] for f in json.loads(capsys.readouterr().out)["findings"]] == ["GPU307", "GPU410"]
     assert main(["spec", "check", str(CASES / "ambiguous.yaml"), "--snapshot", str(snapshot)]) == 10
 
 

@@ -154,10 +154,17 @@ def test_card_and_virtual_functions_may_be_models_of_different_hosts():
     assert errors(desired.findings) == []
 
 
+MI300X = '{a: {match: {vendor: "1002", product: "74a1"}}}'
+
+
 def test_virtual_functions_of_a_card_stand_against_it():
     pci = raw("mi300x")["pci"]
     main = next(f for f in pci if f["product"] == "74a1")
     main["virtual_functions"], main["sriov_numvfs"] = ["0000:05:02.0"], 1
+    enabled = wanted(spec(MI300X), [host("mi300x", pci=pci)], release=FLAMINGO)
+    assert {"GPU017", "GPU501"} <= {f.code for f in enabled.findings}
+    assert [entry.address for entry in enabled.computes["gpu-amd01"]] == ["0000:85:00.0"], "the other one, by address"
+    main["sriov_numvfs"] = None  # facts that lack the number
     vf = {**main, "address": "0000:05:02.0", "product": "74b5", "physical_function": main["address"]}
     vf |= {"sriov_totalvfs": None, "virtual_functions": []}
     addresses = [f["address"] for f in pci if f["product"] == "74a1"]

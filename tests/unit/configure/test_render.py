@@ -32,6 +32,7 @@ models:
   a100: {match: {vendor: "10de", product: "20b2", addresses: ["0000:07:00.0", "0000:0f:00.0"]}, alias: A100}
   mi300x: {match: {vendor: "1002", product: "74a1"}, resource_class: MI300X, traits: [CUSTOM_BIG]}
 hosts: {gpu01: [k4200], gpu-nv01: [a100], gpu-amd01: [mi300x]}
+options: {nvswitch: isolated}
 nova: {release: "RELEASE", placement: PLACEMENT}
 """
 HOSTS = [host("k4200-prepared"), host("nvswitch"), host("mi300x")]

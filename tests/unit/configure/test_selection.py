@@ -14,7 +14,7 @@ P100 = 'p100: {match: {vendor: "10de", product: "15f8"}}'
 V100 = 'v100: {match: {vendor: "10de", product: "1db4"}}'
 A100 = 'a100: {match: {vendor: "10de", product: "20b2"}}'
 HOSTS = {"k4200": "k4200-prepared", "p100": "shared-nic", "a100": "nvswitch"}
-EXPECTED = ("GPU307", "GPU308", "GPU310", "GPU311", "GPU315")
+EXPECTED = ("GPU013", "GPU034", "GPU501", "GPU307", "GPU308", "GPU310", "GPU311", "GPU315")
 
 
 def desired(
@@ -34,7 +34,7 @@ def desired(
     if mixed:  # both kinds in one host
         functions = [f for f in raw("k4200-prepared")["pci"] if f["product"] == "11b4"]
         functions += [
-            {**functions[0], "address": f"0000:c{number}:00.0", "product": product}
+            {**functions[0], "address": f"0000:c{number}:00.0", "product": product, "iommu_group": 90 + number}
             for number, product in enumerate(("15f8", "1db4"))
         ]
         hosts = [host("k4200-prepared", pci=functions)]

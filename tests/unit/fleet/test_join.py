@@ -19,7 +19,7 @@ from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.select import Criteria, selected
 from gpustack.fleet.summary import noted
 from gpustack.spec.load import parse_spec
-from gpustack.spec.model import OutOfService
+from gpustack.spec.model import OutOfService, Spec
 from support.fleet_answers import device, facts, server
 
 
@@ -356,11 +356,17 @@ def outage(address: str, **more: Any) -> OutOfService:
     return OutOfService.model_validate({"host": "gpu1.example.org", "address": address, "reason": "no reset", **more})
 
 
+def out_of_service(*entries: OutOfService) -> Spec:
+    models = {"k4200": {"match": {"vendor": "10de", "product": "11b4"}}}
+    document = {"version": 1, "models": models, "hosts": {"gpu1": ["k4200"]}}
+    return Spec.model_validate({**document, "out_of_service": [entry.model_dump(mode="json") for entry in entries]})
+
+
 def test_gpus_out_of_service_have_their_reason() -> None:
     devices = [device("gpu1", 0x81, capacity=0), device("gpu1", 0x82), device("gpu2", 0x81)]
     entries = tuple(outage(f"0000:{bus}:00.0", since="2026-11-22") for bus in (81, 82, 83))
     hosts = (facts("gpu1", 0x81, 0x82, 0x83),)
-    fleet = join(answers(devices, out_of_service=entries, hosts=hosts))
+    fleet = join(answers(devices, spec=out_of_service(*entries), hosts=hosts))
     reasons = {gpu.place: gpu.out_of_service for gpu in fleet.gpus}
     why = "no reset (since 2026-11-22)"
     assert reasons == {**{f"gpu1 0000:{bus}:00.0": why for bus in (81, 82, 83)}, "gpu2 0000:81:00.0": ""}
@@ -372,10 +378,10 @@ def test_a_serial_number_needs_the_facts_of_the_host() -> None:
     entry = OutOfService(host="gpu1", serial="12-34-56-78-9a-bc-de-00", reason="no reset")
     host = facts("gpu1", 0x81)
     card = host.pci[0].model_copy(update={"serial": "12-34-56-78-9a-bc-de-00"})
-    fleet = join(answers([device("gpu1", 0x81)], out_of_service=(entry,)))
+    fleet = join(answers([device("gpu1", 0x81)], spec=out_of_service(entry)))
     assert [gpu.out_of_service for gpu in fleet.gpus] == [""]
     known = (host.model_copy(update={"pci": (card,)}),)
-    fleet = join(answers([device("gpu1", 0x81)], out_of_service=(entry,), hosts=known))
+    fleet = join(answers([device("gpu1", 0x81)], spec=out_of_service(entry), hosts=known))
     assert [gpu.out_of_service for gpu in fleet.gpus] == ["no reset"]
 
 

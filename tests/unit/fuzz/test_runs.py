@@ -16,7 +16,7 @@ from gpustack.connect.playbooks.show import line, problems
 from gpustack.hosts.facts.gather import _checked, _named
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.store import parse_host
-from gpustack.hosts.readiness.assessment import host_reasons
+from gpustack.hosts.readiness.host import host_reasons
 from gpustack.prepare import plugin_api as controller
 from support.attack import JSON, TEXTS, attack, damaged, examples
 from support.fuzz_inputs import THERE

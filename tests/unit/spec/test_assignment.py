@@ -16,8 +16,9 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.offer.flavor.shares import host_shares
 from gpustack.prepare.host.decide.targets import choose
-from gpustack.spec.assignment import Service, assigned_gpus, assigned_switches, service_of, shared_functions
+from gpustack.spec.assignment import assigned_gpus, assigned_switches, shared_functions
 from gpustack.spec.model import Spec
+from gpustack.spec.verdict import verdicts
 
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
 IDS = {"vendor": "10de", "product": "11b4"}
@@ -67,6 +68,7 @@ def test_host_nova_and_flavors_name_the_same_gpus(name: str, product: str, optio
     expected = [assigned.address for assigned in assigned_gpus(wished, facts)]
     assert expected
     assert [target.address for target in choose(wished, facts).gpus] == expected
+    expected = [target.address for target in verdicts(wished, facts).offered]
     (share,) = host_shares(wished, [facts])
     assert [gpu.main.address for gpu in share.gpus["m"]] == expected
     (entries,) = wanted(wished, [facts], release=releases.releases()[-1]).computes.values()
@@ -80,51 +82,6 @@ def test_switches_are_passed_through_unless_they_are_isolated(mode: str, count: 
     switches = assigned_switches(wished, facts)
     assert len(switches) == count
     assert all(switch.is_switch and switch.driver == "vfio-pci" for switch in switches)
-
-
-OUT = {"reason": "no reset"}
-
-
-def outage(name: str, *entries: dict[str, str]) -> Service:
-    facts = snapshot(name)
-    ids = {"k4200-prepared": IDS, "mi300x": {"vendor": "1002", "product": "74a1"}}[name]
-    out = [{"host": facts.hostname, **OUT, **entry} for entry in entries]
-    data = {"version": 1, "models": {"a": {"match": ids}}, "hosts": {"*": ["a"]}, "out_of_service": out}
-    return service_of(Spec.model_validate(data), facts)
-
-
-@pytest.mark.parametrize("address", ["0000:88:00.0", "0000:88:00.1"], ids=["the GPU", "its audio function"])
-def test_a_gpu_out_of_service_stays_assigned_and_is_not_offered(address: str) -> None:
-    service = outage("k4200-prepared", {"address": address})
-    assert [target.address for target in service.offered] == ["0000:84:00.0"]
-    assert [(target.address, entry.reason) for target, entry in service.withheld] == [("0000:88:00.0", "no reset")]
-    assert (service.complete, service.absent, service.unknown) == (False, (), ())
-
-
-def test_other_hosts_are_not_concerned() -> None:
-    assert outage("k4200-prepared", {"host": "gpu02", "address": "0000:88:00.0"}).complete
-    assert not outage("k4200-prepared", {"host": "GPU01", "address": "0000:88:00.0"}).complete
-
-
-def test_a_serial_number_finds_the_card_or_nothing() -> None:
-    service = outage("mi300x", {"serial": "12-34-56-78-9A-BC-DE-01"})
-    assert [target.address for target, _ in service.withheld] == ["0000:85:00.0"]
-    missing = outage("mi300x", {"serial": "12-34-56-78-9a-bc-de-02"})
-    assert (len(missing.offered), len(missing.absent), len(missing.unknown)) == (2, 1, 0)
-    blind = outage("k4200-prepared", {"serial": "12-34-56-78-9a-bc-de-02"})
-    assert (len(blind.absent), len(blind.unknown), blind.complete) == (0, 1, False)
-
-
-def test_card_out_of_service_withholds_its_virtual_functions() -> None:
-    card = {"address": "0000:88:00.0", **IDS, "class": "030200", "sriov_numvfs": 1}
-    part = card | {"address": "0000:88:10.0", "physical_function": "0000:88:00.0", "sriov_numvfs": None}
-    facts = parse_host({"version": 1, "hostname": "gpu01", "pci": [card, part]}, "gpu01")
-    wished = spec({"gpu01": ["part"]}, {"part": {"match": IDS | {"function": "virtual"}}})
-    assert [target.address for target in service_of(wished, facts).offered] == ["0000:88:10.0"]
-    assert choose(wished, facts).all == ()
-    entry = {"host": "gpu01", "address": "0000:88:00.0", "reason": "sick"}
-    closed = service_of(Spec.model_validate(wished.model_dump() | {"out_of_service": [entry]}), facts)
-    assert (closed.offered, [target.address for target, _ in closed.withheld]) == ((), ["0000:88:10.0"])
 
 
 MIXED = {"whole": {"match": IDS}, "quarter": {"match": IDS, "vfs": 4}, "half": {"match": IDS, "vfs": 2}}

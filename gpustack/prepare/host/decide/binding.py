@@ -152,7 +152,7 @@ def _gpu_drivers(targets: Targets) -> dict[str, str]:
 def spared(host: Host, targets: Targets) -> dict[str, Function]:
     """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
     # A GPU that stays may need any driver of its vendor, so vendors are compared first.
-    retained = tuple(kept_functions(host, targets))
+    retained = tuple(f for f in kept_functions(host, targets) if f.address not in targets.left)
     gpus = {function.vendor: function for function in retained if _is_kept_gpu(function)}
     used: dict[str, Function] = {}
     for function in retained:

@@ -49,7 +49,7 @@ def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
         *(["iommu=pt"] if options.iommu_pt and kind(host) != "arm" else []),
         *([f"{UNSAFE_INTERRUPTS}=1"] if options.allow_unsafe_interrupts else []),
     ]
-    findings = [*_conflicts(host, options, other), *_interrupts(host, options), *_kind_findings(host, other)]
+    findings = [*_conflicts(host, options, other), *_kind_findings(host, other)]
     return IommuArguments(wanted=tuple(wanted), findings=tuple(findings))
 
 
@@ -113,20 +113,6 @@ def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contra
         for sourced in other.arguments or ():
             if switched([sourced.argument], switch) is False:
                 yield Contradiction(text=sourced.argument.text, place=sourced.place, reason=reason)
-
-
-def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
-    remapping = host.iommu.interrupt_remapping
-    if options.allow_unsafe_interrupts:
-        yield finding(
-            Code.UNSAFE_INTERRUPTS_ALLOWED if remapping is not True else Code.UNSAFE_INTERRUPTS_UNNECESSARY,
-            place=host.hostname,
-        )
-    elif remapping is False:
-        # While the IOMMU is off (amd_iommu=off), the state of interrupt remapping is not final.
-        yield finding(
-            Code.INTERRUPTS_NOT_REMAPPED if host.iommu.units else Code.REMAPPING_NOT_KNOWN_YET, place=host.hostname
-        )
 
 
 def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradiction]:

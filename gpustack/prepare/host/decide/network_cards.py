@@ -16,9 +16,10 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
+from gpustack.hosts.readiness.assessment import made_at_boot
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.pci import classes
-from gpustack.prepare.host.decide.virtual_functions import by_others, fault, left, made_at_boot, ordered
+from gpustack.prepare.host.decide.virtual_functions import by_others, fault, left, ordered
 from gpustack.spec.assignment import Shared
 from gpustack.spec.network_functions import NetworkCards
 

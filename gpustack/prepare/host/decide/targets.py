@@ -1,37 +1,38 @@
 """The GPUs and NVSwitches of a host that its spec passes through, and the findings that block them."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, errors, finding
 from gpustack.hosts.facts import variants
-from gpustack.hosts.facts.gpus import gpus, nvswitches
+from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
-from gpustack.hosts.readiness.assessment import reasons
-from gpustack.hosts.readiness.group_members import in_the_way, peers
-from gpustack.hosts.readiness.host import count, host_reasons
-from gpustack.pci import catalogue
+from gpustack.hosts.readiness.host import count
 from gpustack.prepare.host.decide import network_cards, virtual_functions
-from gpustack.spec.assignment import Assigned, Shared, assigned_gpus, assigned_switches, shared_functions
-from gpustack.spec.hosts import models_for, nearby, options_for
-from gpustack.spec.model import NvSwitch, Spec
+from gpustack.spec.assignment import Assigned, Shared, shared_functions
+from gpustack.spec.hosts import models_for, nearby
+from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_cards as cards_of_networks
+from gpustack.spec.verdict import Verdict, verdicts
 
-# Findings that preparing the host fixes, or that a plan reports with its own codes.
-_NOT_REPEATED = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER, Code.MEDIATED_TYPES})
-_PEERS = Code.GROUP_SHARED_WITH_GPUS
-# A plan must not guess, so unknown facts are errors. Virtual functions may be offered to instances even if none uses
-# them now: they disappear when the host boots with the card on vfio-pci.
-_GRAVE = frozenset({Code.READINESS_UNKNOWN, Code.VIRTUAL_FUNCTIONS_ENABLED})
-_NOTE = Code.CARD_NOTE
+# Findings that the plan fixes, or reports with its own codes.
+_NOT_REPEATED = frozenset(
+    {
+        *(Code.IOMMU_INACTIVE, Code.NO_INTERRUPT_REMAPPING, Code.UNSAFE_INTERRUPTS_IN_FORCE, Code.READ_IN_CONTAINER),
+        *(Code.NVSWITCH_FABRIC, Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER, Code.GPU_NOT_YET_BOUND),
+        Code.MEDIATED_TYPES,
+    }
+)
+_ONLY_IF_GRAVE = frozenset({Code.CARD_NOTE, Code.VIRTUAL_FUNCTIONS_ENABLED})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
     """The GPUs and NVSwitches that are passed through.
 
+    :ivar left: the functions of the GPUs that are out of service and can't be passed through.
     :ivar shared: the physical functions whose virtual functions are passed through: GPUs, then network cards.
     :ivar virtual: the virtual functions that are passed through; nothing binds them at boot.
     :ivar refused: the addresses of the GPUs and switches that an error blocks.
@@ -41,6 +42,7 @@ class Targets:
     switches: tuple[Assigned, ...]
     shared: tuple[Shared, ...] = ()
     virtual: tuple[Assigned, ...] = ()
+    left: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
     findings: tuple[Finding, ...] = ()
 
@@ -63,34 +65,58 @@ class Targets:
 def choose(spec: Spec, host: Host) -> Targets:
     """Select the GPUs and NVSwitches that are passed through, and report errors that block them."""
     models = models_for(spec, host.hostname)
+    judged = verdicts(spec, host)
+    of_host = [f for f in judged.findings if f.code not in _NOT_REPEATED]
     if not models:
-        return Targets(gpus=(), switches=(), findings=(_not_in_spec(spec, host),))
-    mode = options_for(spec, host.hostname).nvswitch
-    assigned = assigned_gpus(spec, host)
-    cards = tuple(target for target in assigned if not target.is_virtual)
+        return Targets(gpus=(), switches=(), findings=(*of_host, _not_in_spec(spec, host)))
+    assigned = judged.assigned
+    left = [verdict for verdict in judged.all if verdict.is_left_out]
+    absent = {verdict.address for verdict in left}
+    going = [target for target in assigned if target.address not in absent]
     shared, networks = shared_functions(spec, host), cards_of_networks(spec, host)
     targets = Targets(
-        gpus=cards,
-        switches=assigned_switches(spec, host),
+        gpus=tuple(target for target in going if not target.is_virtual),
+        switches=tuple(verdict.target for verdict in judged.switches if verdict.target is not None),
         shared=(*shared, *networks.shared),
-        virtual=tuple(target for target in assigned if target.is_virtual),
+        virtual=tuple(target for target in going if target.is_virtual),
+        left=frozenset(address for verdict in left for address in verdict.gpu.addresses),
     )
     findings: list[Finding] = [
+        *of_host,
         *_missing(host, models, {*(target.model for target in assigned), *(entry.model for entry in shared)}),
         *_virtual(host, targets),
         *virtual_functions.findings(host, targets.shared),
         *network_cards.findings(host, networks),
         *network_cards.of_models(host, shared, networks),
+        *(_left_out(host, verdict) for verdict in left),
     ]
-    findings += _fabric(host, mode, {target.address for target in targets.gpus})
-    refused: set[str] = set()
-    of_host = host_reasons(host)
+    chosen = [v for v in (*judged.all, *judged.switches) if v.target is not None and v.address not in absent]
+    refused = set()
+    for verdict in chosen:
+        about = list(_about(host, verdict))
+        findings += about
+        if errors(about) or Code.NVSWITCH_MODE_MISSING in verdict.codes:
+            refused.add(verdict.address)
     for target in targets.all:
-        about = _about(host, target, targets, of_host)
-        if errors(about) or (not target.is_switch and nvswitches(host) and mode is None):
-            refused.add(target.address)
-        findings += [*about, *_variants(host, target.choices)]
+        findings += _variants(host, target.choices)
     return replace(targets, refused=frozenset(refused), findings=tuple(dict.fromkeys(findings)))
+
+
+def _about(host: Host, verdict: Verdict) -> Iterator[Finding]:
+    """The findings about one device that concern the preparation of its host."""
+    for entry in verdict.findings:
+        is_minor = entry.code in _ONLY_IF_GRAVE and entry.severity is Severity.INFO
+        is_known = entry.place == host.hostname or entry.code in _NOT_REPEATED  # those of the host have only its name
+        if not (is_minor or is_known) and (not verdict.is_switch or entry.severity is Severity.ERROR):
+            yield entry
+    if verdict.gpu.main.iommu_group is None and not host.groups and not verdict.gpu.main.physical_function:
+        yield finding(Code.GROUP_NOT_KNOWN_YET, place=f"{host.hostname} {verdict.address}")
+
+
+def _left_out(host: Host, verdict: Verdict) -> Finding:
+    reason = verdict.out_of_service.why if verdict.out_of_service is not None else ""
+    place = f"{host.hostname} {verdict.address}"
+    return finding(Code.PREPARED_WITHOUT_GPU, place=place, reason=reason, codes=verdict.codes)
 
 
 def _virtual(host: Host, targets: Targets) -> Iterator[Finding]:
@@ -112,11 +138,6 @@ def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Fi
             yield finding(Code.VARIANT_DRIVERS_DIFFER, place=place, said=kernels)
 
 
-def _is_beside_the_point(gpu_finding: Finding) -> bool:
-    """Whether a finding about a GPU is irrelevant for preparing its host: fixed by the plan, or an INFO note."""
-    return gpu_finding.code in _NOT_REPEATED or (gpu_finding.code == _NOTE and gpu_finding.severity is Severity.INFO)
-
-
 def _not_in_spec(spec: Spec, host: Host) -> Finding:
     patterns = nearby(spec, host.hostname)
     hint = f" ({', '.join(patterns)} would match with another domain or case)" if patterns else ""
@@ -135,50 +156,3 @@ def _missing(host: Host, models: Iterable[str], present: set[str | None]) -> Ite
                 model=name,
                 seen=cards_text,
             )
-
-
-def _fabric(host: Host, mode: NvSwitch | None, chosen: Collection[str]) -> Iterator[Finding]:
-    switches = nvswitches(host)
-    if not switches or not chosen:
-        return
-    if mode is None:
-        yield finding(Code.NVSWITCH_MODE_MISSING, place=host.hostname, count=len(switches))
-    elif mode is not NvSwitch.ISOLATED:
-        unassigned = [
-            gpu.main.address
-            for gpu in gpus(host)
-            if gpu.main.address not in chosen and _is_on_fabric(gpu.main, chosen, host)
-        ]
-        if unassigned:
-            yield finding(Code.NVSWITCH_GPUS_SPLIT, place=host.hostname, mode=mode.value, left=", ".join(unassigned))
-
-
-def _is_on_fabric(main: Function, chosen: Iterable[str], host: Host) -> bool:
-    """Whether the NVSwitches connect a GPU: it has the ids of a GPU that is passed through."""
-    return main.ids in {host.functions[address].ids for address in chosen}
-
-
-def _about(host: Host, target: Assigned, targets: Targets, of_host: Sequence[Finding]) -> list[Finding]:
-    """The findings about one GPU or switch that concern the preparation of its host."""
-    gpu, group = target.gpu, target.gpu.main.iommu_group
-    place = f"{host.hostname} {target.address}"
-    going = targets.functions
-    # The place of a finding about the host is only its name.
-    about = [f for f in reasons(host, gpu, of_host=of_host) if f.place != host.hostname and not _is_beside_the_point(f)]
-    if gpu.main.address in virtual_functions.made_at_boot(host):  # the next boot does not create them
-        about = [f for f in about if f.code != Code.VIRTUAL_FUNCTIONS_ENABLED]
-    about = [replace(f, severity=Severity.ERROR) if f.code in _GRAVE else f for f in about]
-    findings = errors(about) if target.is_switch else about
-    staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in going]
-    if staying:
-        names = ", ".join(f"{f.address} ({catalogue.describe(f.vendor, f.product, f.pci_class)})" for f in staying)
-        findings = [f for f in findings if f.code != _PEERS]
-        findings.append(finding(Code.GROUP_SHARED_WITH_HOST_GPU, place=place, group=group, peers=names))
-    around = {f.address for f in gpu.neighbours}
-    different = [t for t in targets.all if t.driver != target.driver]
-    others = sorted(f"{f.address} ({t.driver})" for t in different for f in t.gpu.functions if f.address in around)
-    if others:
-        findings.append(finding(Code.GROUP_DRIVERS_DIFFER, place=place, driver=target.driver, others=", ".join(others)))
-    if group is None and not host.groups:
-        findings.append(finding(Code.GROUP_NOT_KNOWN_YET, place=place))
-    return findings

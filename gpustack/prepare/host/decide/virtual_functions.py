@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.hosts.facts.model import Function, Host
-from gpustack.hosts.readiness.assessment import of_instances
+from gpustack.hosts.readiness.assessment import boot_record, made_at_boot, of_instances
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.foreign_config import elsewhere
@@ -19,11 +19,8 @@ from gpustack.spec.assignment import Shared
 
 NVIDIA = "nvidia"
 """The host driver that creates all virtual functions of a card; those with a vGPU type work."""
-RECORD = "/run/gpustack/virtual-functions"
-"""The script's log of this boot: one line per physical function and start."""
 _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio"})
 """The drivers that give a card to a process, such as DPDK, besides vfio-pci."""
-_HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
 _SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
 _ADDRESS = re.compile(r"\b[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b")
 _OF_OTHERS = re.compile(r"^[^#\n]*(?:sriov_numvfs|sriov-manage)", re.MULTILINE)
@@ -35,19 +32,9 @@ def arguments(shared: Shared) -> tuple[str, ...]:
     return (function.address, function.vendor, function.product, str(shared.count), str(shared.vgpu_type or "-"))
 
 
-def made_at_boot(host: Host) -> dict[str, int]:
-    """The number of virtual functions that the script left at each physical function, by address."""
-    return {match[1]: int(match[2]) for line in _record(host) if (match := _HAS.fullmatch(line)) is not None}
-
-
 def skipped_at_boot(host: Host) -> dict[str, str]:
     """The script's last reason to skip a physical function since the boot, by address."""
-    return {match[1]: match[2] for line in _record(host) if (match := _SKIPPED.fullmatch(line)) is not None}
-
-
-def _record(host: Host) -> list[str]:
-    file = host.files.get(RECORD)
-    return file.text.splitlines() if file is not None else []
+    return {match[1]: match[2] for line in boot_record(host) if (match := _SKIPPED.fullmatch(line)) is not None}
 
 
 def fault(host: Host, shared: Shared) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 from gpustack.base.findings import Severity, definitions
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.store import parse_host
-from gpustack.hosts.readiness.assessment import PREPARATION, assess, reasons
+from gpustack.hosts.readiness.assessment import PREPARATION, UNKNOWN, State, assess
 from gpustack.hosts.readiness.host import host_reasons, size
 from support.host_samples import first_gpu, function, host, raw_host, snapshot
 
@@ -32,6 +32,11 @@ def ungrouped(**more):
 
 def unread(*paths):
     return [{"path": path, "error": "Permission denied"} for path in paths]
+
+
+def findings(facts, gpu):
+    assessed = assess(facts, gpu)
+    return (*assessed.reasons, *assessed.notes)
 
 
 def notable(findings):
@@ -215,9 +220,12 @@ def test_codes(name):
     raw, expected = HOSTS[name]
     facts = parse_host(raw, name)
     gpu = first_gpu(facts)
-    assert notable(host_reasons(facts)) | notable(reasons(facts, gpu)) == expected
-    holding = expected & (PREPARATION | {code for code in expected if definitions()[code].severity is Severity.ERROR})
-    assert assess(facts, gpu).ready == (not holding)
+    assert notable(host_reasons(facts)) | notable(findings(facts, gpu)) == expected
+    grave = {code for code in expected if definitions()[code].severity is Severity.ERROR} | {"GPU017"}
+    states = {State.BLOCKED: grave, State.UNKNOWN: UNKNOWN, State.PREPARABLE: PREPARATION, State.READY: expected}
+    assessed = assess(facts, gpu)
+    assert assessed.state == next((state for state, codes in states.items() if codes & expected), State.READY)
+    assert assessed.ready == (assessed.state is State.READY)
 
 
 def test_every_code_has_a_host():
@@ -237,7 +245,7 @@ def test_notes_of_the_catalogue():
 
 def test_a_grave_note_is_a_warning():
     facts = host(function("0000:88:00.0", ids="10de:2342"))
-    grave = [f for f in reasons(facts, first_gpu(facts)) if f.severity is Severity.WARNING]
+    grave = [f for f in findings(facts, first_gpu(facts)) if f.severity is Severity.WARNING]
     assert [f.message for f in grave] == ["Needs the vfio variant driver nvgrace_gpu_vfio_pci"]
 
 
@@ -283,7 +291,7 @@ def test_interrupts_of_a_virtual_machine_are_its_hypervisors():
 def test_unity_mappings_of_amd_are_refused_by_newer_kernels(release, severity):
     iommu = {**ACTIVE, "acpi_tables": ["IVRS"], "groups": [reserved("direct")]}
     facts = host(GPU, iommu=iommu, kernel={"release": release})
-    assert [f.severity for f in reasons(facts, first_gpu(facts)) if f.code == "GPU028"] == [severity]
+    assert [f.severity for f in findings(facts, first_gpu(facts)) if f.code == "GPU028"] == [severity]
 
 
 def test_no_finding_about_the_firmware_of_a_mounted_disk():
@@ -294,7 +302,7 @@ def test_no_finding_about_the_firmware_of_a_mounted_disk():
 
 def test_what_holds_the_host_back_is_reported_for_the_host():
     facts = parse_host(snapshot("k4200"), "k4200")
-    reported = {(f.code, f.place) for gpu in gpus(facts) for f in reasons(facts, gpu) if f.code == "GPU002"}
+    reported = {(f.code, f.place) for gpu in gpus(facts) for f in findings(facts, gpu) if f.code == "GPU002"}
     assert reported == {("GPU002", "gpu01")}
 
 

@@ -37,7 +37,9 @@ def host(
             "product": "11b4",
             "class": "030000",
             "numa_node": node,
-            "bars": [{"index": 1, "start": 0, "size": bar, "bits": 64, "prefetchable": prefetchable}],
+            "iommu_group": node * 16 + number,
+            "driver": "vfio-pci",
+            "bars": [{"index": 1, "start": 1 << 40, "size": bar, "bits": 64, "prefetchable": prefetchable}],
         }
         for node, count in enumerate(nodes)
         for number in range(count)

@@ -33,7 +33,7 @@ def share(name: str, *nodes: Mapping[int, int] | None, memory: int = 64 * 1024) 
             }
             for number, pages in enumerate(nodes)
         ],
-        "pci": [{"address": "0000:80:00.0", "vendor": "10de", "product": "11b4", "class": "030000"}],
+        "pci": [{"address": "0000:80:00.0", "vendor": "10de", "product": "11b4", "class": "030000", "iommu_group": 1}],
     }
     (of_host,) = host_shares(SPEC, [parse_host(raw, name)])
     return of_host

@@ -23,7 +23,7 @@ flavors:
 
 
 def host(name: str, vendor: str, product: str, architecture: str) -> dict[str, object]:
-    card = {"address": "0000:81:00.0", "vendor": vendor, "product": product, "class": "030000"}
+    card = {"address": "0000:81:00.0", "vendor": vendor, "product": product, "class": "030000", "iommu_group": 1}
     return {"version": 1, "hostname": name, "architecture": architecture, "pci": [card]}
 
 

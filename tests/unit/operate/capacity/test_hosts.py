@@ -9,6 +9,7 @@ import pytest
 
 from gpustack.cloud.compute import Hypervisor
 from gpustack.fleet.model import Fleet, Gap, Gpu, Source, State
+from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.novadb.model import NodeResources, NumaNode, Pool
 from gpustack.operate.capacity.hosts import Sources, hosts
@@ -174,7 +175,20 @@ def test_a_snapshot_has_the_gpus_and_instances_the_use() -> None:
 
 
 def test_gpus_on_a_host_driver_are_not_counted() -> None:
-    assert hosts(OFF, sources("gpu1", facts=[facts("gpu1", 0x81, driver="nouveau")])) == ()
+    (host,) = hosts(OFF, sources("gpu1", facts=[facts("gpu1", 0x81, driver="nouveau")]))
+    assert (host.cards, {*host.withheld.values()}) == ((), {1})
+    assert {reason for _, reason in host.withheld} == {Reason.UNPREPARED}
+
+
+@pytest.mark.parametrize(("changes", "cards", "reason"), [({"responds": False}, (), Reason.BLOCKED), ({}, None, None)])
+def test_blocked_gpus_are_withheld_and_unreadable_ones_unknown(changes, cards, reason) -> None:
+    host = facts("gpu1", 0x81)
+    unread = [] if changes else [{"path": "/sys/bus/pci/devices/0000:81:00.0/driver", "error": "EIO"}]
+    raw = {**host.model_dump(mode="json", by_alias=True), "unread": unread}
+    raw["pci"][0] |= changes
+    (found,) = hosts(OFF, sources("gpu1", facts=[parse_host(raw, "gpu1")]))
+    assert found.cards == cards
+    assert {why for _, why in found.withheld} == ({reason} if reason else set())
 
 
 def test_missing_instances_and_moves_make_the_use_uncertain() -> None:
