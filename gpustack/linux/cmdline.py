@@ -104,7 +104,7 @@ class CommandLine:
         """The index of the lone ``--``."""
         return next((i for i, a in enumerate(self._all) if a.name == "--" and a.value is None), None)
 
-    @property
+    @cached_property
     def arguments(self) -> tuple[Argument, ...]:
         """The kernel's arguments: those before a lone ``--``."""
         return self._all[: self._end]

@@ -6,6 +6,7 @@ GRUB: ``get_entry_number`` and ``menuentry_eq`` of ``grub-core/normal/menu.c``; 
 """
 
 import fnmatch
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Choice:
     unknown: str = ""
 
 
+@functools.lru_cache(maxsize=1024)
 def version_key(release: str) -> tuple[tuple[tuple[int, ...], int], ...]:
     """A sort key of releases in the order of ``sort -V``, which ``10_linux`` uses (``version_test_gt``).
 
