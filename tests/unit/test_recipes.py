@@ -90,10 +90,148 @@ def test_a_finding(place: Path) -> None:
 
 def test_a_finding_without_its_name_in_code_fails(place: Path) -> None:
     """The tests of the row are no formality."""
-    insert(place / "gpustack/data/findings/device.toml", "\n[GPU010]", FINDING.replace("GPU039", "GPU038"))
+    path = place / "gpustack/data/findings/device.toml"
+    before = path.read_text(encoding="utf-8")
+    insert(path, "\n[GPU010]", FINDING.replace("GPU039", "GPU038"))
     ran = checkout.pytest(place, ["tests/unit/base/test_findings.py"], timeout=LONGEST)
+    path.write_text(before, encoding="utf-8")
     assert ran.returncode == 1
     assert "GPU038" in ran.stdout
+
+
+RULE = '''"""Class V: a row at an address that no host has."""
+
+from collections.abc import Iterator
+
+from gpustack.novadb.clock import Clock
+from gpustack.novadb.view import NodeView
+from gpustack.repair.judgement import Case
+from gpustack.repair.verdict import Status, Verdict
+
+CLASS = "V"
+TITLE = "an address that no host has"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Yield verdicts on free rows in the last PCI domain."""
+    for row in view.rows:
+        if row.live and row.address.startswith("ffff:") and row.instance_uuid is None:
+            case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+            yield case.verdict(Status.REPORT, "no host has a device in this domain")
+'''
+CASES = """\
+- case: a free row in the last domain
+  rows: [{status: available, address: "ffff:80:00.0"}]
+  verdicts: [V report 1]
+- case: a free row in another domain
+  rows: [{status: available, address: "fffe:80:00.0"}]
+  verdicts: []
+"""
+LEAK = """
+
+@pytest.mark.every_release
+def test_a_row_at_an_address_that_no_host_has(world: World) -> None:
+    (host,) = world.hosts(1)
+    world.sql(f"UPDATE pci_devices SET address = 'ffff:80:00.0' WHERE id = {FREE}", host=host)
+    assert f"V report {host}" in world.plan()
+"""
+ENTRY = """\
+  V:
+    leak:
+      - test_by_hand::test_a_row_at_an_address_that_no_host_has
+    alike:
+      - cases/v-no-address.yaml
+"""
+
+
+def test_a_class_of_cleanup(place: Path) -> None:
+    row = ROWS["a class of clean-up"]
+    assert "`gpustack/repair/rules/x_name.py`" in row
+    (place / "gpustack/repair/rules/v_no_address.py").write_text(RULE, encoding="utf-8")
+    rules = place / "gpustack/repair/rules/__init__.py"
+    insert(rules, ")\nfrom gpustack.repair.rules._rule", "    v_no_address,\n")
+    insert(rules, ")\nWITNESSED", "    v_no_address,\n")
+    assert "`docs/runbook/class-x.md`" in row
+    page = place / "docs/runbook/class-v.md"
+    page.write_text("# Class V (no-address): an address that no host has\n", encoding="utf-8")
+    assert "`tests/unit/repair/cases/x-name.yaml`" in row
+    (place / "tests/unit/repair/cases/v-no-address.yaml").write_text(CASES, encoding="utf-8")
+    with (place / "tests/nova/cleanup/test_by_hand.py").open("a", encoding="utf-8") as leaks:
+        leaks.write(LEAK)
+    with (place / "tests/unit/repair/classes.yaml").open("a", encoding="utf-8") as classes:
+        classes.write(ENTRY)
+    tests = "tests/unit/repair/test_classes.py"
+    parts = ("each_class_has_each_part", "each_module_is_of_its_letter", "cases_and_pages_have_the_name_of_the_class")
+    leak = "its_tests_are_there_and_its_leak_is_made_on_both_releases[V]"
+    passes(place, "a class of clean-up", [*(f"{tests}::test_{part}" for part in parts), f"{tests}::test_{leak}"])
+    ran = checkout.pytest(place, ["tests/unit/repair/test_rules.py"], timeout=LONGEST)
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_a_distribution(place: Path) -> None:
+    """A derivative of Debian that does not name it in ``ID_LIKE``."""
+    source = (place / "tests/unit/prepare/host/cases/first-run.yaml").read_text(encoding="utf-8")
+    machine = "host: k4200\nchanges:\n  set: {os_release: {ID: lmde, PRETTY_NAME: LMDE 7}}\n"
+    case = place / "tests/unit/prepare/host/cases/lmde.yaml"
+    case.write_text(source.replace("host: k4200\n", machine), encoding="utf-8")
+    test = ["tests/unit/prepare/host/test_cases.py::test_case[lmde]"]
+    assert checkout.pytest(place, test, timeout=LONGEST).returncode == 1
+    assert "`gpustack/prepare/host/tools.py`" in ROWS["a distribution"]
+    insert(place / "gpustack/prepare/host/tools.py", '"ubuntu"})', '"lmde", ')
+    passes(place, "a distribution", test)
+
+
+TOOL = '''"""Hiera data for puppet-nova: all services of a host read one file."""
+
+from collections.abc import Iterator, Sequence
+
+from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped
+
+FILE = "gpustack.yaml"
+
+
+def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
+    """One file for each compute host."""
+    for host in names:
+        sections = job.sections(job.services, host)
+        lines = [[section.group, line.name, line.value] for section in sections for line in section.lines]
+        path = f"{job.directory}/{host}/{FILE}"
+        yield RenderedFile(target="", path=path, text=dumped([{"gpustack": lines}]), services=job.services)
+
+
+TOOL = Tool(directory="hieradata/nodes", files=files, places=lambda below: (f"{below}/*/{FILE}",))
+'''
+RENDERED = '''"""Hiera data."""
+
+import yaml
+
+from support.nova_rendered import rendered
+
+
+def test_a_host_gets_its_devices(tmp_path):
+    file = next(file for file in rendered(tmp_path, "puppet").files if "gpu01" in file.path)
+    assert file.path == "hieradata/nodes/gpu01/gpustack.yaml"
+    assert ["pci", "device_spec"] in [line[:2] for line in yaml.safe_load(file.text)["gpustack"]]
+'''
+
+
+def test_a_deployment_tool(place: Path) -> None:
+    row = ROWS["a deployment tool"]
+    assert "a module in `gpustack/configure/deployment`" in row
+    (place / "gpustack/configure/deployment/puppet.py").write_text(TOOL, encoding="utf-8")
+    assert "`TOOLS` in `gpustack/configure/render.py`" in row
+    render = place / "gpustack/configure/render.py"
+    insert(render, "drop_in, kolla,", "puppet, ")
+    insert(render, '    "rhoso": rhoso.TOOL', '    "puppet": puppet.TOOL,\n')
+    assert "`gpustack/spec/deployment.py`" in row
+    insert(place / "gpustack/spec/deployment.py", '"rhoso"', '"puppet", ')
+    for command in re.findall(r"`\.venv/bin/python ([^`]+)`", row):
+        run = [sys.executable, *command.split()]
+        subprocess.run(run, cwd=place, env=checkout.environment(place), check=True, timeout=LONGEST)
+    test = place / "tests/unit/configure/deployment/test_puppet.py"
+    test.write_text(RENDERED, encoding="utf-8")
+    names = ("configure/deployment/test_puppet.py", "spec/test_schema.py", "test_manuals.py")
+    passes(place, "a deployment tool", [f"tests/unit/{name}" for name in names])
 
 
 def test_a_release_changes_the_version_in_each_place(place: Path) -> None:
