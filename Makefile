@@ -96,9 +96,10 @@ image-proof: ## playbooks/image.yml in real root file systems of Debian 13: a dr
 	@tools/setup --apt mmdebstrap debian-archive-keyring
 	$(PYTEST) -s tests/image
 
-soak: ## clean-up beside a working Nova: a thousand cycles, and then the books are checked
+soak: ## a thousand cycles of clean-up beside a working Nova, and 500 rounds of gpu watch
 	@tools/setup test
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
+	GPUSTACK_SOAK_ROUNDS=500 $(PYTEST) tests/unit/cli/test_gpu_watch.py -k months
 
 cleanup-servers: ## every leak of clean-up's tests with Nova's databases on MariaDB and PostgreSQL; an hour
 	@tools/setup test

@@ -419,6 +419,7 @@ class Code(enum.StrEnum):
     GPU_UNPROTECTED = "GPU451"
     RESERVED_BY_OTHERS = "GPU452"
     REASONS_TOO_LONG = "GPU453"
+    NO_GPU_LIMITS = "GPU454"
 
     # Health
     GPU_MISSING = "GPU765"

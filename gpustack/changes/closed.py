@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpustack.changes.change import CloudChange
 from gpustack.cloud import closed
@@ -31,9 +31,11 @@ class ReasonChange(CloudChange):
 
     kind: ClassVar[str] = "switch_service"
     object_kind: ClassVar[str] = "closed_host"
+    value: ClassVar[Any] = bool
+    described: ClassVar[tuple[str, ...]] = ("host", "reason", "text", "left")
 
     def describe(self) -> str:
-        host, reason, left = self.about["host"], self.about["reason"], self.about.get("left", "")
+        host, reason, left = self.about["host"], self.about["reason"], self.about["left"]
         if self.wanted:
             return f"disable nova-compute of {host}: {Reasons().plus(reason, self.about['text'])}"
         if left:
@@ -61,8 +63,7 @@ class ReasonChange(CloudChange):
         return ""
 
     def permitted(self) -> str:
-        known = isinstance(self.wanted, bool) and closed.is_reason(self.about.get("reason", ""))
-        return "" if known and self.about.get("host") else "gpustack has no such reason to close a host"
+        return "" if closed.is_reason(self.about["reason"]) else "gpustack has no such reason to close a host"
 
 
 def reason_change(service: Service, reason: str, text: str, *, close: bool, why: str) -> ReasonChange:

@@ -181,6 +181,9 @@ class Gpustack(app.App):
         except Exception as error:
             return self._report(error)
         finally:
+            from gpustack.cloud.session import disconnect
+
+            disconnect()
             self.close_logging()
 
     def run_subcommand(self, argv: list[str]) -> int:

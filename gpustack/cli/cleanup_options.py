@@ -142,9 +142,9 @@ def add_cloud(parser: argparse.ArgumentParser) -> None:
 def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
     if not parsed_args.os_cloud:
         return None
-    from gpustack.cloud.session import connect
+    from gpustack.cloud.session import shared
 
-    return connect(parsed_args.os_cloud)
+    return shared(parsed_args.os_cloud)
 
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:

@@ -36,11 +36,11 @@ class OpenStackCommand(Command):
 
     def connection(self, parsed_args: argparse.Namespace) -> Connection:
         """The connection to the cloud, one for all requests of a run."""
-        from gpustack.cloud.session import connect, limited
+        from gpustack.cloud.session import limited, shared
 
         if self._connection is None:
             manager: Any = getattr(self.app, "client_manager", None)
-            self._connection = limited(manager.sdk_connection) if self.in_openstack else connect(parsed_args.os_cloud)
+            self._connection = limited(manager.sdk_connection) if self.in_openstack else shared(parsed_args.os_cloud)
         return self._connection
 
     def run(self, parsed_args: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+    from gpustack.base.findings import Finding
     from gpustack.base.prometheus import Page
     from gpustack.fleet.model import Fleet, Source
 
@@ -58,6 +59,11 @@ class GpuWatchCommand(FleetCommand):
 gpustack gpu watch --textfile /var/lib/prometheus/node-exporter/gpustack-gpus.prom;
 gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --listen 9877"""
 
+    _failed = False
+    """Whether the last collection had an error: the next one connects again."""
+
+    _unenforced: tuple[Finding, ...] = ()
+
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument(
@@ -94,6 +100,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             self._serve(page, *parsed_args.listen)
         while True:
             fault = self._collect(page, parsed_args)
+            self._failed = fault is not None
             if parsed_args.textfile:
                 page.write(parsed_args.textfile)
             if parsed_args.once:
@@ -107,6 +114,15 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report nothing: findings are for `gpustack gpu list`."""
         return 0
+
+    def _report_unenforced(self, fleet: Fleet) -> None:
+        """Report GPUs out of service that nothing keeps new instances off, when they change."""
+        from gpustack.base.codes import Code
+
+        found = tuple(entry for entry in fleet.findings if entry.code == Code.OUT_OF_SERVICE_OFFERED)
+        if found != self._unenforced:
+            self.report_findings(found)
+        self._unenforced = found
 
     def _serve(self, page: Page, address: str, port: int) -> None:
         shown = f"[{address}]" if ":" in address else address
@@ -122,16 +138,22 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         """Collect and publish; returns the reason if the metrics are not complete."""
         import time
 
+        from gpustack.cloud.session import again, disconnect
         from gpustack.fleet.metrics import Round, families
         from gpustack.fleet.read import Detail
 
-        self._connection = None  # a service that was silent in one round is asked again in the next
+        if self._connection is not None and self._failed:
+            self._connection = None
+            disconnect()
+        elif self._connection is not None:
+            again(self._connection)
         begun = time.monotonic()
         fleet: Fleet | None = None
         fault: GpustackError | None = None
         try:
             fleet = self.read(parsed_args, Detail.HOLDERS)
             fault = _partial(fleet)
+            self._report_unenforced(fleet)
         except (CloudError, DatabaseError) as error:
             fault = error
         flavors, failure = self._flavors(parsed_args, fleet)

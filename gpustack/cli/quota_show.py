@@ -28,6 +28,7 @@ gpustack quota show --all-projects -f json;
 gpustack quota show --project research"""
 
     _complete = True
+    _missing = ""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -54,6 +55,9 @@ gpustack quota show --project research"""
         cloud = LimitsCloud(self.connection(parsed_args))
         present, projects = self._read(cloud, parsed_args)
         rows = list(shares(present, projects, models))
+        if not rows:
+            known = bool(present.defaults)
+            self._missing = "no registered limit for a GPU" if known else "no registered limits, so no unified limits"
         if is_for_machines(parsed_args):
             return FIELDS, [share.to_row() for share in rows]
         cells = [share.row() for share in rows]
@@ -75,9 +79,11 @@ gpustack quota show --project research"""
         return replace(present, used={project.id: cloud.used(project.id) for project in projects}), projects
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report limits that may be missing."""
+        """Report limits that are missing, or may be."""
         from gpustack.base.codes import Code
         from gpustack.base.findings import finding
 
-        self.report_findings([] if self._complete else [finding(Code.LIMITS_INCOMPLETE, place="Keystone")])
+        missing = [finding(Code.NO_GPU_LIMITS, place="Keystone", missing=self._missing)] if self._missing else []
+        incomplete = [] if self._complete else [finding(Code.LIMITS_INCOMPLETE, place="Keystone")]
+        self.report_findings([*missing, *incomplete])
         return 0

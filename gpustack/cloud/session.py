@@ -101,6 +101,34 @@ def connect(cloud: str | None = None) -> Connection:
         ) from error
 
 
+_SHARED: dict[str | None, Connection] = {}
+"""The connections of this process, by the name of the cloud."""
+
+
+def shared(cloud: str | None = None) -> Connection:
+    """The one connection of this process to a cloud, until :func:`disconnect`; made as by :func:`connect`.
+
+    :raises CloudError: when there is no such cloud, or no credentials.
+    """
+    if cloud not in _SHARED:
+        _SHARED[cloud] = connect(cloud)
+    return _SHARED[cloud]
+
+
+def disconnect() -> None:
+    """Close the connections of this process, with their sockets and threads."""
+    while _SHARED:
+        _cloud, connection = _SHARED.popitem()
+        connection.close()
+        connection.session.session.close()
+
+
+def again(connection: Connection) -> None:
+    """Begin another run on a connection: services that were silent in the last one are asked again."""
+    adapter: Any = connection.session.session.get_adapter("https://")
+    adapter.forget_silence()
+
+
 def limited(connection: Connection) -> Connection:
     """Set the time limits for a connection, and begin a run, in which a silent service is not asked again."""
     from gpustack.cloud.time_limits import LimitedAdapter

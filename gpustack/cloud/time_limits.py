@@ -74,6 +74,11 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         self._access: Any = None
         self._known: dict[str, str] = {}
 
+    def forget_silence(self) -> None:
+        """Begin another run."""
+        self._silent.clear()
+        self._waited = 0.0
+
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as requests has it
         """Create the pools of connections."""
         super().init_poolmanager(*arguments, **options)

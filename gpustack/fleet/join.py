@@ -7,6 +7,7 @@ from gpustack.base.codes import Code
 from gpustack.base.findings import Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.base.text import listed as names
+from gpustack.cloud.closed import reasons_of
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import name_of
 from gpustack.fleet.disagreements import disagreements
@@ -56,7 +57,7 @@ def join(answers: Answers) -> Fleet:
         findings=(
             *(entry.finding for entry in found),
             *_unoffered(gpu for gpu in listed if gpu.place in absent),
-            *_still_offered(listed),
+            *_still_offered(index, listed),
             *unscheduled(index),
             *_deleted_projects(listed, answers),
         ),
@@ -89,9 +90,12 @@ def _unoffered(absent: Iterable[Gpu]) -> Iterator[Finding]:
             yield finding(Code.GPU_NOT_OFFERED, place=gpu.place, klass=label("O"), host=gpu.host)
 
 
-def _still_offered(listed: Iterable[Gpu]) -> Iterator[Finding]:
+def _still_offered(index: Index, listed: Iterable[Gpu]) -> Iterator[Finding]:
+    """GPUs out of service that nothing keeps new instances off, now or when their instance ends."""
+    placed = index.answers.models.scheduled is not False
     for gpu in listed:
-        if gpu.out_of_service and gpu.free:
+        offered = gpu.state is not State.UNAVAILABLE and gpu.service != "disabled"
+        if gpu.out_of_service and offered and not (gpu.reserved and placed):
             yield finding(
                 Code.OUT_OF_SERVICE_OFFERED,
                 place=gpu.place,
@@ -282,6 +286,14 @@ def _unlisted(index: Index, listed: list[Gpu]) -> list[str]:
     return sorted(host for host in others if index.answers.models.expects(host) or _offers(index, host))
 
 
+def _closed(index: Index, listed: list[Gpu]) -> Iterator[str]:
+    """Each closed host with GPUs, and why it is closed."""
+    known = {key(name) for gpu in listed for name in (gpu.host, gpu.node)}
+    for service in index.answers.services or ():
+        if service.reason and not service.enabled and key(service.host) in known:
+            yield f"host {service.host} is closed: {reasons_of(service)}"
+
+
 def _offers(index: Index, host: str) -> bool:
     facts = index.facts(host)
     return facts is not None and any(
@@ -290,6 +302,7 @@ def _offers(index: Index, host: str) -> bool:
 
 
 def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str]:
+    yield from _closed(index, listed)
     shared = sorted({gpu.host for gpu in listed if not gpu.address and gpu.host})
     if shared:
         yield (

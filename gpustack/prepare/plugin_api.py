@@ -249,11 +249,11 @@ def service_phase(
     :param disabled: whether this run disabled the service, for ``empty``.
     :raises gpustack.base.errors.CloudError: if the API refuses or cannot be reached.
     """
-    from gpustack.cloud.session import connect
+    from gpustack.cloud.session import disconnect, shared
     from gpustack.prepare.drain.recorded import RecordedCloud
 
-    with connect(cloud) as connection:
-        runner = Runner(api=RecordedCloud(connection, log), target=target, seconds=seconds, log=log)
+    try:
+        runner = Runner(api=RecordedCloud(shared(cloud), log), target=target, seconds=seconds, log=log)
         if phase == "plan":
             return _planned(runner, choices, why, reboot=reboot)
         if phase == "disable":
@@ -266,6 +266,8 @@ def service_phase(
             visible = plan.todo
         else:
             plan, visible = runner.resume(), True
+    finally:
+        disconnect()
     outcome = _outcome(plan)
     return {**outcome, "text": outcome["text"] if visible else "", "changed": bool(runner.done)}
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+_THINGS = {"things": [1]}
 TYPES = ("identity", "compute", "placement", "image", "network")
 _VERSIONS = {"identity": "/v3", "compute": "/v2.1", "placement": "", "image": "/v2", "network": "/v2.0"}
 
@@ -22,11 +23,13 @@ class Services:
 
     :ivar faults: by type of service; ``silent``, ``trickle`` (a byte in ``pause`` seconds), ``trickling headers``,
         ``steady`` (a long answer), ``dies`` (in the first answer), ``busy`` (503 twice), ``busy for ever``, ``late``.
+    :ivar answers: by the end of the path, without the query.
     :ivar discovered: whether the fault spares the documents of versions.
     :ivar requests: the requests of each service, without the documents of versions.
     """
 
     faults: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
     discovered: bool = True
     pause: float = 0.1
     requests: Counter[str] = field(default_factory=Counter)
@@ -113,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
             if document
             else offered.token()
             if self.path.endswith("/auth/tokens")
-            else {"things": [1]}
+            else next((of for end, of in offered.answers.items() if self.path.partition("?")[0].endswith(end)), _THINGS)
         ).encode()
         with contextlib.suppress(OSError):
             self._with(fault, content, offered.requests[service])

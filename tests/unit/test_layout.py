@@ -112,7 +112,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 68_290, 503, 66, 35, 24, 95, 60, 165
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 68_370, 503, 66, 35, 24, 95, 60, 165
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
@@ -157,6 +157,12 @@ def test_only_one_module_changes_the_state_of_a_service() -> None:
     assert writers == ["gpustack/cloud/closed.py"]
     enabling = [source.path for source in PRODUCT if re.search(r"closed\.(?:close|reopen)\(", source.text)]
     assert enabling == ["gpustack/changes/closed.py", "gpustack/cloud/server_actions.py"]
+
+
+def test_only_the_session_connects() -> None:
+    """A process has one connection to a cloud, and closes it at its end."""
+    connecting = re.compile(r"\b(?:cloudapi|session)\.connect\(|session import .*\bconnect\b")
+    assert not [source.path for source in PRODUCT if connecting.search(source.text)]
 
 
 @pytest.mark.parametrize("name", DOORS)

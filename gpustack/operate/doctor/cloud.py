@@ -31,7 +31,7 @@ def _checks(cloud: str | None) -> Iterator[Check]:
             yield not_configured("Cloud", seen, "name a cloud of clouds.yaml with --os-cloud or OS_CLOUD")
             return
         cloud = names[0]
-    connection = cloudapi.connect(cloud)
+    connection = cloudapi.shared(cloud)
     yield _signed_in(connection)
     yield from made("Nova flavors", lambda: _flavors(connection))
     yield from made("Nova services", lambda: _services(connection))

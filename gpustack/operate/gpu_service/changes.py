@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from gpustack.base.errors import ApplyError
 from gpustack.changes.change import CloudChange
@@ -32,6 +34,9 @@ class ReservationChange(CloudChange):
 
     kind: ClassVar[str] = "set_inventory"
     object_kind: ClassVar[str] = "reservation"
+    value: ClassVar[Any] = dict[str, Annotated[int, Field(ge=0)]]
+    described: ClassVar[tuple[str, ...]] = ("place",)
+    written: ClassVar[tuple[str, ...]] = ("*",)
 
     def describe(self) -> str:
         verb = "release" if sum(self.wanted.values()) < sum((self.seen or {}).values()) else "reserve"
@@ -55,12 +60,6 @@ class ReservationChange(CloudChange):
             raise ApplyError("the resource provider of the GPU is gone, or has other resources now")
         placement.write_inventory(api.connection, present, present.with_reserved(self.wanted))
         return self.id
-
-    def permitted(self) -> str:
-        values = [value for value in (self.seen, self.wanted) if isinstance(value, dict) and value]
-        amounts = [amount for value in values for amount in value.values()]
-        whole = len(values) == 2 and all(isinstance(amount, int) and amount >= 0 for amount in amounts)
-        return "" if whole and self.about.get("place") else "gpustack does not make such reservations"
 
 
 def reservation(place: str, inventory: Inventory, wanted: Mapping[str, int], *, why: str) -> ReservationChange:

@@ -213,3 +213,19 @@ def test_a_partial_fleet_proves_nothing(cloud: NovaModel, gpustack: Any) -> None
     assert "unknown:" in ran.out
     assert "out of service: Nova" not in ran.out
     assert ran.code == 23
+
+
+def test_the_list_has_every_reason_and_every_entry_that_nothing_enforces(
+    cloud: NovaModel, gpustack: Any, spec: Path
+) -> None:
+    entries = ", ".join(f'{{host: gpu1, address: "0000:{bus}:00.0", reason: no reset}}' for bus in ("81", "82"))
+    spec.write_text(f"{spec.read_text(encoding='utf-8')}out_of_service: [{entries}]\n", encoding="utf-8")
+    ran = gpustack("gpu", "list", "--spec", spec)
+    assert ran.err.count("GPU760") == 2  # one in use, one free
+    assert gpustack(*DISABLE, "--spec", spec, "--yes", "--disable-service").code == 0
+    ran = gpustack("gpu", "list", "--spec", spec)
+    assert "GPU760" not in ran.err
+    assert "host gpu1 is closed: GPU 0000:81:00.0 out of service (no reset)" in ran.err
+    # The service is deleted and created again.
+    cloud.service |= {"id": "s2", "status": "enabled", "disabled_reason": None}
+    assert "GPU760" in gpustack("gpu", "list", "--spec", spec).err

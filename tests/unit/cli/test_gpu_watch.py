@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import logging
+import os
 import socket
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -26,6 +30,7 @@ from support.limits import StandInLimits, limited
 from support.metric_samples import Labels, labels, samples
 from support.ports import closed_port
 from support.prometheus_programs import check_metrics
+from support.slow_services import services
 
 Gpustack = Callable[..., Any]
 
@@ -249,3 +254,58 @@ def test_limits_of_a_spec_with_quotas(
     }
     assert samples(text, "gpustack_tenant_gpu_limit") == found
     assert success(text) == {"nova": 1, "placement": 1, "limits": answered}
+
+
+EMPTY = {
+    "/resource_providers": {"resource_providers": []},
+    "/servers/detail": {"servers": []},
+    "/os-services": {"services": []},
+    "/projects": {"projects": []},
+    "/users": {"users": []},
+}
+ROUNDS = int(os.environ.get("GPUSTACK_SOAK_ROUNDS", "30"))
+"""``GPUSTACK_SOAK_ROUNDS=500`` for the complete soak (``make soak``)."""
+FAULTS = {3: ("compute", "dies"), 5: ("placement", "busy for ever"), 8: ("compute", "silent"), 11: ("identity", "dies")}
+
+
+@pytest.mark.filterwarnings("ignore:Support for InfluxDB", "ignore::PendingDeprecationWarning")
+def test_months_of_rounds_leave_no_descriptor_thread_or_memory(
+    tmp_path: Path, gpustack: Gpustack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """APIs that fail, are silent or restart at times; the services are stand-ins on a real socket."""
+    used: list[tuple[int, int, int]] = []
+    pause = time.sleep
+    monkeypatch.setattr("gpustack.cloud.time_limits.FIRST_BYTE", 0.2)
+    monkeypatch.setattr("gpustack.cloud.time_limits.CONNECT", 0.2)
+    monkeypatch.setattr("gpustack.cloud.time_limits.PAUSES", (0.0, 0.0))
+    with services(answers=EMPTY) as offered:
+        for name, value in offered.variables.items():
+            monkeypatch.setenv(name, value)
+
+        def between(seconds: float) -> None:
+            if seconds != 300:
+                pause(min(seconds, 0.01))
+                return
+            round_number = len(used) + 1
+            service, fault = FAULTS.get(round_number % 13, ("", ""))
+            offered.faults = {service: fault} if service else {}
+            offered.ended.set()  # the stand-in's own threads of silent answers end
+            offered.ended = threading.Event()
+            pause(0.01)
+            gc.collect()
+            descriptors = len(list(Path("/proc/self/fd").iterdir()))
+            used.append((descriptors, threading.active_count(), len(gc.get_objects())))
+            if round_number > ROUNDS:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(time, "sleep", between)
+        monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # pytest keeps each record
+        ran = gpustack("gpu", "watch", "--textfile", tmp_path / "gpus.prom")
+    assert ran.code == INTERRUPTED
+    assert "no complete answer" in ran.err
+    healthy = [of for number, of in enumerate(used) if number % 13 == 2]
+    assert success((tmp_path / "gpus.prom").read_text(encoding="utf-8"))["placement"] in (0, 1)
+    (descriptors, threads, objects), last = healthy[1], healthy[-1]
+    assert last[0] <= descriptors + 4, used
+    assert last[1] <= threads + 4, used
+    assert last[2] <= objects + 2000, used
