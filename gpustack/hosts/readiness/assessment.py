@@ -12,6 +12,7 @@ import enum
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 from gpustack.base.codes import Code
@@ -73,7 +74,7 @@ class Readiness:
     reasons: tuple[Finding, ...]
     notes: tuple[Finding, ...]
 
-    @property
+    @cached_property
     def state(self) -> State:
         """The answer; a known obstacle counts more than an unreadable fact."""
         states = {effect(reason) for reason in self.reasons}
