@@ -274,6 +274,56 @@ def unused(door: Door, code: Iterable[Source]) -> Iterator[str]:
             yield f"{place}: is listed as a place for {held}, and uses none of them"
 
 
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_CLIENTS = re.compile(r"(^|\W)_?(api|client|cloud|connection|nova|\w+Cloud\(.*\))$")
+
+
+def cloud_writers(code: Iterable[Source]) -> dict[str, str]:
+    """The public functions and methods of ``cloud/`` that change something, each with its module.
+
+    They name a method of HTTP that writes, use python-novaclient, or call such a function of their module. Only
+    ``session.may`` writes nothing: it asks for a right with an object that does not exist.
+    """
+    found: dict[str, str] = {}
+    for source in code:
+        if source.room != "cloud":
+            continue
+        nodes = {node.name: list(ast.walk(node)) for node in source.nodes if isinstance(node, ast.FunctionDef)}
+        writers = {
+            name
+            for name, inner in nodes.items()
+            if any(getattr(node, "value", None) in _WRITES for node in inner if isinstance(node, ast.Constant))
+            or any(ast.unparse(node).startswith("self._nova.") for node in inner if isinstance(node, ast.Attribute))
+        } - {"may"}
+        while more := {name for name, inner in nodes.items() if not writers.isdisjoint(_names(inner))} - writers:
+            writers |= more
+        found |= {name: source.name for name in writers if name[0] != "_"}
+    return found
+
+
+def _names(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            yield _called(node).rpartition(".")[2]
+
+
+def writing(code: Iterable[Source], writers: Mapping[str, str]) -> Iterator[tuple[Source, str]]:
+    """The modules outside ``cloud/`` that use its writers, with a breach for each use: on its clients, or imported."""
+    for source in code:
+        if source.room == "cloud":
+            continue
+        modules = {f"{module}.{name}" for name, module in writers.items()}
+        for use in source.imports:
+            if use.name in modules:
+                yield source, source.breach(use.line, f"imports {use.name}, which changes a cloud")
+        known = {use.name.rpartition(".")[2] for use in source.imports if use.name in writers.values()}
+        for node in source.nodes:
+            if isinstance(node, ast.Attribute) and node.attr in writers:
+                receiver = ast.unparse(node.value)
+                if receiver in known or _CLIENTS.search(receiver):
+                    yield source, source.breach(node.lineno, f"uses {receiver}.{node.attr}, which changes a cloud")
+
+
 OPENING = ("open", "read_text", "read_bytes", "write_text", "write_bytes", "unlink", "mkdir", "mkdtemp")
 
 

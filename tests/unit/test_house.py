@@ -120,6 +120,29 @@ def test_places_that_need_a_door_no_longer() -> None:
     assert list(house.unused(door, code)) == ["gpustack/old/: is listed as a place for paramiko, and uses none of them"]
 
 
+def test_a_cloud_is_changed_by_its_writers_only() -> None:
+    text = """
+def read(cloud): request(cloud, "GET")
+def _put(cloud): request(cloud, "PUT")
+def write(cloud): _put(cloud)
+def may(cloud): request(cloud, "PUT")
+class Nova:
+    def act(self): self._nova.servers.stop()
+"""
+    cloud = source("cloud/compute.py", text)
+    writers = house.cloud_writers([cloud, source("base/x.py", text)])
+    assert writers == {"write": "gpustack.cloud.compute", "act": "gpustack.cloud.compute"}
+    uses = ["self.api.act", "compute.write(c)", "change = NovaCloud(connection).act", "file.write(text)", "act()"]
+    code = source("offer/x.py", "\n".join(["from gpustack.cloud import compute", *uses]))
+    imported = source("offer/y.py", "from gpustack.cloud.compute import read, write")
+    assert sorted(text for _, text in house.writing([cloud, code, imported], writers)) == [
+        "gpustack/offer/x.py:2: uses self.api.act, which changes a cloud",
+        "gpustack/offer/x.py:3: uses compute.write, which changes a cloud",
+        "gpustack/offer/x.py:4: uses NovaCloud(connection).act, which changes a cloud",
+        "gpustack/offer/y.py:1: imports gpustack.cloud.compute.write, which changes a cloud",
+    ]
+
+
 def test_a_command_that_decides() -> None:
     base = source("base/operations.py", "class Operation: ...\nclass Write(Operation): ...\nclass Mark(x.Write): ...")
     text = "Mark()\npath.read_text()\nopen(path)\nif release >= other: ...\nif count > 3: ...\nPlan()"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import io
 import json
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpustack.changes import journal
-from gpustack.cli.app import main
-from gpustack.cli.change import kinds
+from gpustack.cli.app import Gpustack, main
+from gpustack.cli.change import ChangeCommand, kinds
 from gpustack.cli.flavor import InCloud
+from support import house
 from support.change_runs import PLACE, without_cloud
 from support.flavor_model import NovaModel
 
@@ -135,3 +139,36 @@ def test_a_journal_elsewhere_is_named_by_its_file(
     assert f"to undo: gpustack undo {tmp_path / 'j.jsonl'}" in capsys.readouterr().err
     assert main(["undo", str(tmp_path / "j.jsonl"), "--yes"]) == 0
     assert cloud.state() == {}
+
+
+TOP = Path(__file__).parents[3]
+PENDING = {"cleanup_apply", "cleanup_undo", "cloud_apply"}
+"""Commands that join the base command later."""
+
+
+def executing() -> set[str]:
+    """The modules that carry changes of a cloud or a database out."""
+    product = [source for source in house.sources(TOP) if source.path.startswith("gpustack/")]
+    writing = {source.name for source, _ in house.writing(product, house.cloud_writers(product))}
+    return {"gpustack.changes.run", "gpustack.repair.apply", "gpustack.repair.undo"} | {
+        name for name in writing if not name.endswith(".changes")
+    }
+
+
+def imported(command: type) -> set[str]:
+    """The modules that the methods of a command import."""
+    classes = [base for base in command.__mro__ if base.__module__.startswith("gpustack.cli.")]
+    trees = [ast.parse(inspect.getsource(base)) for base in classes]
+    return {str(node.module) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+
+
+def test_every_command_that_writes_shows_asks_and_records() -> None:
+    modules = executing()
+    commands = {entry.name: entry.load() for entry in entry_points(group="gpustack.cli")}
+    writing = {name for name, command in commands.items() if imported(command) & modules}
+    assert {"flavor_create", "image_set", "undo", "reclaim_apply", "cleanup_apply"} <= writing
+    for name in sorted(writing - PENDING):
+        parser = commands[name](Gpustack(), None).get_parser(name)
+        assert {"--yes", "--check", "--journal"} <= parser._option_string_actions.keys(), name
+        assert issubclass(commands[name], ChangeCommand), name
+    assert writing >= PENDING - {"cleanup_undo"}
