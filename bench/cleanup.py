@@ -27,14 +27,17 @@ from pathlib import Path
 import limits
 import sqlalchemy as sa
 
+from gpustack.changes.change import ChangeResult
+from gpustack.changes.journal import RunJournal
+from gpustack.changes.journal_lines import RunHead
+from gpustack.changes.run import run
 from gpustack.novadb import tables
 from gpustack.novadb.model import ComputeNode, PciRow
 from gpustack.novadb.owners import INSTANCE
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, plan
-from gpustack.repair.hypervisor import Usage
-from gpustack.repair.journal import Journal
-from gpustack.repair.outcome import Result
+from gpustack.repair import changes as repair_changes
+from gpustack.repair import plan
+from gpustack.repair.outcome import Repairing
 from gpustack.repair.plan import Selection
 from gpustack_demo.embedded.database import DatabaseServer
 
@@ -237,13 +240,10 @@ def longest_lock(url: str) -> tuple[int, float]:
     sa.event.listen(sa.Engine, "before_cursor_execute", first_write)
     sa.event.listen(sa.Engine, "commit", end)
     with tempfile.TemporaryDirectory() as directory:
-        journal = Journal(path=Path(directory) / "journal")
-        outcomes = list(
-            apply.carry_out(
-                sources, wanted, Selection(), journal, ask=lambda host: Usage(gap="no host is asked here"), wait=0
-            )
-        )
-    return sum(outcome.result is Result.REPAIRED for outcome in outcomes), longest
+        repairs = repair_changes.planned(wanted)
+        journal = RunJournal(RunHead(id="bench", command="cleanup apply"), repairs, Path(directory) / "journal")
+        outcomes = run(repairs, {"repair": Repairing(sources=sources)}, journal)
+    return sum(outcome.result is ChangeResult.DONE for outcome in outcomes), longest
 
 
 def main() -> None:

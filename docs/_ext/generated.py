@@ -21,6 +21,7 @@ from sphinx.application import Sphinx
 
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
+from gpustack.changes.change import ChangeResult
 from gpustack.cli.change import kinds
 from gpustack.configure import plugin_api as nova_api
 from gpustack.offer.guest.requirements import driver_text
@@ -29,9 +30,7 @@ from gpustack.prepare import plugin_api as prepare_api
 from gpustack.repair import plugin_api as repair_api
 from gpustack.repair import reference as cleanup
 from gpustack.repair.classes import CLASSES
-from gpustack.repair.outcome import Result
 from gpustack.repair.repair import IDENTITY
-from gpustack.repair.undo import Undone
 from gpustack.repair.verdict import Repair, Status
 
 
@@ -286,10 +285,9 @@ def cleanup_page() -> str:
             "",
             f"undo compares these columns of a row of `{table}`: {', '.join(f'`{name}`' for name in columns)}.",
         ]
-    for command, kind in (("apply", Result), ("undo", Undone)):
-        texts = cleanup.meanings(kind)
-        lines += ["", f"## Outcomes of {command}", "", "| outcome | meaning | exit code |", "|---|---|---|"]
-        lines += [f"| *{one}* | {texts[one]} | {cleanup.CODES[one]} |" for one in kind]
+    texts = cleanup.meanings(ChangeResult)
+    lines += ["", "## Outcomes of apply and undo", "", "| outcome | meaning | exit code |", "|---|---|---|"]
+    lines += [f"| *{one}* | {texts[one]} | {cleanup.CODES[one]} |" for one in ChangeResult]
     return "\n".join([*lines, ""])
 
 

@@ -6,11 +6,12 @@ object has a subclass beside the job that plans it.
 """
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
+from gpustack.base.errors import GpustackError
 from gpustack.base.operations import Operation
 
 Value = Any
@@ -160,14 +161,17 @@ class ChangeResult(enum.StrEnum):
     """The result of one change."""
 
     DONE = "done"
+    """Made."""
     UNCHANGED = "unchanged"
     """The object had the wanted value already."""
     SKIPPED = "skipped"
-    """The object has changed since the plan."""
+    """The object has changed since the plan, or the change is not permitted any more: nothing was written."""
     FAILED = "failed"
+    """The change was refused, or the server was lost before it was made."""
     UNKNOWN = "unknown"
     """The request got no answer, and the object could not be read afterwards."""
     NOT_BEGUN = "not begun"
+    """An earlier change did not succeed, or the run was stopped."""
 
 
 SUCCESSFUL = frozenset({ChangeResult.DONE, ChangeResult.UNCHANGED})
@@ -179,12 +183,49 @@ class ChangeOutcome:
     """The result of a change, with the reason if it was not done.
 
     :ivar id: the object's id after the change, which its creation may have assigned.
+    :ivar lost: the error that ended the run, and its exit code; None if nothing was lost.
     """
 
     change: CloudChange
     result: ChangeResult
     detail: str = ""
     id: str = ""
+    lost: GpustackError | None = None
+
+
+class Ended(NamedTuple):
+    """What became of a :class:`GuardedChange`: the fields of a :class:`ChangeOutcome`."""
+
+    result: ChangeResult
+    detail: str = ""
+    lost: GpustackError | None = None
+
+
+Begin = Callable[[Mapping[str, Any]], None]
+"""Records that a change begins, with what its undo needs; raises :class:`~gpustack.base.errors.JournalError`."""
+
+
+class GuardedChange(CloudChange):
+    """A change that checks and writes in one transaction of its own, such as a repair of clean-up.
+
+    :ivar payload: what its undo needs: plain data that it recorded when it began.
+    """
+
+    payload: Mapping[str, Any] | None
+
+    def attempt(self, api: Any, begin: Begin) -> Ended:  # noqa: ANN401 - each kind has its own client
+        """Check, call ``begin``, write, and return what became of it.
+
+        :raises GpustackError: if a server or the journal is lost before anything is written. The run then ends.
+        """
+        raise NotImplementedError
+
+    def preview(self, api: Any) -> Ended:  # noqa: ANN401 - each kind has its own client
+        """Check only; :attr:`ChangeResult.DONE` if it would be made.
+
+        :raises GpustackError: as :meth:`attempt`.
+        """
+        raise NotImplementedError
 
 
 def difference(seen: Value, wanted: Value) -> list[str]:

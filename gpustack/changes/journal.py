@@ -20,7 +20,7 @@ from typing import Any
 
 from gpustack.base.errors import JournalError
 from gpustack.base.files import read_text, state_dir
-from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
+from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.journal_file import JournalFile, read_lines
 from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
 
@@ -28,7 +28,11 @@ _FORMAT = "gpustack_change"
 Former = Mapping[str, Callable[[Mapping[str, Any]], CloudChange]]
 """By the first key of a journal of 0.1.0, what makes a change of a line that begins one, and of the line with its end.
 """
-_FORMER_RESULTS = {"": ChangeResult.UNKNOWN, "unfinished": ChangeResult.UNKNOWN, "failed": ChangeResult.FAILED}
+_FORMER_RESULTS = {
+    "": ChangeResult.UNKNOWN,
+    **dict.fromkeys(("unfinished", "unknown"), ChangeResult.UNKNOWN),
+    **{result.value: result for result in (ChangeResult.FAILED, ChangeResult.SKIPPED)},
+}
 _MAX_SPEC = 16 << 20
 
 
@@ -38,6 +42,7 @@ class RunRecord:
 
     :ivar results: by key of a change, its result; :attr:`ChangeResult.UNKNOWN` if it began and has no result.
     :ivar ends: by key of a change, the line with its result.
+    :ivar payloads: by key of a change, what its undo needs, if it recorded that when it began.
     :ivar closed: whether the run ended by itself.
     """
 
@@ -45,12 +50,23 @@ class RunRecord:
     head: RunHead
     results: Mapping[str, ChangeResult] = field(default_factory=dict)
     ends: Mapping[str, RunLine] = field(default_factory=dict)
+    payloads: Mapping[str, Any] = field(default_factory=dict)
     closed: bool = False
 
     @property
     def made(self) -> tuple[PlannedChange, ...]:
         """The changes that were made, or may have been made."""
         return tuple(change for change in self.head.changes if self.results.get(change.key) in _MADE)
+
+    @property
+    def alters(self) -> frozenset[str]:
+        """The kinds of the objects."""
+        return frozenset(change.kind for change in self.head.changes)
+
+    @property
+    def made_kinds(self) -> frozenset[str]:
+        """The kinds of the objects that were changed."""
+        return frozenset(change.kind for change in self.made)
 
     @property
     def state(self) -> str:
@@ -90,19 +106,21 @@ class RunJournal:
 
     def __init__(self, head: RunHead, changes: Sequence[CloudChange], path: Path | None = None) -> None:
         self._lock = threading.Lock()
+        self._broken = False
         self.path = path or directory() / f"{head.id}.jsonl"
         lines = [PlannedChange.model_validate(change.to_record()) for change in changes]
         first = head.model_copy(update={"user": getpass.getuser(), "host": platform.node(), "changes": lines})
         entry = first.model_dump(exclude={"at"})
         self._file = JournalFile(self.path, entry)
 
-    def begin(self, change: CloudChange) -> None:
-        """RunRecord that a change begins.
+    def begin(self, change: CloudChange, payload: Mapping[str, Any] | None = None) -> None:
+        """RunRecord that a change begins, and what its undo needs.
 
         :raises JournalError: if the line cannot be written.
         """
+        line = {"begin": change.key} | ({"payload": payload} if payload else {})
         with self._lock:
-            self._file.write({"begin": change.key}, f"{change.name} was not changed")
+            self._file.write(line, f"{change.name} was not changed")
 
     def end(self, outcome: ChangeOutcome) -> None:
         """RunRecord the result of a change.
@@ -111,7 +129,9 @@ class RunJournal:
         """
         line = {"end": outcome.change.key, "result": str(outcome.result), "detail": outcome.detail, "id": outcome.id}
         with self._lock:
-            self._file.write(line, "nothing else was changed")
+            self._broken = True
+            self._file.write(line, f"not recorded: {outcome.change.name}: {outcome.result}; nothing else was changed")
+            self._broken = False
 
     def close(self, *, ended: bool = True) -> None:
         """Close the file.
@@ -121,7 +141,7 @@ class RunJournal:
         """
         with self._lock:
             try:
-                if ended:
+                if ended and not self._broken:
                     self._file.write({"closed": True}, "all changes are recorded")
             finally:
                 self._file.close()
@@ -159,34 +179,37 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
 def _record(path: Path, head: RunHead, lines: Iterable[RunLine]) -> RunRecord:
     results: dict[str, ChangeResult] = {}
     ends: dict[str, RunLine] = {}
+    payloads: dict[str, Any] = {}
     closed = False
     for line in lines:
         closed = closed or line.closed
         if line.begin:
-            results[line.begin] = ChangeResult.UNKNOWN
+            results[line.begin], payloads[line.begin] = ChangeResult.UNKNOWN, line.payload
         elif line.end:
             results[line.end], ends[line.end] = ChangeResult(line.result), line
     refuse_alike(head.changes)
     if foreign := results.keys() - {change.key for change in head.changes}:
         raise ValueError(f"not in the plan: {', '.join(sorted(foreign))}")
-    return RunRecord(path=path, head=head, results=results, ends=ends, closed=closed)
+    return RunRecord(path=path, head=head, results=results, ends=ends, payloads=payloads, closed=closed)
 
 
 def _former_record(
     path: Path, first: Mapping[str, Any], lines: Sequence[Any], change: Callable[[Mapping[str, Any]], CloudChange]
 ) -> RunRecord:
     ends = {line["end"]: line for line in lines if "end" in line}
-    changes, results = [], {}
+    changes, results, payloads = [], {}, {}
     for line in lines:
         if "begin" in line:
             end = ends.get(line["begin"], {})
-            made = PlannedChange.model_validate({**change({**line, **end}).to_record(), "key": str(line["begin"])})
+            former = change({**line, **end})
+            made = PlannedChange.model_validate({**former.to_record(), "key": str(line["begin"])})
             changes.append(made)
+            payloads[made.key] = former.payload if isinstance(former, GuardedChange) else None
             results[made.key] = _FORMER_RESULTS.get(end.get("outcome", ""), ChangeResult.DONE)
     name = re.sub("[^0-9A-Za-z-]", "-", path.stem)[:64] or "-"
     head = RunHead(id=name, command="", at=str(first.get("at", "")), changes=changes)
     refuse_alike(head.changes)
-    return RunRecord(path=path, head=head, results=results, closed=True)
+    return RunRecord(path=path, head=head, results=results, payloads=payloads, closed=True)
 
 
 def refuse_alike(changes: Sequence[PlannedChange]) -> None:

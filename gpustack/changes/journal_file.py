@@ -4,12 +4,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_remedy, read_text, state_dir
+from gpustack.base.files import file_remedy, read_text
 
 _MAX_BYTES = 256 << 20
 
@@ -87,8 +87,3 @@ def read_lines(path: Path, rich: Callable[[dict[str, Any]], object] | None = Non
                 break
             raise JournalError(f"line {number} is damaged", where=str(path)) from error
     return entries
-
-
-def default_path(command: str) -> Path:
-    """The path of a new journal."""
-    return state_dir() / f"{command}-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.jsonl"

@@ -19,18 +19,24 @@ class JournalLine(BaseModel):
 class Cloud(JournalLine):
     """The cloud of a run, without anything secret.
 
-    :ivar auth_url: Keystone's address.
+    :ivar auth_url: Keystone's address; empty for a run that knows Nova's databases alone.
+    :ivar databases: the names of their cells, for such a run.
     """
 
     auth_url: Text = ""
     region: Text = ""
     user: Text = ""
     project: Text = ""
+    databases: Text = ""
 
     @property
     def key(self) -> str:
         """The identity of the cloud: runs with the same key change the same objects."""
-        return hashlib.sha256(f"{self.auth_url.rstrip('/')}\n{self.region}".encode()).hexdigest()[:16]
+        address = self.auth_url.rstrip("/") or self.databases
+        return hashlib.sha256(f"{address}\n{self.region}".encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        return f"{self.auth_url} {self.region}".strip() or self.databases
 
 
 class PlannedChange(JournalLine):
@@ -73,9 +79,13 @@ class RunHead(JournalLine):
 
 
 class RunLine(JournalLine):
-    """A line after the first: the begin or the end of a change, or the end of the run."""
+    """A line after the first: the begin or the end of a change, or the end of the run.
+
+    :ivar payload: what the undo of the change that begins needs; its kind checks it.
+    """
 
     begin: Text = ""
+    payload: dict[str, Any] | None = None
     end: Text = ""
     result: Annotated[str, Field(pattern="^(|" + "|".join(ChangeResult) + ")$")] = ""
     detail: Annotated[str, StringConstraints(max_length=1 << 16)] = ""

@@ -116,19 +116,22 @@ class CloudLock:
 
 @contextlib.contextmanager
 def held(
-    connection: Connection, head: RunHead, warn: Callable[[str], None], *, seconds: float = WAIT
+    connection: Connection | None, head: RunHead, warn: Callable[[str], None], *, seconds: float = WAIT
 ) -> Iterator[None]:
     """Hold both locks of a cloud for a run.
 
+    :param connection: None to hold the lock on this machine only.
     :param warn: is called with warnings.
     :param seconds: how long to wait for another run.
     :raises LockedError: if another run holds one of them.
     """
     user, host = getpass.getuser(), platform.node()
-    with (
-        on_this_machine(head.cloud.key, seconds=seconds),
-        in_the_cloud(CloudLock(connection), head.id, user, host, warn, seconds=seconds),
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(on_this_machine(head.cloud.key, seconds=seconds))
+        if connection is None:
+            warn("without a cloud (--os-cloud), runs on other machines are not locked out")
+        else:
+            stack.enter_context(in_the_cloud(CloudLock(connection), head.id, user, host, warn, seconds=seconds))
         yield
 
 

@@ -11,14 +11,24 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpustack.base.errors import CloudError, GpustackError, JournalError
 from gpustack.changes import lock
-from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, Value, difference, is_between
+from gpustack.changes.change import (
+    SUCCESSFUL,
+    ChangeOutcome,
+    ChangeResult,
+    CloudChange,
+    Ended,
+    GuardedChange,
+    Value,
+    difference,
+    is_between,
+)
 from gpustack.changes.journal import RunJournal
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud.session import Unanswered
@@ -33,8 +43,8 @@ _STOPPED = "the run was stopped"
 class Recorder(Protocol):
     """Records changes, as :class:`gpustack.changes.journal.RunJournal` does."""
 
-    def begin(self, change: CloudChange) -> None:
-        """RunRecord that a change begins. Raises :class:`JournalError` if the line can't be written."""
+    def begin(self, change: CloudChange, payload: Mapping[str, Any] | None = None) -> None:
+        """RunRecord that a change begins, and what its undo needs; :class:`JournalError` if that can't be written."""
 
     def end(self, outcome: ChangeOutcome) -> None:
         """RunRecord an outcome. Raises :class:`JournalError` if the line can't be written."""
@@ -72,11 +82,12 @@ class RunResult:
 
 
 def recorded_run(
-    connection: Connection,
+    connection: Connection | None,
     head: RunHead,
     changes: Sequence[CloudChange],
     *,
     warn: Callable[[str], None],
+    clients: Mapping[str, Any] | None = None,
     path: Path | None = None,
     jobs: int = 1,
     tell: Callable[[ChangeOutcome], None] = lambda outcome: None,
@@ -84,6 +95,8 @@ def recorded_run(
 ) -> RunResult:
     """Carry changes out with the lock of the cloud and a journal.
 
+    :param connection: None for a run that knows Nova's databases alone: only runs on this machine are locked out.
+    :param clients: the client of each kind of object; None to make them of the connection.
     :param path: the journal; None for a new one of this user.
     :param seconds: how long to wait for other runs.
     :raises LockedError: if another run changes the cloud.
@@ -92,8 +105,8 @@ def recorded_run(
     stop = threading.Event()
     with lock.held(connection, head, warn, seconds=seconds):
         journal = RunJournal(head, changes, path)
-        classes = {change.object_kind: type(change) for change in changes}
-        clients = {kind: cls.client(connection) for kind, cls in classes.items()}
+        if clients is None:
+            clients = {change.object_kind: change.client(connection) for change in changes}
         ended = False
         try:
             with stopping(stop) as arrived:
@@ -161,11 +174,12 @@ class _Run:
         return key in self._outcomes and self._outcomes[key].result in SUCCESSFUL
 
     def _note(self, outcome: ChangeOutcome) -> None:
-        self._outcomes[outcome.change.key] = outcome
         try:
             self._recorder.end(outcome)
         except JournalError as error:
             self._halt(error.what)
+            outcome = replace(outcome, lost=outcome.lost or error)
+        self._outcomes[outcome.change.key] = outcome
         self._tell(outcome)
 
     def _one(self, change: CloudChange) -> ChangeOutcome:
@@ -173,6 +187,8 @@ class _Run:
         if self._stop.is_set():
             return ChangeOutcome(change=change, result=ChangeResult.NOT_BEGUN, detail=self._because)
         api = self._apis[change.object_kind]
+        if isinstance(change, GuardedChange):
+            return self._attempted(change, api)
         try:
             present = change.seen if change.compared_by_api else change.read(api)
             if present == change.wanted:
@@ -188,6 +204,16 @@ class _Run:
         except JournalError as error:
             return self._failed(change, error)
         return self._written(change, api)
+
+    def _attempted(self, change: GuardedChange, api: Any) -> ChangeOutcome:  # noqa: ANN401
+        """Let a change check and write by itself; a lost server ends the run."""
+        try:
+            ended = change.attempt(api, lambda payload: self._recorder.begin(change, payload))
+        except GpustackError as error:
+            ended = Ended(ChangeResult.FAILED, error.what, error)
+        if ended.lost:
+            self._halt(ended.lost.what)
+        return ChangeOutcome(change=change, result=ended.result, detail=ended.detail, lost=ended.lost)
 
     def _written(self, change: CloudChange, api: Any) -> ChangeOutcome:  # noqa: ANN401 - each kind has its own client
         try:

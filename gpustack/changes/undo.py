@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -23,23 +24,27 @@ def plan_undo(record: RunRecord, kinds: Kinds) -> tuple[tuple[CloudChange, ...],
     final: list[CloudChange] = []
     for line in record.made:
         end = record.ends.get(line.key)
-        change = change_of(line, kinds, str(record.path), end.id if end else "")
+        payload = record.payloads.get(line.key)
+        change = change_of(line, kinds, str(record.path), end.id if end else "", payload)
         whole = record.results[line.key] is ChangeResult.DONE
         change = replace(change, partial=not whole, recorded=True)
         (made if change.reversible else final).append(change)
     return tuple(replace(change, why=f"undo of {record.head.id}") for change in reversed_order(made)), tuple(final)
 
 
-def change_of(line: PlannedChange, kinds: Kinds, where: str, new_id: str = "") -> CloudChange:
+def change_of(
+    line: PlannedChange, kinds: Kinds, where: str, new_id: str = "", payload: Mapping[str, Any] | None = None
+) -> CloudChange:
     """The change of a line of a file.
 
     :param new_id: the id that the change gave its object.
+    :param payload: what it recorded when it began.
     :raises JournalError: if gpustack does not make such a change.
     """
     kind = kinds.get(line.kind)
     if kind is None:
         raise JournalError(f"unknown kind of change {line.kind!r}", where=where)
-    change = kind.from_record({**line.model_dump(), "id": new_id or line.id})
+    change = kind.from_record({**line.model_dump(), "id": new_id or line.id, "payload": payload})
     if reason := _malformed(change) or change.permitted():
         raise JournalError(f"{change.name}: {reason}; nothing was changed", where=where)
     return change

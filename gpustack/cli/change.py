@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import ApplyError, GpustackError, JournalError, PlanError
 from gpustack.base.findings import Finding, errors
 from gpustack.base.operations import Operation, counted
 from gpustack.base.text import printable
+from gpustack.cli.cleanup_options import add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, positive
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from gpustack.changes.change import ChangeOutcome, CloudChange
     from gpustack.changes.journal import RunRecord
+    from gpustack.changes.journal_lines import Cloud
+    from gpustack.novadb.sources import Sources
 
 _KINDS = {
     "aggregate": "gpustack.offer.tenancy.changes:AggregateChange",
@@ -35,6 +38,8 @@ _KINDS = {
     "image": "gpustack.offer.image.changes:ImageChange",
     "limit": "gpustack.offer.quota.changes:LimitChange",
     "notice": "gpustack.operate.reclaim.changes:NoticeChange",
+    "repair": "gpustack.repair.changes:RepairChange",
+    "repair_undo": "gpustack.repair.changes:RepairUndo",
     "reservation": "gpustack.operate.gpu_service.changes:ReservationChange",
     "shelving": "gpustack.operate.reclaim.changes:ShelvingChange",
     "trait": "gpustack.offer.tenancy.changes:TraitChange",
@@ -42,12 +47,13 @@ _KINDS = {
 }
 """The classes of changes by their kind of object."""
 _FORMER = {
+    "gpustack_cleanup_journal": "gpustack.repair.changes:former",
     "gpustack_image_journal": "gpustack.offer.image.changes:former",
     "gpustack_reclaim_journal": "gpustack.operate.reclaim.changes:former",
 }
 """The journals of 0.1.0 by the key of their first line."""
 
-_UNDONE_BY = {"image": "image", "reclaim": "shelving"}
+_UNDONE_BY = {"cleanup": "repair", "image": "image", "reclaim": "shelving"}
 """The kind of change by the command whose undo reverts the last change of this kind."""
 
 
@@ -77,6 +83,7 @@ class ChangeCommand(OpenStackCommand):
     incomplete: type[GpustackError] = ApplyError
 
     _settled = False
+    _sources: Sources | None = None
 
     def connection(self, parsed_args: argparse.Namespace) -> Connection:
         """The connection to the cloud. Before its first use, an unfinished run on this cloud is reported or completed.
@@ -154,15 +161,14 @@ class ChangeCommand(OpenStackCommand):
         :raises GpustackError: as :attr:`incomplete`, if a change failed or was skipped.
         """
         from gpustack.changes.journal import digest, new_id
-        from gpustack.changes.journal_lines import Cloud, RunHead
+        from gpustack.changes.journal_lines import RunHead
         from gpustack.changes.run import recorded_run
-        from gpustack.cloud.session import place_of
 
-        connection = self.connection(parsed_args)
+        connection = self.optional_connection(parsed_args)
         head = RunHead(
             id=new_id(),
             command=self.words,
-            cloud=Cloud(**place_of(connection)),
+            cloud=self.place(parsed_args),
             spec=str(spec or ""),
             spec_sha256=digest(spec),
             undoes=undoes,
@@ -175,21 +181,44 @@ class ChangeCommand(OpenStackCommand):
             head,
             changes,
             warn=self._warn,
+            clients={change.object_kind: self.client(type(change), parsed_args) for change in changes},
             path=parsed_args.journal,
             jobs=self.jobs,
             tell=self._tell_outcome,
         )
-        self._report_results(ran.outcomes, ran.journal, str(parsed_args.journal or head.id))
+        self._report_results(ran.outcomes, ran.journal, quote(str(parsed_args.journal or head.id)))
         if ran.signals:
             raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
-        self._refuse_incomplete(ran.outcomes)
+        self.refuse_incomplete(ran.outcomes)
+
+    def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:
+        """The connection to the cloud; None for a command that was given Nova's databases alone."""
+        return self.connection(parsed_args)
+
+    def client(self, kind: type[CloudChange], parsed_args: argparse.Namespace) -> Any:  # noqa: ANN401
+        """What changes of a kind are made with."""
+        return kind.client(self.optional_connection(parsed_args))
+
+    def place(self, parsed_args: argparse.Namespace) -> Cloud:
+        """The cloud that the command changes, or the cells of Nova's databases."""
+        from gpustack.changes.journal_lines import Cloud
+        from gpustack.cloud.session import place_of
+
+        if (connection := self.optional_connection(parsed_args)) is not None:
+            return Cloud(**place_of(connection))
+        return Cloud(databases=cell_names(self.sources(parsed_args)))
+
+    def sources(self, parsed_args: argparse.Namespace) -> Sources:
+        """Nova's databases that the command line names, found once."""
+        self._sources = self._sources or sources_of(self, parsed_args)
+        return self._sources
 
     def _tell_outcome(self, outcome: ChangeOutcome) -> None:
         from gpustack.changes.change import SUCCESSFUL
 
-        if outcome.result not in SUCCESSFUL:
+        if outcome.detail:
             self.report(f"{outcome.change.name}: {outcome.result}: {outcome.detail}")
-        elif self.verbosity > 1:
+        elif outcome.result not in SUCCESSFUL or self.verbosity > 1:
             self.report(f"{outcome.result}: {outcome.change.describe()}")
 
     def _report_results(self, outcomes: Sequence[ChangeOutcome], path: Path, undo: str) -> None:
@@ -199,12 +228,21 @@ class ChangeCommand(OpenStackCommand):
         if self.verbosity:
             self.report(", ".join(f"{counts[result]} {result}" for result in ChangeResult if counts[result]))
             self.report(f"journal: {path}")
-        if counts[ChangeResult.DONE]:
+        if counts[ChangeResult.UNKNOWN]:
+            self.report(f"to see what was carried out: gpustack undo {undo} --check")
+        elif counts[ChangeResult.DONE]:
             self.report(f"to undo: gpustack undo {undo}")
 
-    def _refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:
+    def refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:
+        """Check that every change was made.
+
+        :raises GpustackError: the error that ended the run, or :attr:`incomplete`.
+        """
         from gpustack.changes.change import SUCCESSFUL
 
+        for outcome in outcomes:
+            if outcome.lost is not None:
+                raise outcome.lost
         if missing := sum(outcome.result not in SUCCESSFUL for outcome in outcomes):
             raise self.incomplete(
                 f"{missing} of {counted(len(outcomes), 'operation')} failed or were skipped",
@@ -244,7 +282,9 @@ class UndoCommand(ChangeCommand):
 
     epilog = """\
 gpustack undo --check;
-gpustack undo 20261124T061500123456Z --yes"""
+gpustack undo 20261124T061500123456Z --yes;
+gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
+    _databases_alone = False
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -254,30 +294,15 @@ gpustack undo 20261124T061500123456Z --yes"""
         )
         self.add_change_options(parser)
         add_format(parser, "the plan")
+        add_databases(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and carry it out."""
-        from gpustack.changes.journal_lines import Cloud
         from gpustack.changes.undo import plan_undo
-        from gpustack.cloud.session import place_of
 
-        here = functools.cache(lambda: Cloud(**place_of(self.connection(parsed_args))))
-        record = self._chosen(parsed_args.change, lambda: here().key)
-        if hosts := [change.name for change in record.head.changes if change.kind == "host"]:
-            raise JournalError(
-                f"{record.head.id} changed hosts, whose records stay on the hosts",
-                where=str(record.path),
-                remedy=f"gpustack host undo {' '.join(hosts)}",
-            )
-        if not record.head.cloud.auth_url:
-            self._warn(f"{record.path}: a journal of 0.1.0 does not name its cloud; check that it is {here().auth_url}")
-        elif record.head.cloud.key != here().key:
-            raise JournalError(
-                f"the change is of another cloud: {record.head.cloud.auth_url} {record.head.cloud.region}",
-                where=str(record.path),
-                remedy="name that cloud with --os-cloud",
-            )
-        super().settle(self.connection(parsed_args), parsed_args, undone=record.head.id)
+        record = self._chosen(parsed_args)
+        if (connection := self.optional_connection(parsed_args)) is not None:
+            super().settle(connection, parsed_args, undone=record.head.id)
         changes, final = plan_undo(record, kinds())
         if parsed_args.wait:
             wait = {"wait": str(parsed_args.wait)}
@@ -290,27 +315,75 @@ gpustack undo 20261124T061500123456Z --yes"""
                 self.report(f"cannot be undone: {change.describe()}")
         if not changes:
             self.report(f"{record.head.id}: nothing to undo")
-        elif not parsed_args.check:
+        elif parsed_args.check:
+            self._preview(changes, parsed_args)
+        else:
             self.carry_out(changes, parsed_args, undoes=record.head.id)
         return 0
 
     def settle(self, connection: Connection, parsed_args: argparse.Namespace, undone: str = "") -> None:
         """Wait until the run to undo is known."""
 
-    def _chosen(self, name: str | None, cloud: Callable[[], str]) -> RunRecord:
+    def _chosen(self, parsed_args: argparse.Namespace) -> RunRecord:
         """The change of a name; without it, the last one of the cloud that changed something of the command's kind."""
         from gpustack.changes import journal
 
-        if name:
-            record = journal.find(name, former())
-            return journal.completed(journal.find(record.head.completes) if record.head.completes else record)
-        kind = self.words.removesuffix("undo").strip()
-        last = journal.last(
-            cloud, lambda record: any(not kind or change.kind == _UNDONE_BY[kind] for change in record.made)
-        )
+        if parsed_args.change:
+            record = journal.find(parsed_args.change, former())
+            record = journal.completed(journal.find(record.head.completes) if record.head.completes else record)
+            self._databases_alone = record.alters <= {"repair", "repair_undo"} and not record.head.cloud.auth_url
+            if hosts := [change.name for change in record.head.changes if change.kind == "host"]:
+                raise JournalError(
+                    f"{record.head.id} changed hosts, whose records stay on the hosts",
+                    where=str(record.path),
+                    remedy=f"gpustack host undo {' '.join(hosts)}",
+                )
+            self._refuse_other(record, self.place(parsed_args))
+            return record
+        kind = _UNDONE_BY.get(self.words.removesuffix("undo").strip(), "")
+        self._databases_alone = kind == "repair"
+        last = journal.last(lambda: self.place(parsed_args).key, lambda record: not kind or kind in record.made_kinds)
         if last is not None:
             return last
         raise JournalError(
-            f"no {_UNDONE_BY[kind] if kind else 'change'} of this cloud is recorded",
-            remedy="`gpustack history` lists the changes",
+            f"no {kind or 'change'} of this cloud is recorded", remedy="`gpustack history` lists the changes"
         )
+
+    def _refuse_other(self, record: RunRecord, here: Cloud) -> None:
+        """Refuse the change of another cloud. The undo of a repair compares its cell and compute node by itself."""
+        if record.head.cloud.auth_url and record.head.cloud.key != here.key:
+            raise JournalError(
+                f"the change is of another cloud: {record.head.cloud}",
+                where=str(record.path),
+                remedy="name that cloud with --os-cloud",
+            )
+        if not (record.head.cloud.auth_url or self._databases_alone):
+            self._warn(f"{record.path}: a journal of 0.1.0 does not name its cloud; check that it is {here.auth_url}")
+
+    def client(self, kind: type[CloudChange], parsed_args: argparse.Namespace) -> Any:  # noqa: ANN401
+        """Repairs of clean-up are undone in Nova's databases."""
+        from gpustack.changes.change import GuardedChange
+
+        if not issubclass(kind, GuardedChange):
+            return super().client(kind, parsed_args)
+        from gpustack.repair.outcome import Repairing
+
+        return Repairing(sources=self.sources(parsed_args), cloud=self.optional_connection(parsed_args))
+
+    def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:
+        """None for a change of databases alone, unless a cloud is named."""
+        named = self.in_openstack or parsed_args.os_cloud
+        return None if self._databases_alone and not named else super().optional_connection(parsed_args)
+
+    def _preview(self, changes: Sequence[CloudChange], parsed_args: argparse.Namespace) -> None:
+        """Show which repairs of clean-up would be undone."""
+        from gpustack.changes.change import SUCCESSFUL, GuardedChange
+
+        repairs = [change for change in changes if isinstance(change, GuardedChange)]
+        used = 0
+        for change in repairs:
+            ended = change.preview(self.client(type(change), parsed_args))
+            used += ended.result not in SUCCESSFUL
+            self.report(f"{change.name}: {ended.detail}")
+        if used:
+            raise ApplyError(f"{used} of {counted(len(repairs), 'repair')} would not be undone")

@@ -194,6 +194,11 @@ def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> So
     return sources.named(getattr(parsed_args, "cell", None) or ())
 
 
+def cell_names(sources: Sources) -> str:
+    """The cells of databases, for records: their names and uuids, never an address."""
+    return ", ".join(f"{cell.name} {cell.uuid or ''}".strip() for cell in sources.all_cells or sources.cells)[:4000]
+
+
 def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
     from gpustack.repair.plan import Selection
     from gpustack.spec.load import load_spec

@@ -12,7 +12,7 @@ from gpustack.base.errors import CHANGES
 from gpustack.base.operations import Operation
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Command, add_exit_code, add_format, confirm, release_of
+from gpustack.cli.common import add_exit_code, add_format, release_of
 
 if TYPE_CHECKING:
     from gpustack.changes.change import CloudChange
@@ -143,14 +143,3 @@ class ApplyCommand(ChangeCommand, PlanCommand):
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report nothing: the findings were printed before the first change."""
         return 0
-
-
-def agree(command: Command, operations: Sequence[Operation], *, yes: bool) -> None:
-    """Ask for confirmation of operations.
-
-    :param yes: whether the command line confirms them.
-    :raises UsageError: if standard input is not a terminal.
-    :raises GpustackError: if the answer is not yes.
-    """
-    if not yes:
-        confirm(command, f"Carry out {len(operations)} operation{'s'[: len(operations) > 1]}?")

@@ -9,17 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import CloudError
+from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.cloud import placement
-from gpustack.novadb.sources import Sources
 from gpustack.repair import permission
-from gpustack.repair.hypervisor import Ask
-from gpustack.repair.journal import Journal, JournalEntry
-from gpustack.repair.outcome import Outcome, Result, gone, key, refused, skipped
-from gpustack.repair.plan import Selection, leftovers_of
+from gpustack.repair.journal import JournalEntry, payload
+from gpustack.repair.outcome import GONE, Repairing, key, refused, skipped
+from gpustack.repair.plan import leftovers_of
 from gpustack.repair.verdict import PlannedAllocation, PlannedVerdict, Status, Verdict
 
 if TYPE_CHECKING:
@@ -28,68 +26,50 @@ if TYPE_CHECKING:
     from gpustack.novadb.cells import Cell
 
 
-def unset(
-    sources: Sources,
-    cell: Cell,
-    wanted: PlannedVerdict,
-    selection: Selection,
-    journal: Journal,
-    ask: Ask,
-    cloud: Connection | None,
-) -> Outcome:
+def unset(cell: Cell, wanted: PlannedVerdict, api: Repairing, begin: Begin) -> Ended:
     """Remove the allocation of a planned verdict, if it is still stale.
 
     :raises CloudError: if Placement cannot be reached before the removal.
     """
+    held, cloud = wanted["allocation"], api.cloud
     if cloud is None:
-        return skipped(wanted, "Placement is not named: add --os-cloud")
-    held = wanted["allocation"]
+        return skipped("Placement is not named: add --os-cloud")
     if held is None:
-        return skipped(wanted, "the plan names no allocation")
+        return skipped("the plan names no allocation")
     # Read before the new verdict: a later change of the consumer also changes its generation.
     before = placement.allocations_of(cloud, held["consumer"])
     if held["provider"] not in before["allocations"]:
-        return gone(wanted)
-    verdict, change = _judged(sources, cell, wanted, selection, cloud)
+        return GONE
+    verdict, change = _judged(cell, wanted, api, cloud)
     if verdict is None:
-        return skipped(wanted, f"changed since the plan; {change}")
-    usages = permission.answers(verdict, ask, selection.gone)
+        return skipped(f"changed since the plan; {change}")
+    usages = permission.answers(verdict, api.ask, api.selection.gone)
     if refusal := refused(permission.settle(verdict, usages)):
         return refusal
     # The questions took time: Nova's tables must still have what the verdict depends on.
-    again, change = _judged(sources, cell, wanted, selection, cloud)
+    again, change = _judged(cell, wanted, api, cloud)
     if again is None:
-        return skipped(wanted, f"changed while the hosts were asked; {change}")
-    return _removed(cell, verdict, held, before, journal, cloud, "; ".join(permission.witnesses(verdict, usages)))
-
-
-def _removed(
-    cell: Cell,
-    verdict: Verdict,
-    held: PlannedAllocation,
-    before: Mapping[str, Any],
-    journal: Journal,
-    cloud: Connection,
-    witness: str,
-) -> Outcome:
-    """Write the consumer's other allocations, with an entry in the journal."""
-    consumer, provider = held["consumer"], held["provider"]
-    remaining = {uuid: allocation for uuid, allocation in before["allocations"].items() if uuid != provider}
-    kind = {"consumer": consumer, "provider": provider, "before": before}
-    number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), (), (), kind, witness)
-    removed, how = _put(cloud, consumer, before, before, remaining)
+        return skipped(f"changed while the hosts were asked; {change}")
+    witness = "; ".join(permission.witnesses(verdict, usages))
+    begin(payload(cell, verdict, (), (), {**_identity(held), "before": before}, witness))
+    remaining = {uuid: kept for uuid, kept in before["allocations"].items() if uuid != held["provider"]}
+    removed, how = _put(cloud, held["consumer"], before, before, remaining)
     if removed is None:
-        journal.end(number, "unknown", how)
-        remedy = f"see what was removed with gpustack cleanup undo {quote(str(journal.path))} --check"
-        lost = CloudError(f"whether repair {number} was carried out is not known: {how}", remedy=remedy)
-        return Outcome(verdict=verdict, result=Result.UNKNOWN, detail=how, lost=lost)
+        return _unknown(how)
     if not removed:
-        journal.end(number, "skipped", how or "changed meanwhile")
         detail = f"{how or 'the consumer changed meanwhile'}; nothing was written"
-        return Outcome(verdict=verdict, result=Result.FAILED if how else Result.SKIPPED, detail=detail)
-    journal.end(number, "done", how)
-    detail = "; ".join(filter(None, ("the allocation was removed", how, witness)))
-    return Outcome(verdict=verdict, result=Result.REPAIRED, detail=detail)
+        return Ended(ChangeResult.FAILED if how else ChangeResult.SKIPPED, detail)
+    return Ended(ChangeResult.DONE, "; ".join(filter(None, ("the allocation was removed", how, witness))))
+
+
+def _identity(held: PlannedAllocation) -> dict[str, str]:
+    return {"consumer": held["consumer"], "provider": held["provider"]}
+
+
+def _unknown(how: str) -> Ended:
+    remedy = "make Placement reachable, then see what was written with gpustack undo ID --check"
+    lost = CloudError(f"whether it was carried out is not known: {how}", remedy=remedy)
+    return Ended(ChangeResult.UNKNOWN, how, lost)
 
 
 # Seconds after which the outcome of a request whose answer was lost stays unknown, and for which a request that
@@ -128,12 +108,11 @@ def _put(
         time.sleep(min(1.0, SETTLES))
 
 
-def _judged(
-    sources: Sources, cell: Cell, wanted: PlannedVerdict, selection: Selection, cloud: Connection
-) -> tuple[Verdict | None, str]:
+def _judged(cell: Cell, wanted: PlannedVerdict, api: Repairing, cloud: Connection) -> tuple[Verdict | None, str]:
     """Return the planned verdict as it is judged now, if it is still stale; else None, and what has changed."""
     hosts = frozenset({wanted["host"]})
-    leftovers = leftovers_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()), cloud)
+    selection = replace(api.selection, hosts=hosts, instance=None, classes=frozenset())
+    leftovers = leftovers_of(api.sources, cell, selection, cloud)
     verdict = next((leftover for leftover in leftovers if key(leftover.to_dict()) == key(wanted)), None)
     if verdict is not None and verdict.status is Status.STALE:
         return verdict, ""
@@ -147,32 +126,32 @@ def _judged(
     )
 
 
-def put_back(cloud: Connection, entry: JournalEntry, *, check: bool = False) -> tuple[bool | None, str]:
+def put_back(cloud: Connection, entry: JournalEntry, begin: Begin | None) -> Ended:
     """Restore the allocation that a journal entry records, if nothing has changed the consumer since.
 
-    :param check: whether to write nothing, and to return True if it would be restored.
-    :return: True if it was restored, None if it was never removed, False if the consumer or the device changed.
+    :param begin: records that the undo begins; None to check only.
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     known = entry.allocation or {}
     consumer, provider, before = known["consumer"], known["provider"], known["before"]
     current = placement.allocations_of(cloud, consumer)
     if _resources(current).get(provider) == _resources(before)[provider]:
-        return None, "the allocation is as it was before the repair"
+        return Ended(ChangeResult.UNCHANGED, "the allocation is as it was before the repair")
     others = {uuid: resources for uuid, resources in _resources(before).items() if uuid != provider}
     generation = before["consumer_generation"] + 1 if others else None
     if _resources(current) != others or current.get("consumer_generation") != generation:
-        return False, f"consumer {consumer} has changed since; nothing was restored"
+        return skipped(f"used since: consumer {consumer} has changed; nothing was restored")
     like = {**before, "consumer_generation": generation}
     restored = {**current["allocations"], provider: before["allocations"][provider]}
-    if check:
-        return True, f"the allocation of {provider} to consumer {consumer}"
+    if begin is None:
+        return Ended(ChangeResult.DONE, f"would be restored: the allocation of {provider} to consumer {consumer}")
+    begin({"consumer": consumer, "provider": provider})
     written, how = _put(cloud, consumer, current, like, restored)
     if written is None:
-        raise CloudError(f"whether repair {entry.number} was undone is not known: {how}", remedy="undo it again")
+        return _unknown(how)
     if not written:
-        return False, how or "the device is allocated to another by now, or reserved; nothing was restored"
-    return True, "the allocation is as it was before the repair"
+        return skipped(how or "used since: the device is allocated to another, or reserved; nothing was restored")
+    return Ended(ChangeResult.DONE, "the allocation is as it was before the repair")
 
 
 def _resources(answer: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:

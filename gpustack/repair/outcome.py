@@ -1,46 +1,48 @@
-"""The outcomes of repairs."""
+"""What repairs and their undo are carried out with, what they end with, and how two repairs are compared."""
 
-import enum
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
 
-from gpustack.base.errors import GpustackError
-from gpustack.novadb.clock import HostState
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gpustack.changes.change import ChangeResult, Ended
+from gpustack.novadb.sources import Sources
+from gpustack.repair.hypervisor import Ask, Usage
+from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
 
-
-class Result(enum.StrEnum):
-    """The result of one repair."""
-
-    REPAIRED = "repaired"
-    """Written and committed, or removed in Placement."""
-    WAITING = "waiting"
-    """Written, but Nova has not freed the device yet."""
-    SKIPPED = "skipped"
-    """Not permitted any more, or not possible: nothing was written."""
-    UNDECIDED = "undecided"
-    """A host whose answer is required did not answer: nothing was written."""
-    FAILED = "failed"
-    """The database refused: nothing was written."""
-    UNKNOWN = "unknown"
-    """The answer to COMMIT, or Placement's, was lost, and reading back did not show whether it was carried out."""
-    GONE = "in order"
-    """Nothing is left to do: it was repaired meanwhile, or Nova repairs it."""
-    RESTART = "restart"
-    """gpustack writes nothing: nova-compute of the host must be restarted."""
+if TYPE_CHECKING:
+    from openstack.connection import Connection
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """One repair and its result.
+class Repairing:
+    """The databases, hosts and cloud of a run.
 
-    :ivar lost: the error that ends the run, if the result is *unknown*.
+    :ivar ask: asks a host which devices its domains use.
+    :ivar cloud: the cloud whose Placement is written, for classes Q and S.
     """
 
-    verdict: Verdict
-    result: Result
-    detail: str
-    lost: GpustackError | None = None
+    sources: Sources
+    selection: Selection = field(default_factory=Selection)
+    ask: Ask = lambda host: Usage(gap="no host is asked")
+    cloud: Connection | None = None
+
+
+GONE = Ended(ChangeResult.UNCHANGED, "nothing is wrong any more")
+"""The end of a repair that is not needed any more."""
+
+
+def skipped(detail: str) -> Ended:
+    """Return the end of a repair or an undo that is not carried out: nothing was written."""
+    return Ended(ChangeResult.SKIPPED, detail)
+
+
+def refused(settled: Verdict) -> Ended | None:
+    """Return the end of a repair if the hosts' answers do not permit it; None if they do."""
+    if settled.status is Status.STALE:
+        return None
+    return skipped(f"{settled.status}: {settled.because}; {settled.advice}")
 
 
 def key(verdict: PlannedVerdict) -> tuple[Any, ...]:
@@ -64,38 +66,3 @@ def about(verdict: PlannedVerdict) -> tuple[Any, ...]:
         *(verdict["cell"], verdict["class"], verdict["host"], verdict["node"], verdict["instance"]),
         bool(verdict["devices"]),
     )
-
-
-def stub(wanted: PlannedVerdict) -> Verdict:
-    """Return a verdict from a planned one whose rows were not read again."""
-    return Verdict(
-        klass=wanted["class"],
-        title=wanted["title"],
-        status=Status.STALE,
-        cell=wanted["cell"],
-        host=wanted["host"],
-        node=wanted["node"],
-        host_state=HostState(wanted["host_state"]),
-        rows=(),
-        owner=wanted["instance"],
-        evidence=(),
-        because="",
-    )
-
-
-def skipped(wanted: PlannedVerdict, detail: str) -> Outcome:
-    """Return the outcome of a planned repair that is not carried out."""
-    return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
-
-
-def gone(wanted: PlannedVerdict) -> Outcome:
-    """Return the outcome of a planned repair that is not needed any more."""
-    return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
-
-
-def refused(settled: Verdict) -> Outcome | None:
-    """Return the outcome if the hosts' answers do not permit the repair; None if they do."""
-    if settled.status is Status.STALE:
-        return None
-    result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
-    return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")

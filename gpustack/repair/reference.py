@@ -3,10 +3,9 @@
 import enum
 
 from gpustack.base.errors import ApplyError, DatabaseError
+from gpustack.changes.change import SUCCESSFUL, ChangeResult
 from gpustack.repair.classes import CLASSES
-from gpustack.repair.outcome import Result
 from gpustack.repair.rules import RULES, WITNESSED
-from gpustack.repair.undo import Undone
 from gpustack.repair.verdict import Repair, Status
 
 HOSTS = "the row's host"
@@ -23,14 +22,10 @@ REPAIRS: dict[Repair, tuple[str, str]] = {
     Repair.UNSET_ALLOCATION: (HOSTS, "the consumer's generation in Placement, and the device's row"),
 }
 """For each repair, the hosts that are asked, and what undo compares."""
-CODES: dict[Result | Undone, int] = {
-    Result.UNKNOWN: DatabaseError.exit_code,
-    **dict.fromkeys((Result.REPAIRED, Result.GONE), 0),
-    **dict.fromkeys(
-        (Result.WAITING, Result.SKIPPED, Result.UNDECIDED, Result.FAILED, Result.RESTART), ApplyError.exit_code
-    ),
-    **dict.fromkeys((Undone.RESTORED, Undone.POSSIBLE, Undone.NOT_DONE), 0),
-    **dict.fromkeys((Undone.USED, Undone.FAILED), ApplyError.exit_code),
+CODES: dict[ChangeResult, int] = {
+    **dict.fromkeys(ChangeResult, ApplyError.exit_code),
+    **dict.fromkeys(SUCCESSFUL, 0),
+    ChangeResult.UNKNOWN: DatabaseError.exit_code,
 }
 """The exit code of a run with this outcome."""
 
@@ -82,10 +77,10 @@ def lines(subject: str) -> list[str]:
     known = [
         (f"Status {subject}", meanings(Status).get(subject), ""),
         (f"Repair {subject}", meanings(Repair).get(subject), ""),
-        *(
-            (f"Outcome {subject} of {command}", meanings(kind).get(subject), f" Exit code {CODES[kind(subject)]}.")
-            for command, kind in (("apply", Result), ("undo", Undone))
-            if subject in {one.value for one in kind}
+        (
+            f"Outcome {subject} of apply and undo",
+            meanings(ChangeResult).get(subject),
+            f" Exit code {CODES[ChangeResult(subject)]}." if subject in set(ChangeResult) else "",
         ),
     ]
     return [f"{title}: {text}{more}" for title, text, more in known if text is not None]

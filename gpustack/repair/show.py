@@ -6,15 +6,16 @@ from pathlib import Path
 
 from gpustack.base.errors import JournalError
 from gpustack.base.files import file_remedy, read_text
+from gpustack.novadb.clock import HostState
 from gpustack.novadb.databases import snapshot
 from gpustack.novadb.sources import Sources
 from gpustack.novadb.values import parsed
 from gpustack.repair.apply import relatives, statements
 from gpustack.repair.classes import label
-from gpustack.repair.outcome import key, stub
+from gpustack.repair.outcome import key
 from gpustack.repair.plan import FORMAT, VERSION
 from gpustack.repair.repair import changes
-from gpustack.repair.verdict import Allocation, PlannedVerdict, Verdict
+from gpustack.repair.verdict import Allocation, PlannedVerdict, Repair, Verdict
 
 _MAX_BYTES = 64 * 1024 * 1024
 
@@ -26,13 +27,14 @@ def explanation(verdict: Verdict | PlannedVerdict) -> str:
     head = f"class {label(data['class'])} {location}, {data['status']}: {data['title']}"
     lines = [head, *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
     if data["repair"]:
-        lines.append(f"  → {_next(data)}")
+        lines.append(f"  → {next_step(data)}")
     if data["advice"]:
         lines.append(f"  → {data['advice']}")
     return "\n".join(lines)
 
 
-def _next(data: PlannedVerdict) -> str:
+def next_step(data: PlannedVerdict) -> str:
+    """Return what a repair does."""
     moves = ", ".join(map(str, data["migrations"]))
     repairs: dict[str | None, str] = {
         "fail-migration": f"set migration {moves} to failed; Nova then frees the device",
@@ -68,7 +70,8 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]
         for verdict in wanted:
-            key(verdict), explanation(verdict), stub(verdict)  # raises if a field that is used later is missing
+            # Each raises if a field that is used later is missing.
+            key(verdict), explanation(verdict), Repair(verdict["repair"]), HostState(verdict["host_state"])
             if verdict["repair"] == "unset-allocation":
                 Allocation(**verdict["allocation"])
     except OSError as error:
@@ -108,7 +111,7 @@ def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
             rows = ", ".join(row.address for row in verdict.rows)
             lines += ["", _comment(f"cell {cell.name}: class {label(verdict.klass)} on {verdict.host} {rows}")]
             if not changed or verdict.stop:
-                lines.append(_comment(_next(verdict.to_dict())))
+                lines.append(_comment(next_step(verdict.to_dict())))
             if changed:
                 compiled = [str(c.compile(dialect=dialect, compile_kwargs={"literal_binds": True})) for c in changed]
                 lines += ["BEGIN;", *(f"{text};" for text in compiled), "COMMIT;"]

@@ -1,4 +1,4 @@
-"""Revert the changes recorded in a journal, last change first, if the devices have not been used since.
+"""Undo a repair that a journal records, if its devices have not been used since.
 
 More than the row is checked. A restored row must not name a deleted or moved instance, must not be written under a
 running nova-compute, and must not contradict later claims of other instances.
@@ -6,16 +6,16 @@ running nova-compute, and must not contradict later claims of other instances.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from gpustack.base.errors import DatabaseError, JournalError
+from gpustack.base.errors import JournalError
+from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.clock import Clock, HostState
@@ -30,70 +30,40 @@ from gpustack.repair.apply import committed, whole_row, writing
 from gpustack.repair.evidence import doubts, in_flight, place_words
 from gpustack.repair.guards import around, conditions
 from gpustack.repair.journal import JournalEntry
+from gpustack.repair.outcome import Repairing, skipped
 from gpustack.repair.plan import Selection
 from gpustack.repair.repair import Change
 from gpustack.repair.verdict import HeldDevice, NotIn, Origin, Repair, Seen
 
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
+def undo_repair(entry: JournalEntry, api: Repairing, begin: Begin | None) -> Ended:
+    """Undo a repair in one transaction.
 
-class Undone(enum.StrEnum):
-    """The result of undoing one repair."""
-
-    RESTORED = "restored"
-    """The rows, or the allocation, are as they were before the repair."""
-    POSSIBLE = "would be restored"
-    """Checked only (``--check``): nothing was written."""
-    NOT_DONE = "not done"
-    """The repair was never committed, or was undone before: the rows are as before the repair."""
-    FAILED = "failed"
-    """The answer to COMMIT was lost, and the rows are still as the repair left them."""
-    USED = "used since"
-    """The rows, their owner or their host changed since: nothing was restored."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Undoing:
-    """One repair of a journal and the result of undoing it."""
-
-    entry: JournalEntry
-    result: Undone
-    detail: str
-
-
-def undo(
-    entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | None = None, *, check: bool = False
-) -> Iterator[Undoing]:
-    """Undo the repairs of a journal, last one first, each in one transaction.
-
-    :param cloud: the cloud whose Placement was written, if it was.
-    :param check: whether to find out only what would be restored.
+    :param begin: records that the undo begins; None to find out only what would be restored.
     :raises CloudError: if Placement cannot be reached or refuses.
     :raises DatabaseError: if a database cannot be read or written.
-    :raises JournalError: if a repair was made in a cell that is not among the sources, or an entry is damaged.
+    :raises JournalError: if the repair was made in a cell that is not among the sources, or the entry is damaged.
     """
-    for entry in sorted(entries, key=lambda entry: -entry.number):
-        if entry.outcome in ("skipped", "failed"):
-            continue
-        if entry.allocation is not None:
-            yield _undo_allocation(entry, sources, cloud, check=check)
-        else:
-            yield _undo_one(entry, _cell_of(entry, sources.cells), sources, check=check)
-
-
-def _undo_allocation(entry: JournalEntry, sources: Sources, cloud: Connection | None, *, check: bool) -> Undoing:
-    if cloud is None:
-        raise JournalError(f"repair {entry.number} was made in Placement", remedy="name its cloud with --os-cloud")
+    cell = _cell_of(entry, api.sources.cells)
     try:
-        objections = list(_against_rows(entry, _cell_of(entry, sources.cells), sources))
+        if entry.allocation is not None:
+            return _undo_allocation(entry, cell, api, begin)
+        return _undo_rows(entry, cell, api.sources, begin)
     except (KeyError, TypeError, AttributeError) as error:
-        raise JournalError(f"the verdict of repair {entry.number} is damaged: {error}") from error
-    if objections:
-        return Undoing(entry=entry, result=Undone.USED, detail=f"{'; '.join(objections)}; nothing was restored")
-    restored, detail = put_back(cloud, entry, check=check)
-    result = {True: Undone.POSSIBLE if check else Undone.RESTORED, None: Undone.NOT_DONE, False: Undone.USED}[restored]
-    return Undoing(entry=entry, result=result, detail=detail)
+        raise JournalError(f"the verdict of a repair is damaged: {error}") from error
+
+
+def _undo_allocation(entry: JournalEntry, cell: Cell, api: Repairing, begin: Begin | None) -> Ended:
+    if api.cloud is None:
+        raise JournalError("the repair was made in Placement", remedy="name its cloud with --os-cloud")
+    if objections := list(_against_rows(entry, cell, api.sources)):
+        return _used(objections)
+    return put_back(api.cloud, entry, begin)
+
+
+def _used(objections: Iterable[str]) -> Ended:
+    """Return the end of an undo whose rows, their owner or their host changed since."""
+    return skipped(f"used since: {'; '.join(objections)}; nothing was restored")
 
 
 def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator[str]:
@@ -125,50 +95,39 @@ def _cell_of(entry: JournalEntry, cells: Sequence[Cell]) -> Cell:
         if cell.uuid == entry.database and (cell.uuid or cell.name == entry.cell):
             return cell
     raise JournalError(
-        f"repair {entry.number} was made in cell {entry.cell}, which is not among the named databases",
+        f"the repair was made in cell {entry.cell}, which is not among the named databases",
         remedy="name the same --config-file or --db-url that the repair was made with",
     )
 
 
-def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources, *, check: bool) -> Undoing:
-    def ended(result: Undone, detail: str) -> Undoing:
-        return Undoing(entry=entry, result=result, detail=detail)
-
+def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin | None) -> Ended:
     with writing(cell.database) as connection:
         if all(_as_before(connection, entry, index) for index in range(len(entry.changes))):
-            return ended(Undone.NOT_DONE, "the rows are as they were before the repair")
+            return Ended(ChangeResult.UNCHANGED, "the rows are as they were before the repair")
         others = [_other_row(connection, entry, index) for index in range(len(entry.changes))]
     if other := next(filter(None, others), ""):
-        return ended(Undone.USED, f"{other}; nothing was restored")
-    try:
-        facts_read, objections = _present(entry, cell, sources)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise JournalError(f"the verdict of repair {entry.number} is damaged: {error}") from error
+        return _used([other])
+    facts_read, objections = _present(entry, cell, sources)
     if objections:
-        return ended(Undone.USED, f"{'; '.join(objections)}; nothing was restored")
-    written: dict[str, set[int]] = {}
-    for change in entry.changes:
-        written.setdefault(change.table, set()).add(change.id)
+        return _used(objections)
     with writing(cell.database) as connection:
-        facts = conditions(facts_read, connection, written)
+        facts = conditions(facts_read, connection, entry.written)
         pairs = list(zip(entry.changes, entry.before, strict=True))
+        if begin is not None:
+            begin({"rows": [f"{change.table} {change.id}" for change in entry.changes]})
         for change, before in reversed(pairs):
-            if _restored(connection, change, before, facts, check=check) != 1:
+            if _restored(connection, change, before, facts, check=begin is None) != 1:
                 connection.rollback()
-                detail = f"{change.table} {change.id}, or its owner or host, was written since; nothing was restored"
-                return ended(Undone.USED, detail)
-        if check:
-            return ended(Undone.POSSIBLE, f"{len(pairs)} row{'s'[: len(pairs) != 1]} as before the repair")
+                return _used([f"{change.table} {change.id}, or its owner or host, was written"])
+        if begin is None:
+            rows = f"{len(pairs)} row{'s'[: len(pairs) != 1]}"
+            return Ended(ChangeResult.DONE, f"would be restored: {rows} as before the repair")
         commit = committed(connection, cell.database, entry.changes, entry.before, undone=True)
-    if commit.outcome == "unknown":
-        raise DatabaseError(
-            f"whether repair {entry.number} was undone is not known: {commit.detail}",
-            where=cell.database.where,
-            remedy="make the database reachable, then run the same command again: restored rows stay as they are",
-        )
-    if commit.outcome == "failed":
-        return ended(Undone.FAILED, f"{commit.detail}; nothing was restored")
-    return ended(Undone.RESTORED, "the rows are as they were before the repair")
+    if commit.result is ChangeResult.DONE:
+        return Ended(ChangeResult.DONE, "the rows are as they were before the repair")
+    if commit.result is ChangeResult.FAILED:
+        return Ended(ChangeResult.FAILED, f"{commit.detail}; nothing was restored")
+    return commit
 
 
 def _restored(
@@ -268,7 +227,7 @@ def _against_node(view: NodeView, entry: JournalEntry) -> Iterator[str]:
         yield f"compute node {node.name} was deleted since"
     live = {row.address: row for row in view.rows if row.live}
     for row in entry.before:
-        other = live.get(row.get("address", ""))
+        other = live.get(str(row.get("address", "")))
         if other is not None and row.get("deleted") == 0 and other.id != row["id"]:
             yield f"row {other.id} is the row of {other.address} by now"
 
@@ -306,7 +265,7 @@ def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> 
 
 def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[str]:
     """Yield objections from related functions: a physical and a virtual function of it cannot have different users."""
-    parent = view.by_address.get(before.get("parent_addr") or "")
+    parent = view.by_address.get(str(before.get("parent_addr") or ""))
     family = [*view.children.get(before["address"], ()), *([parent] if parent else [])]
     for row in family:
         if row.taken and before.get("status") == "available":
@@ -318,7 +277,7 @@ def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[st
 
 def _held(entry: JournalEntry) -> list[HeldDevice]:
     """Return the devices that the entry's migrations held, without those whose rows the repair itself wrote."""
-    written = {change.id for change in entry.changes if change.table == "pci_devices"}
+    written = entry.written.get("pci_devices", set())
     return [device for device in entry.held or () if device.id not in written]
 
 

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gpustack.base.errors import CloudError
+from gpustack.changes.change import ChangeOutcome, ChangeResult
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, plan
+from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.journal import Journal
-from gpustack.repair.outcome import Outcome, Result
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import Repair, Status, Verdict
 from support.cellfile import answering
+from support.cleanup_runs import run, verdict_of
 from support.cloudworld import World
 from support.walks import Step, Walk
 
@@ -74,7 +74,7 @@ class Books:
         before = self.exposed()
         for turn in range(TURNS):
             outcomes = self._repair(directory / f"{turn}.jsonl")
-            if all(o.result in (Result.SKIPPED, Result.UNDECIDED, Result.GONE) for o in outcomes):
+            if all(o.result in (ChangeResult.SKIPPED, ChangeResult.UNCHANGED) for o in outcomes):
                 break
             assert turn < TURNS - 1, self._story("still stale after all repairs", outcomes)
         assert self.exposed() <= before, self._story("in use, and offered", self.exposed() - before)
@@ -182,7 +182,7 @@ class Books:
         sources = Sources.from_nova_conf([self.world.nova.nova_conf])
         return answering(sources, users)(host)
 
-    def _repair(self, path: Path) -> list[Outcome]:
+    def _repair(self, path: Path) -> list[ChangeOutcome]:
         """Stop the services that must be stopped, apply a new plan, start them again."""
         control, running = self.world.nova.control, self.walk.running()
         stop = sorted({v.host for v in self._judge() if v.status is Status.STALE and v.stop and v.host in running})
@@ -191,19 +191,20 @@ class Books:
             control.unseen(host, seconds=90)
         sources, selection, verdicts = self._plan(*stop)
         repairs = [verdict.to_dict() for verdict in verdicts if verdict.status is Status.STALE]
-        with contextlib.closing(Journal(path=path)) as journal:
-            cloud = self.world.api if self.world.placement else None
-            outcomes = list(apply.carry_out(sources, repairs, selection, journal, ask=self._ask, wait=0, cloud=cloud))
+        cloud = self.world.api if self.world.placement else None
+        outcomes = run(sources, path, repairs, self._ask, selection, cloud)
+        restart = set(stop)
         for outcome in outcomes:
-            verdict = outcome.verdict
-            self.walk.history.append(
-                f"{verdict.klass} {verdict.repair} {verdict.host}: {outcome.result}, {outcome.detail}"
-            )
-            if outcome.result in (Result.REPAIRED, Result.WAITING):
-                self.repaired.append(f"{verdict.klass} {verdict.repair}")
-                if verdict.repair in (Repair.FREE, Repair.UNBLOCK, Repair.CLEAR_OWNER, Repair.FAIL_MIGRATION):
-                    self.freed |= {(verdict.host, row.address) for row in verdict.rows}
-        for host in {o.verdict.host for o in outcomes if o.result is Result.RESTART} | set(stop):
+            verdict = verdict_of(outcome)
+            name, host = f"{verdict['class']} {verdict['repair']}", verdict["host"]
+            self.walk.history.append(f"{name} {host}: {outcome.result}, {outcome.detail}")
+            if outcome.detail.startswith("restart nova-compute"):
+                restart.add(host)
+            if outcome.result is ChangeResult.DONE:
+                self.repaired.append(name)
+                if verdict["repair"] in (Repair.FREE, Repair.UNBLOCK, Repair.CLEAR_OWNER, Repair.FAIL_MIGRATION):
+                    self.freed |= {(host, device["address"]) for device in verdict["devices"]}
+        for host in restart:
             self.walk.return_(host)
         self._periodics()
         reused = {device for device in self.freed if self.devices().get(device)}

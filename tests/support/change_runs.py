@@ -23,7 +23,7 @@ PLACE = {"auth_url": "https://keystone/v3", "region": "R", "user": "admin", "pro
 class NoJournal:
     """Records nothing."""
 
-    def begin(self, change: CloudChange) -> None:
+    def begin(self, change: CloudChange, payload: Mapping[str, Any] | None = None) -> None:
         pass
 
     def end(self, outcome: ChangeOutcome) -> None:
@@ -77,4 +77,5 @@ def without_cloud(monkeypatch: pytest.MonkeyPatch, state: Path, connection: obje
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setattr("gpustack.cloud.session.place_of", lambda connection: dict(PLACE))
     monkeypatch.setattr("gpustack.changes.lock.CloudLock", LockStandIn)
-    monkeypatch.setattr(OpenStackCommand, "connection", lambda self, parsed_args, *, timeout=None: connection)
+    known = object() if connection is None else connection
+    monkeypatch.setattr(OpenStackCommand, "connection", lambda self, parsed_args, *, timeout=None: known)

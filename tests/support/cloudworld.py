@@ -232,8 +232,7 @@ class World:
     def gpustack(self, *arguments: str, grace: str = "0") -> Ran:
         """Run ``gpustack cleanup …`` in this process: a separate one would spend nearly all its time on imports."""
         command = ["cleanup", *arguments, "--config-file", str(self.nova.nova_conf)]
-        if arguments[0] != "undo":
-            command += ["--grace", grace]
+        command += ["--yes"] if arguments[0] == "undo" else ["--grace", grace]
         if arguments[0] in ("apply", "explain") or "--ask-hosts" in arguments:
             command += ["--ssh-config", str(self.ssh.directory / "config")]
             command += ["--known-hosts", str(self.ssh.directory / "known_hosts")]

@@ -21,15 +21,16 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from gpustack.base.errors import GpustackError
+from gpustack.changes.change import ChangeResult
 from gpustack.novadb import read
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal, plan
+from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.outcome import Result
+from gpustack.repair.outcome import key
 from gpustack.repair.plan import Selection
-from gpustack.repair.undo import Undone, undo
 from gpustack.repair.verdict import Status
 from support.cellfile import CELL_TABLES, answering
+from support.cleanup_runs import run, undone, verdict_of
 from support.walks import Walk
 
 DATABASES = ("api", "cell0", "cell1")
@@ -159,11 +160,10 @@ class Explored:
             verdicts = plan.make(sources, selection).verdicts
             self.verdicts.update(f"{v.klass} {v.status}" for v in verdicts)
             before, offered = _dump(directory), _available(directory)
-            planned = [verdict.to_dict() for verdict in verdicts if verdict.status is Status.STALE]
+            stale = {key(verdict.to_dict()): verdict for verdict in verdicts if verdict.status is Status.STALE}
             path = directory / "journal"
-            with closing(journal.Journal(path=path)) as opened:
-                outcomes = list(apply.carry_out(sources, planned, selection, opened, ask=ask, wait=0))
-            done = [o.verdict for o in outcomes if o.result in (Result.REPAIRED, Result.WAITING)]
+            outcomes = run(sources, path, [verdict.to_dict() for verdict in stale.values()], ask, selection)
+            done = [stale[key(verdict_of(o))] for o in outcomes if o.result is ChangeResult.DONE]
             self.writes.update(f"{verdict.klass} {verdict.repair}" for verdict in done)
             freed = _available(directory) - offered
             held = {
@@ -175,9 +175,9 @@ class Explored:
             ids = {row.id for verdict in done for row in verdict.rows}
             twice = [verdict for verdict in again if ids & {row.id for row in verdict.rows} and not verdict.migrations]
             assert not twice, f"{story}: stale again after its repair: {twice}"
-            results = list(undo(journal.read(path), sources))
-            self.undone.update(undone.result.value for undone in results)
-            if all(undone.result is Undone.RESTORED for undone in results):
+            results = undone(path, sources)
+            self.undone.update(outcome.result.value for outcome in results)
+            if all(outcome.result is ChangeResult.DONE for outcome in results):
                 assert _dump(directory) == before, f"{story}: undo is not exact"
 
     def page(self, seed: int, release: str) -> str:

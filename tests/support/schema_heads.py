@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from datetime import timedelta
 from pathlib import Path
@@ -11,14 +10,13 @@ from typing import Any
 import sqlalchemy as sa
 import yaml
 
+from gpustack.changes.change import ChangeResult
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal, plan
-from gpustack.repair.journal import Journal
-from gpustack.repair.outcome import Result
+from gpustack.repair import plan
 from gpustack.repair.plan import Selection
-from gpustack.repair.undo import undo
 from gpustack.repair.verdict import Repair
-from support.cellfile import CELL1, ago, answering
+from support.cellfile import CELL1, ago
+from support.cleanup_runs import run, undone
 
 SCHEMAS = Path(__file__).parents[1] / "unit" / "novadb" / "schemas"
 WITHOUT_REQUEST_IDS = (
@@ -154,12 +152,11 @@ def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path
         verdicts
     )
     repairs = [v.to_dict() for v in cleanup_plan.repairs if v.klass in "ABCE"]
-    with contextlib.closing(Journal(path=directory / "journal")) as writer:
-        outcomes = list(apply.carry_out(sources, repairs, selection, writer, ask=answering(sources), wait=0))
-    assert {o.result for o in outcomes} == {Result.REPAIRED, Result.WAITING}, outcomes
+    outcomes = run(sources, directory / "journal", repairs, selection=selection)
+    assert {o.result for o in outcomes} == {ChangeResult.DONE}, outcomes
     assert not [
         v for v in plan.make(sources, selection).repairs if v.repair in (Repair.FREE, Repair.RETIRE) and not v.stop
     ]
     assert filler.dump() != before
-    list(undo(tuple(journal.read(directory / "journal")), sources))
+    list(undone(directory / "journal", sources))
     assert filler.dump() == before

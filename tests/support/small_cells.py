@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,12 +21,12 @@ import sqlalchemy as sa
 from gpustack.base.errors import DatabaseError
 from gpustack.novadb import tables
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, plan
+from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.journal import Journal
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import Repair, Status, Verdict
 from support.cellfile import CellFile, ago, answering, nova_conf
+from support.cleanup_runs import attempted
 
 VM, CELLS = "00000000-0000-4000-8000-00000000000a", ("cell1", "cell2")
 SELECTION = Selection(service_down_time=timedelta(seconds=120))
@@ -100,8 +99,7 @@ class SmallCloud:
         before = [cell.dump() for cell in self.cells]
         journal = self.directory / "journal"
         journal.unlink(missing_ok=True)
-        with closing(Journal(path=journal)) as opened:
-            list(apply.carry_out(sources, planned, selection, opened, ask=ask, wait=0))
+        attempted(sources, journal, planned, ask, selection)
         rows: set[object] = set()
         for cell, old in zip(self.cells, before, strict=True):
             rows |= {

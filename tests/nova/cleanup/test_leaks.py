@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import uuid
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from gpustack.changes.change import ChangeResult
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, plan
+from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.journal import Journal
-from gpustack.repair.outcome import Result
 from gpustack.repair.plan import Selection
 from gpustack_demo.embedded import servers
 from support.by_hand import FREE
+from support.cleanup_runs import run
 from support.clouds import WORLDS
 from support.cloudworld import GPUS, World
 
@@ -115,10 +114,9 @@ def test_a_compute_node_that_comes_back_while_its_host_is_asked(world: World, tm
             world.nova.control.restart_compute(old)
         return Usage(gap=f"{host} is booting")
 
-    with contextlib.closing(Journal(path=tmp_path / "journal")) as journal:
-        outcomes = list(apply.carry_out(sources, repairs, selection, journal, ask=ask, wait=0))
+    outcomes = run(sources, tmp_path / "journal", repairs, ask, selection)
 
-    assert {outcome.result for outcome in outcomes} <= {Result.SKIPPED, Result.GONE}, outcomes
+    assert {outcome.result for outcome in outcomes} <= {ChangeResult.SKIPPED, ChangeResult.UNCHANGED}, outcomes
     world.nova.control.periodic(old)
     world.agrees(old, server)
 

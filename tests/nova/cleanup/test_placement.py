@@ -15,18 +15,16 @@ import sqlalchemy as sa
 import yaml
 from openstack.compute.v2.server import Server
 
+from gpustack.changes.change import ChangeOutcome, ChangeResult
 from gpustack.cloud import placement
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal, plan
+from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.journal import Journal
-from gpustack.repair.outcome import Outcome, Result
 from gpustack.repair.plan import Selection
-from gpustack.repair.undo import Undone, undo
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from support.by_hand import leave
-from support.cellfile import answering
+from support.cleanup_runs import run, undone
 from support.clouds import BOTH_WAYS, nova_conf
 from support.cloudworld import World
 from support.killer import Killer
@@ -46,10 +44,8 @@ def stale(world: World) -> list[dict]:
     return [verdict.to_dict() for verdict in plan.make(sources(world), SELECTION, world.api).repairs]
 
 
-def carry_out(world: World, verdicts: list[dict], path: Path, ask: object = None) -> list[Outcome]:
-    with contextlib.closing(Journal(path=path)) as journal:
-        answers = ask or answering(sources(world))
-        return list(apply.carry_out(sources(world), verdicts, SELECTION, journal, ask=answers, wait=0, cloud=world.api))
+def carry_out(world: World, verdicts: list[dict], path: Path, ask: object = None) -> list[ChangeOutcome]:
+    return run(sources(world), path, verdicts, ask, SELECTION, world.api)
 
 
 @one_release
@@ -69,10 +65,9 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
                 killer = Killer(at)
                 monkeypatch.setattr(os, "fsync", killer.around(os.fsync))
                 monkeypatch.setattr(placement, "put", killer.around(original))
-                with world.nova.connection() as cloud, contextlib.closing(Journal(path=path)) as writer:
-                    ask = answering(sources(world))
-                    results = apply.carry_out(sources(world), planned, SELECTION, writer, ask=ask, wait=0, cloud=cloud)
-                    assert [outcome.result for outcome in results] == [Result.REPAIRED]
+                with world.nova.connection() as cloud:
+                    results = run(sources(world), path, planned, None, SELECTION, cloud)
+                    assert [outcome.result for outcome in results] == [ChangeResult.DONE]
                 os._exit(0)
             os._exit(1)
         _pid, status = os.waitpid(child, 0)
@@ -85,9 +80,9 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
             assert bool(remaining) is (spare in allocations)
             carry_out(world, remaining, second)
             assert spare not in world.allocations(server)
-            list(undo(tuple(journal.read(second)), sources(world), world.api))
+            list(undone(second, sources(world), world.api))
         if path.exists() and path.stat().st_size:
-            list(undo(tuple(journal.read(path)), sources(world), world.api))
+            list(undone(path, sources(world), world.api))
         assert world.allocations(server) == before, at
         if status == 0:
             break
@@ -106,7 +101,7 @@ def test_what_must_stay(world: World, tmp_path: Path) -> None:
     # Its host can't be asked, though the guest runs there; a guest has the device, by its hypervisor's word.
     users = dict.fromkeys(verdict["allocation"]["addresses"].split(), frozenset({server.id}))
     for number, (answer, result) in enumerate(
-        ((Usage(gap="no way"), Result.UNDECIDED), (Usage(users=users, gap="no way"), Result.SKIPPED))
+        ((Usage(gap="no way"), ChangeResult.SKIPPED), (Usage(users=users, gap="no way"), ChangeResult.SKIPPED))
     ):
         (outcome,) = carry_out(world, [verdict], tmp_path / f"left-{number}", lambda host, answer=answer: answer)
         assert outcome.result is result, outcome.detail
@@ -117,7 +112,7 @@ def test_what_must_stay(world: World, tmp_path: Path) -> None:
     world.sql("UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE id = :id", id=row)
     assert stale(world) == []
     (outcome,) = carry_out(world, [verdict], tmp_path / "lacks")
-    assert outcome.result is Result.SKIPPED
+    assert outcome.result is ChangeResult.SKIPPED
     assert "lacks a device" in outcome.detail
     assert world.allocations(server) == before
     world.sql("UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm WHERE id = :id", vm=server.id, id=row)
@@ -141,14 +136,14 @@ def test_changed_at_the_last_moment_and_used_since(
     with monkeypatch.context() as patched:
         patched.setattr(placement, "put", meanwhile)
         (outcome,) = carry_out(world, planned, tmp_path / "late")
-    assert outcome.result is Result.SKIPPED
+    assert outcome.result is ChangeResult.SKIPPED
     assert stale(world) == planned
 
     (outcome,) = carry_out(world, planned, tmp_path / "journal")
-    assert outcome.result is Result.REPAIRED
+    assert outcome.result is ChangeResult.DONE
     world.agrees_beside(host)  # a new guest boots on the GPU that was given free
-    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources(world), world.api)
-    assert undone.result is Undone.USED
+    (outcome,) = undone(tmp_path / "journal", sources(world), world.api)
+    assert outcome.result is ChangeResult.SKIPPED
 
 
 @one_release

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from gpustack.changes.change import ChangeResult
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal, plan
-from gpustack.repair.journal import Journal
+from gpustack.repair import plan
 from gpustack.repair.plan import Selection
-from gpustack.repair.undo import undo
 from gpustack_demo.embedded.environment import ensure
 from gpustack_demo.embedded.releases import EmbeddedRelease, available
 from gpustack_demo.embedded.templates import copy_template, ensure_templates
-from support.cellfile import ago, answering
+from support.cellfile import ago
+from support.cleanup_runs import run, undone
 
 
 def insert(connection: sa.Connection, table: sa.Table, **values: object) -> None:
@@ -82,9 +81,8 @@ def test_a_leak_in_the_schema_of_a_release(release: EmbeddedRelease, tmp_path: P
     cleanup_plan = plan.make(sources, Selection())
     assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A stale"]
     repairs = [verdict.to_dict() for verdict in cleanup_plan.repairs]
-    with contextlib.closing(Journal(path=tmp_path / "journal")) as writer:
-        (outcome,) = apply.carry_out(sources, repairs, Selection(), writer, ask=answering(sources), wait=0)
-    assert outcome.result is apply.Result.REPAIRED
+    (outcome,) = run(sources, tmp_path / "journal", repairs, selection=Selection())
+    assert outcome.result is ChangeResult.DONE
     assert rows() != before
-    list(undo(tuple(journal.read(tmp_path / "journal")), sources))
+    list(undone(tmp_path / "journal", sources))
     assert rows() == before

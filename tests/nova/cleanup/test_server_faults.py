@@ -15,14 +15,14 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
+from gpustack.changes.change import ChangeResult
 from gpustack.cli.app import main
 from gpustack.novadb import connection_options, databases
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal
-from gpustack.repair.undo import Undone, undo
+from gpustack.repair import apply
 from gpustack.repair.verdict import PlannedVerdict
 from support.cellfile import CellFile, answering
-from support.cleanup_runs import run, undoable, wanted
+from support.cleanup_runs import results, run, undoable, undone, verdict_of, wanted
 
 PASSWORD = "p@ss/w:rd-%s3cret"
 QUOTED = "p%40ss%2Fw%3Ard-%25s3cret"
@@ -63,10 +63,10 @@ def test_a_row_that_nova_holds_locked(cell: CellFile, tmp_path: Path, monkeypatc
         nova.exec_driver_sql("SELECT * FROM pci_devices FOR UPDATE")
         outcomes = run(sources, tmp_path / "journal", planned)
         assert outcomes
-        assert {o.result for o in outcomes if o.verdict.rows} <= {
-            apply.Result.FAILED,
-            apply.Result.RESTART,
-            apply.Result.WAITING,
+        assert {o.result for o in outcomes if verdict_of(o)["devices"]} <= {
+            ChangeResult.FAILED,
+            ChangeResult.SKIPPED,
+            ChangeResult.DONE,
         }
         assert any("lock" in o.detail for o in outcomes)
     changed = [row for row, old in zip(cell.dump()["pci_devices"], before["pci_devices"], strict=True) if row != old]
@@ -110,11 +110,11 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
         nova_thread.join(timeout=180)
         sa.event.remove(sa.Engine, "after_cursor_execute", note_update)
     assert not errors
-    assert outcome.result is apply.Result.FAILED
+    assert outcome.result is ChangeResult.FAILED
     assert "deadlock" in outcome.detail.lower()
     assert cell.dump() == before
     (retry,) = run(sources, tmp_path / "again", planned)
-    assert retry.result is apply.Result.REPAIRED
+    assert retry.result is ChangeResult.DONE
 
 
 def test_a_database_that_only_reads(cell: CellFile, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path, mo
             assert caught.value.where
         cut.after(None)
         for path in tmp_path.glob("journal-*"):
-            list(undo(tuple(journal.read(path)), sources))
+            list(undone(path, sources))
         assert undoable(cell) == undoable(cell, before)
 
 
@@ -183,17 +183,15 @@ def test_an_answer_to_commit_that_is_lost(
         planned = [repair for repair in _without_api(sources) if repair["repair"] == "free"]
         cut.at_commit(carried_out=carried_out)
         first, *rest = run(sources, path, planned)
-        assert first.result is (apply.Result.REPAIRED if carried_out else apply.Result.FAILED), first.detail
+        assert first.result is (ChangeResult.DONE if carried_out else ChangeResult.FAILED), first.detail
         assert "the answer to COMMIT was lost" in first.detail
-        assert {outcome.result for outcome in rest} == {apply.Result.REPAIRED}
-        assert {entry.outcome for entry in journal.read(path)} == {"done", *(() if carried_out else ("failed",))}
+        assert {outcome.result for outcome in rest} == {ChangeResult.DONE}
+        assert set(results(path)) == {ChangeResult.DONE, *(() if carried_out else (ChangeResult.FAILED,))}
         cut.at_commit(carried_out=carried_out)
-        undone = [undoing.result for undoing in undo(journal.read(path), sources)]
-        assert undone == [
-            *([] if carried_out else [Undone.FAILED]),
-            *[Undone.RESTORED] * (len(planned) if carried_out else len(rest) - 1),
-        ]
-        list(undo(journal.read(path), sources))
+        reverted = sorted(outcome.result for outcome in undone(path, sources))
+        lost = [] if carried_out else [ChangeResult.FAILED, ChangeResult.UNCHANGED]
+        assert reverted == sorted([*lost, *[ChangeResult.DONE] * (len(planned) - len(lost))])
+        list(undone(path, sources))
         assert undoable(cell) == undoable(cell, before)
 
 
@@ -210,16 +208,16 @@ def test_a_server_that_stays_lost_at_commit(
         command = ["cleanup", "apply", "--db-url", url, "--yes", "--no-hypervisor", "--class", "A", "--class", "C"]
         assert main([*command, "--journal", str(path)]) == DatabaseError.exit_code
         printed = capsys.readouterr()
-        assert printed.out.startswith("unknown: class ")
-        assert "whether repair 1 was committed is not known" in printed.err
-        assert printed.err.count("not carried out: class ") == 2
-        assert f"gpustack cleanup undo {path} --check" in printed.err
-        assert [entry.outcome for entry in journal.read(path)] == ["unknown"]
+        assert ": unknown: the answer to COMMIT was lost" in printed.err
+        assert "whether it was committed is not known" in printed.err
+        assert printed.err.count(": not begun: whether it was committed is not known") == 2
+        assert f"to see what was carried out: gpustack undo {path} --check" in printed.err
+        assert results(path) == [ChangeResult.UNKNOWN]
     assert cell.dump() != before
     undo_command = ["cleanup", "undo", str(path), "--db-url", cell.url]
     assert main([*undo_command, "--check"]) == 0
-    assert capsys.readouterr().out.startswith("would be restored: repair 1")
-    assert main(undo_command) == 0
+    assert "would be restored" in capsys.readouterr().err
+    assert main([*undo_command, "--yes"]) == 0
     assert cell.dump() == before
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from datetime import timedelta
@@ -13,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.changes.change import ChangeResult
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, plan
+from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.journal import Journal
 from gpustack.repair.plan import Selection
 from gpustack_demo.embedded import servers
 from support.cellfile import answering
+from support.cleanup_runs import run
 from support.clouds import WORLDS
 from support.cloudworld import World
 
@@ -70,16 +70,13 @@ def test_a_working_nova_never_notices(world: World, tmp_path: Path) -> None:
     worker.start()
     repaired = []
     try:
-        with contextlib.closing(Journal(path=tmp_path / "journal")) as journal:
-            for _cycle in range(CYCLES):
-                if failed:
-                    break
-                repairs = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
-                outcomes = apply.carry_out(sources, repairs, selection, journal, ask=ask, wait=0)
-                repaired += [
-                    outcome for outcome in outcomes if outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING)
-                ]
-                world.exclusive()
+        for cycle in range(CYCLES):
+            if failed:
+                break
+            repairs = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
+            outcomes = run(sources, tmp_path / f"journal-{cycle}", repairs, ask, selection)
+            repaired += [outcome for outcome in outcomes if outcome.result is ChangeResult.DONE]
+            world.exclusive()
     finally:
         finished.set()
         worker.join(timeout=180)

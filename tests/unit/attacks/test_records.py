@@ -30,6 +30,7 @@ FLAVOR = {
     "extra_specs": {"a": "b"},
 }
 LIMIT = {"resource_class": "CUSTOM_GPU", "project": "p", "description": "d"}
+REPAIR = {"cell": "c", "database": "u", "verdict": {}, "changes": [], "before": []}
 VALID: dict[str, dict[str, Any]] = {
     "aggregate": {"seen": None, "wanted": {"gpustack:tenancy": "CUSTOM_X"}},
     "aggregate_host": {"seen": False, "wanted": True, "about": {"host": "h", "aggregate": "a"}},
@@ -39,6 +40,8 @@ VALID: dict[str, dict[str, Any]] = {
     "image": {"seen": {"hw_machine_type": None, "owner": "p"}, "wanted": {"hw_machine_type": "q35", "owner": "p"}},
     "limit": {"seen": 1, "wanted": 2, "about": LIMIT},
     "notice": {"seen": {AFTER: None}, "wanted": {AFTER: "x"}},
+    "repair": {"seen": {"0000:01:00.0": "allocated"}, "wanted": {"0000:01:00.0": "available"}},
+    "repair_undo": {"seen": {"0000:01:00.0": "available"}, "wanted": {"0000:01:00.0": "allocated"}},
     "shelving": {"seen": "SHUTOFF", "wanted": "SHELVED_OFFLOADED", "about": {"server": "s"}},
     "trait": {"seen": False, "wanted": True, "about": {"host": "h", "trait": "CUSTOM_X"}},
     "unshelving": {"seen": "SHELVED_OFFLOADED", "wanted": "SHUTOFF", "about": {"server": "s"}},
@@ -67,6 +70,8 @@ FORGED: dict[str, list[dict[str, Any]]] = {
     ],
     "limit": [{"about": {**LIMIT, "resource_class": "VCPU"}}, {"about": {}}, {"wanted": "all"}, {"wanted": {"x": 1}}],
     "notice": [{"seen": {"gpustack_stopped_for": None}, "wanted": {"gpustack_stopped_for": "x"}}, {"seen": None}],
+    "repair": [{"seen": None}, {"wanted": {"0000:01:00.0": 1}}],
+    "repair_undo": [{"seen": None}],
     "shelving": [{"about": {}}, {"wanted": None}, {"wanted": {"status": "x"}}],
     "trait": [{"about": {"host": "h", "trait": "HW_CPU_X86_SGX"}}, {"about": {"trait": "CUSTOM_X"}}, {"seen": 1}],
     "unshelving": [{"about": {}}, {"seen": None}],
@@ -79,7 +84,8 @@ def record(kind: str, result: ChangeResult = ChangeResult.DONE, **parts: Any) ->
         {"key": "k", "kind": kind, "id": "", "name": "it", "why": "w", "needs": [], "about": {}} | VALID[kind] | parts
     )
     head = RunHead(id="x", command="c", changes=[PlannedChange.model_validate(line)])
-    return RunRecord(path=Path("journal"), head=head, results={"k": result}, ends={}, closed=True)
+    payloads = {"k": REPAIR} if kind == "repair" else {}
+    return RunRecord(path=Path("journal"), head=head, results={"k": result}, ends={}, payloads=payloads, closed=True)
 
 
 def test_every_kind_is_attacked_and_declares_its_values() -> None:

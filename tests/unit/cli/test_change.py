@@ -66,7 +66,11 @@ def test_undo_restores_and_can_be_undone(cloud: NovaModel, capsys: pytest.Captur
     before = cloud.state()
     assert main(["flavor", "delete", "hand", "--yes"]) == 0
     deleted = last()
-    assert (deleted.head.command, deleted.head.cloud.model_dump(), deleted.state) == ("flavor delete", PLACE, "done")
+    assert (deleted.head.command, deleted.head.cloud.model_dump(exclude_defaults=True), deleted.state) == (
+        "flavor delete",
+        PLACE,
+        "done",
+    )
     assert f"to undo: gpustack undo {deleted.head.id}" in capsys.readouterr().err
     assert main(["undo", "--check"]) == 0
     assert cloud.state() == {}

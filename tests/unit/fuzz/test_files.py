@@ -10,30 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.base.errors import JournalError
-from gpustack.changes import journal_file
+from gpustack.changes import journal, journal_file
+from gpustack.changes.undo import plan_undo
+from gpustack.cli.change import former, kinds
 from gpustack.configure.inspection import existing_for
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.config import read_files
 from gpustack.novadb import cells
-from gpustack.repair import journal, show
+from gpustack.repair import show
+from gpustack.repair.changes import RepairUndo
+from gpustack.repair.journal import JournalEntry, entry
 from gpustack.repair.repair import WRITTEN
 from gpustack.repair.verdict import Repair
 from gpustack.spec.load import load_spec
 from support.attack import BYTES, JSON, attack, damaged, examples
 from support.fuzz_inputs import CONF, RAW, SPEC
 
-ROW = {"id": 1, "status": "allocated", "instance_uuid": "vm", "updated_at": {"datetime": "2026-01-01T00:00:00"}}
-CHANGE = {"table": "pci_devices", "id": 1, "seen": {"status": "allocated"}, "new": {"status": "available"}}
-BEGIN = {
-    "begin": 1,
-    "cell": "c",
-    "database": "u",
-    "verdict": {},
-    "changes": [CHANGE],
-    "before": [ROW],
-    "allocation": None,
-}
-LINES = [{journal.FORMAT: journal.VERSION}, BEGIN, {"end": 1, "outcome": "done"}]
 VERDICT = {
     **dict.fromkeys(("title", "cell", "host", "node", "instance", "because", "advice"), "x"),
     "class": "A",
@@ -41,11 +33,23 @@ VERDICT = {
     "host_state": "up",
     "repair": Repair.FREE.value,
     "evidence": ["e"],
-    "devices": [{"id": 1}],
+    "devices": [{"id": 1, "address": "0000:01:00.0", "status": "allocated", "dev_type": "type-PCI"}],
     "migrations": [],
     "stop_service": False,
     "allocation": None,
 }
+ROW = {"id": 1, "status": "allocated", "instance_uuid": "vm", "updated_at": {"datetime": "2026-01-01T00:00:00"}}
+CHANGE = {"table": "pci_devices", "id": 1, "seen": {"status": "allocated"}, "new": {"status": "available"}}
+BEGIN = {
+    "begin": 1,
+    "cell": "c",
+    "database": "u",
+    "verdict": VERDICT,
+    "changes": [CHANGE],
+    "before": [ROW],
+    "allocation": None,
+}
+LINES = [{"gpustack_cleanup_journal": 1}, BEGIN, {"end": 1, "outcome": "done"}]
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +57,15 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("files") / "file"
 
 
+def entries(file: Path) -> list[JournalEntry]:
+    """The repairs that an undo would revert."""
+    changes, _final = plan_undo(journal.read(file, former()), kinds())
+    return [entry(change.payload or {}) for change in changes if isinstance(change, RepairUndo)]
+
+
 def test_nothing_undamaged_is_refused(file: Path) -> None:
     file.write_text("\n".join(map(json.dumps, LINES)) + "\n")
-    assert len(journal.read(file)) == 1
+    assert len(entries(file)) == 1
     file.write_text(json.dumps({"gpustack_cleanup_plan": 1, "verdicts": [VERDICT]}))
     assert len(show.load_plan(file)) == 1
     file.write_text(SPEC)
@@ -67,9 +77,9 @@ def test_nothing_undamaged_is_refused(file: Path) -> None:
 def test_journals(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with attack():
-        for entry in journal.read(file):
-            assert len(entry.changes) == len(entry.before)
-            for change, before in zip(entry.changes, entry.before, strict=True):
+        for repair in entries(file):
+            assert len(repair.changes) == len(repair.before)
+            for change, before in zip(repair.changes, repair.before, strict=True):
                 assert change.new.keys() <= WRITTEN[change.table]
                 assert change.new.keys() <= before.keys()
 
@@ -111,6 +121,7 @@ def test_specs_and_configurations_of_nova(file: Path, content: bytes) -> None:
 @pytest.mark.parametrize(("module", "read"), [(journal_file, journal.read), (show, show.load_plan)])
 def test_links_to_files_without_end(tmp_path, monkeypatch, module, read) -> None:
     (tmp_path / "link").symlink_to("/dev/zero")
+    monkeypatch.setattr(journal, "refuse_shared", lambda path: None)  # everybody may write to /dev/zero
     monkeypatch.setattr(module, "_MAX_BYTES", 1 << 20)
     with pytest.raises(JournalError, match="File too large"):
         read(tmp_path / "link")

@@ -8,13 +8,13 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
+from gpustack.changes.change import ChangeResult
 from gpustack.cli.app import main
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal, plan
+from gpustack.repair import plan
 from gpustack.repair.plan import Selection
-from gpustack.repair.undo import Undone, undo
 from support.cellfile import CELL1, CellFile, nova_conf
-from support.cleanup_runs import run, wanted
+from support.cleanup_runs import run, undone, wanted
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_two_cells_of_one_name(
     two[1].device(two[1].host("gpu2"), "0000:82:00.0", "allocated", instance_uuid="gone", request_id="x")
     command = ["cleanup", "apply", "--config-file", str(two[2]), "--journal", str(tmp_path / "a journal")]
     assert main([*command, "--yes", "--no-hypervisor"]) == 0
-    assert f"to roll back: gpustack cleanup undo '{tmp_path}/a journal'\n" in capsys.readouterr().err
+    assert f"to undo: gpustack undo '{tmp_path}/a journal'\n" in capsys.readouterr().err
     assert not plan.make(Sources.from_nova_conf([two[2]]), Selection()).repairs
 
 
@@ -165,7 +165,7 @@ def test_two_cells_of_one_name_are_repaired_apart(
     before = first.dump()
     (planned,) = [repair for repair in wanted(sources) if repair["cell"] == "cell1"]
     (outcome,) = run(sources, tmp_path / "journal", [planned])
-    assert outcome.result is apply.Result.REPAIRED
+    assert outcome.result is ChangeResult.DONE
     with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
         called = name.replace("CELL1'S UUID", CELL1)
         connection.execute(sa.text("UPDATE cell_mappings SET name = :name WHERE id = 2"), {"name": called})
@@ -174,6 +174,6 @@ def test_two_cells_of_one_name_are_repaired_apart(
     assert len({cell.name for cell in renamed.cells}) == 2
     cells = [verdict.cell for verdict in plan.make(renamed, Selection()).verdicts]
     assert cells == [cell.name for cell in renamed.cells if cell.uuid != CELL1]
-    (undone,) = undo(journal.read(tmp_path / "journal"), renamed)
-    assert undone.result is Undone.RESTORED, undone.detail
+    (outcome,) = undone(tmp_path / "journal", renamed)
+    assert outcome.result is ChangeResult.DONE, outcome.detail
     assert first.dump() == before

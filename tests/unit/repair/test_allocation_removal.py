@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.errors import CloudError
+from gpustack.changes.change import ChangeResult
 from gpustack.cloud import placement
 from gpustack.repair import allocation_removal
 from gpustack.repair.allocation_removal import unset
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.outcome import Result
-from gpustack.repair.plan import Selection
+from gpustack.repair.outcome import Repairing
 from gpustack.repair.verdict import Status, Verdict
 from support.allocation import judged
 
@@ -33,13 +33,11 @@ def test_a_device_that_is_taken_while_its_host_is_asked_keeps_its_allocation(mon
     question, *_ = verdict.questions or ()
     functions = {**question.offered, **question.rows}
 
-    outcome = unset(
-        *(None, None, verdict.to_dict(), Selection(), None),  # type: ignore[arg-type]
-        ask=lambda _host: Usage(functions=functions),
-        cloud=object(),  # type: ignore[arg-type]
-    )
+    api = Repairing(sources=None, ask=lambda _host: Usage(functions=functions), cloud=object())  # type: ignore[arg-type]
 
-    assert outcome.result is Result.SKIPPED
+    outcome = unset(None, verdict.to_dict(), api, lambda payload: None)  # type: ignore[arg-type]
+
+    assert outcome.result is ChangeResult.SKIPPED
     assert "changed while the hosts were asked; it is in order now" in outcome.detail
     assert not judgements
 

@@ -33,52 +33,56 @@ def repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[CellFi
 
 
 def undo(path: Path) -> int:
-    return main(["cleanup", "undo", str(path), "--config-file", str(path.parent)])
+    return main(["cleanup", "undo", str(path), "--config-file", str(path.parent), "--yes"])
 
 
 def other_table(lines: Lines) -> None:
     before, after = {"id": 1, "task_state": None, "host": "x"}, {"host": "x"}
-    lines[1]["changes"] = [{"table": "instances", "id": 1, "seen": {}, "new": after}]
-    lines[1]["before"] = [{**before, "host": "mine"}]
+    lines[1]["payload"]["changes"] = [{"table": "instances", "id": 1, "seen": {}, "new": after}]
+    lines[1]["payload"]["before"] = [{**before, "host": "mine"}]
 
 
 def other_column(lines: Lines) -> None:
-    lines[1]["changes"][0]["new"]["address"] = "0000:ff:00.0"
-    lines[1]["before"][0]["address"] = "0000:00:00.0"
+    lines[1]["payload"]["changes"][0]["new"]["address"] = "0000:ff:00.0"
+    lines[1]["payload"]["before"][0]["address"] = "0000:00:00.0"
 
 
 def fewer_rows(lines: Lines) -> None:
-    lines[1]["before"] = []
+    lines[1]["payload"]["before"] = []
 
 
 def incomplete_row(lines: Lines) -> None:
-    del lines[1]["before"][0]["status"]
+    del lines[1]["payload"]["before"][0]["status"]
 
 
 def nested_value(lines: Lines) -> None:
-    lines[1]["before"][0]["status"] = {"a": ["b"]}
+    lines[1]["payload"]["before"][0]["status"] = {"a": ["b"]}
 
 
 def unknown_argument(lines: Lines) -> None:
-    lines[1]["changes"][0]["guarded"] = 5
-    lines[1]["changes"][0]["id"] = "1"
+    lines[1]["payload"]["changes"][0]["guarded"] = 5
+    lines[1]["payload"]["changes"][0]["id"] = "1"
 
 
 def other_path(lines: Lines) -> None:
-    lines[1]["allocation"] = {"consumer": "../resource_providers/x", "provider": "p", "before": {"allocations": {}}}
+    lines[1]["payload"]["allocation"] = {
+        "consumer": "../resource_providers/x",
+        "provider": "p",
+        "before": {"allocations": {}},
+    }
 
 
 def part_of_a_device(lines: Lines) -> None:
-    lines[1]["held"] = [{"id": 1, "host": "new"}]
+    lines[1]["payload"]["held"] = [{"id": 1, "host": "new"}]
 
 
 def unknown_number(lines: Lines) -> None:
     names = ("host", "address", "status", "instance_uuid", "request_id")
-    lines[1]["held"] = [{**dict.fromkeys(names, "x"), "id": 1 << 70, "compute_node_id": 1, "deleted": 0}]
+    lines[1]["payload"]["held"] = [{**dict.fromkeys(names, "x"), "id": 1 << 70, "compute_node_id": 1, "deleted": 0}]
 
 
 def not_a_time(lines: Lines) -> None:
-    lines[1]["begin"] = {"datetime": 5}
+    lines[1]["payload"]["before"][0]["updated_at"] = {"datetime": 5}
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,11 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal, plan
-from gpustack.repair.journal import Journal
+from gpustack.repair import plan
 from gpustack.repair.plan import Selection
-from gpustack.repair.undo import undo
 from gpustack.repair.verdict import Repair
-from support.cellfile import CellFile, answering, fill, nova_conf
+from support.cellfile import CellFile, fill, nova_conf
+from support.cleanup_runs import run, undone
 from support.killer import REPAIRS, Killer
 
 SELECTION = Selection(
@@ -45,9 +44,7 @@ def repair(sources: Sources, repairs: list[dict[str, Any]], path: Path, at: int 
         sa.event.listen(sa.Engine, "after_cursor_execute", killer.statement)
         sa.event.listen(sa.Engine, "commit", killer.step)
         os.fsync = killer.around(os.fsync)  # type: ignore[assignment]
-        journal = Journal(path=path)
-        for _outcome in apply.carry_out(sources, repairs, SELECTION, journal, ask=answering(sources), wait=0):
-            pass
+        run(sources, path, repairs, selection=SELECTION)
         os._exit(0)
     except BaseException:
         import traceback
@@ -100,9 +97,9 @@ def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, kl
         if not at % 3:  # go on, before going back
             assert repair(sources, planned, second)
             assert shape(cell.dump()) == repaired
-            list(undo(tuple(journal.read(second)), sources))
+            list(undone(second, sources))
         if path.exists() and path.stat().st_size:
-            list(undo(tuple(journal.read(path)), sources))
+            list(undone(path, sources))
         if klass == "I":  # undo would offer the physical function while an instance has its virtual function
             assert shape(cell.dump()) in (shape(original), repaired), at
         else:

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.errors import JournalError
+from gpustack.changes import journal
+from gpustack.changes.change import ChangeResult
+from gpustack.cli.change import former
 from gpustack.novadb import tables
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal, permission, plan
+from gpustack.repair import apply, permission, plan
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.journal import Journal
 from gpustack.repair.plan import Selection
-from gpustack.repair.undo import Undone, undo
 from gpustack.repair.verdict import Repair
 from support.cellfile import CellFile, ago, answering, fill, nova_conf, silent
-from support.cleanup_runs import SELECTION, run, sql, wanted
+from support.cleanup_runs import SELECTION, head, results, run, sql, undone, verdict_of, wanted
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_change_at_the_last_moment(
         "instances": owner != "gone",
         "migrations": owner in ("vm-b", "vm-bd"),
     }
-    assert (outcome.result is apply.Result.SKIPPED) is matters[change.split()[1]], outcome.detail
+    assert (outcome.result is ChangeResult.SKIPPED) is matters[change.split()[1]], outcome.detail
 
 
 ELSEWHERE = "0000:99:00.0"
@@ -98,7 +99,7 @@ def test_every_fact_is_compared_by_the_statement_that_writes(
     monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, change)))
     for klass, repair in planned.items():
         (outcome,) = run(sources, tmp_path / f"journal-{klass}", [repair])
-        repaired |= {klass} if outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING) else set()
+        repaired |= {klass} if outcome.result is ChangeResult.DONE else set()
         restore(cell, original)
     assert repaired == set("ABCDEFGHIJ") - set(matters)
 
@@ -134,17 +135,17 @@ def test_a_nova_compute_that_a_watchdog_starts_while_its_host_is_asked(
         return answer(host)
 
     outcomes = run(sources, tmp_path / "journal", planned, ask)
-    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert {outcome.result for outcome in outcomes} == {ChangeResult.SKIPPED}
     assert cell.dump()["pci_devices"] == before
 
 
 def test_the_operators_word_for_a_host_is_recorded(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-bd"]
     (outcome,) = run(sources, tmp_path / "first", planned, silent)
-    assert outcome.result is apply.Result.UNDECIDED
+    assert outcome.result is ChangeResult.SKIPPED
     declared = replace(SELECTION, gone=frozenset({"old", "new"}))
     (outcome,) = run(sources, tmp_path / "second", planned, silent, declared)
-    assert outcome.result is apply.Result.REPAIRED
+    assert outcome.result is ChangeResult.DONE
     for text in (outcome.detail, (tmp_path / "second").read_text()):
         assert "old: declared gone by the operator (--gone)" in text
         assert "new: declared gone by the operator (--gone)" in text
@@ -156,7 +157,7 @@ def test_what_a_guest_uses_is_left(cell: CellFile, sources: Sources, tmp_path: P
     owners = frozenset(repair["instance"] for repair in planned)
     users = {device["address"]: owners for repair in planned for device in repair["devices"]}
     outcomes = run(sources, tmp_path / "journal", planned, answering(sources, users))
-    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert {outcome.result for outcome in outcomes} == {ChangeResult.SKIPPED}
     assert cell.dump() == before
 
 
@@ -181,9 +182,9 @@ def test_what_a_relative_keeps_from_being_offered(tmp_path: Path, repair: Repair
     before = cell.dump()
     ask = answering(sources, {used: frozenset({"other"})})
     (outcome,) = run(sources, tmp_path / "first", planned, ask, selection)
-    assert (outcome.result, cell.dump()) == (apply.Result.SKIPPED, before)
+    assert (outcome.result, cell.dump()) == (ChangeResult.SKIPPED, before)
     (outcome,) = run(sources, tmp_path / "second", planned, selection=selection)
-    assert outcome.result is apply.Result.REPAIRED
+    assert outcome.result is ChangeResult.DONE
 
 
 def test_a_host_writes_its_addresses_in_small_letters(tmp_path: Path) -> None:
@@ -193,17 +194,17 @@ def test_a_host_writes_its_addresses_in_small_letters(tmp_path: Path) -> None:
     sources = Sources.from_nova_conf([tmp_path])
     users = {"0000:af:00.0": frozenset({"other"})}
     (outcome,) = run(sources, tmp_path / "journal", wanted(sources), answering(sources, users))
-    assert outcome.result is apply.Result.SKIPPED
+    assert outcome.result is ChangeResult.SKIPPED
 
 
 def test_where_guests_run_a_host_that_can_not_be_asked_is_left(
     cell: CellFile, sources: Sources, tmp_path: Path
 ) -> None:
     outcomes = run(sources, tmp_path / "journal", wanted(sources), silent)
-    spared = {o.verdict.klass for o in outcomes if o.result is apply.Result.REPAIRED}
+    spared = {verdict_of(o)["class"] for o in outcomes if o.result is ChangeResult.DONE}
     assert spared == set("ACDEG")  # the host is down: nova-compute does the same when it starts
-    undecided = [o for o in outcomes if o.verdict.klass not in spared]
-    assert {o.result for o in undecided} == {apply.Result.UNDECIDED}
+    undecided = [o for o in outcomes if verdict_of(o)["class"] not in spared]
+    assert {o.result for o in undecided} == {ChangeResult.SKIPPED}
     assert all("did not answer" in o.detail and "--gone" in o.detail for o in undecided)
 
 
@@ -218,10 +219,10 @@ def test_nothing_that_needs_a_stop_is_done_without_the_operators_word(
     assert planned
     before = cell.dump()
     outcomes = run(sources, tmp_path / "journal", planned, selection=Selection())
-    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert {outcome.result for outcome in outcomes} == {ChangeResult.SKIPPED}
     assert cell.dump() == before
     outcomes = run(sources, tmp_path / "second", planned)
-    assert {outcome.result for outcome in outcomes} == {apply.Result.REPAIRED}
+    assert {outcome.result for outcome in outcomes} == {ChangeResult.DONE}
 
 
 def test_a_ghost_that_a_migration_in_error_pins(tmp_path: Path) -> None:
@@ -234,17 +235,17 @@ def test_a_ghost_that_a_migration_in_error_pins(tmp_path: Path) -> None:
     planned = [repair for repair in wanted(sources) if repair["class"] == "E"]
     assert [repair["repair"] for repair in planned] == [Repair.FAIL_MIGRATION]
     (outcome,) = run(sources, tmp_path / "journal", planned)
-    assert outcome.result is apply.Result.WAITING  # for nova-compute, which frees the row
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert (undone.result, cell.dump()) == (Undone.RESTORED, before)
+    assert outcome.result is ChangeResult.DONE  # for nova-compute, which frees the row
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert (outcome.result, cell.dump()) == (ChangeResult.DONE, before)
 
 
 def test_undo_leaves_what_was_used_since(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "gone"]
     run(sources, tmp_path / "journal", planned)
     sql(cell, "UPDATE pci_devices SET updated_at = '2026-12-01 00:00:00' WHERE status = 'available'")
-    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
-    assert undone.result is Undone.USED
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED
 
 
 def test_undo_when_a_new_row_has_taken_the_place(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
@@ -253,16 +254,16 @@ def test_undo_when_a_new_row_has_taken_the_place(cell: CellFile, sources: Source
     run(sources, tmp_path / "journal", planned)
     (node,) = [row[0] for row in cell.dump()["compute_nodes"] if row[2] == "orphan"]
     cell.device(node, "0000:01:00.0")
-    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
-    assert undone.result is Undone.USED
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED
 
 
 def test_undo_when_the_row_was_archived(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "gone"]
     run(sources, tmp_path / "journal", planned)
     sql(cell, "DELETE FROM pci_devices")
-    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
-    assert undone.result is Undone.USED
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED
 
 
 def test_a_journal_that_was_cut_short(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
@@ -271,26 +272,26 @@ def test_a_journal_that_was_cut_short(cell: CellFile, sources: Sources, tmp_path
     lines = content.splitlines(keepends=True)
     for cut in range(len(lines[0]), len(content), 97):
         (tmp_path / "cut").write_bytes(content[:cut])
-        assert len(list(journal.read(tmp_path / "cut"))) <= len(list(journal.read(tmp_path / "journal")))
+        assert len(results(tmp_path / "cut")) <= len(results(tmp_path / "journal"))
     for damaged in (b"", b"nonsense\n", lines[0] + b"{\n" + lines[1], b'{"gpustack_cleanup_journal": 2}\n'):
         (tmp_path / "cut").write_bytes(damaged)
         with pytest.raises(JournalError):
-            list(journal.read(tmp_path / "cut"))
+            journal.read(tmp_path / "cut", former())
 
 
 def test_the_journal_is_its_owners_and_new(tmp_path: Path) -> None:
     path = tmp_path / "state" / "journal"
-    Journal(path=path).close()
+    journal.RunJournal(head(), (), path).close()
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(JournalError, match="nothing was changed"):
-        Journal(path=path)
+        journal.RunJournal(head(), (), path)
 
 
 @pytest.mark.parametrize(
     ("full_from", "message", "result"),
     [
-        ("begin", "repair 1 was not begun", None),
-        ("end", "repair 1 was carried out, and its outcome is not recorded", Undone.RESTORED),
+        ("begin", "was not changed", None),
+        ("end", "not recorded: class A .left-behind. on old .*: done; nothing else was changed", ChangeResult.DONE),
     ],
 )
 def test_a_disk_that_is_full(
@@ -299,7 +300,7 @@ def test_a_disk_that_is_full(
     tmp_path: Path,
     full_from: str,
     message: str,
-    result: Undone | None,
+    result: ChangeResult | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The message states whether the repair was committed, and undo finds that out too."""
@@ -310,7 +311,7 @@ def test_a_disk_that_is_full(
         run(sources, path, planned)
     assert str(tmp_path) in str(caught.value.remedy)
     assert (cell.dump() == before) is (full_from == "begin")
-    assert next((undone.result for undone in undo(journal.read(path), sources)), None) is result
+    assert next((outcome.result for outcome in undone(path, sources)), None) is result
     assert cell.dump() == before
 
 
@@ -320,7 +321,7 @@ def test_a_disk_that_is_full_when_a_change_came_first(
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
     monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, CHANGES[0])))
     _full(monkeypatch, "end")
-    with pytest.raises(JournalError, match="repair 1 wrote nothing, and its outcome is not recorded"):
+    with pytest.raises(JournalError, match=r"not recorded: class A .*: skipped"):
         run(sources, tmp_path / "journal", planned)
 
 
@@ -335,25 +336,25 @@ def test_a_commit_that_fails_is_read_back(
         nova.exec_driver_sql("BEGIN")
         nova.exec_driver_sql("SELECT * FROM pci_devices").all()
         (outcome,) = run(sources, tmp_path / "journal", planned)
-    assert outcome.result is apply.Result.FAILED
+    assert outcome.result is ChangeResult.FAILED
     assert outcome.detail.endswith("read back: the rows are as they were before the repair; nothing was written")
     assert cell.dump() == before
-    assert [entry.outcome for entry in journal.read(tmp_path / "journal")] == ["failed"]
+    assert results(tmp_path / "journal") == [ChangeResult.FAILED]
     (again,) = run(sources, tmp_path / "again", planned)
-    assert again.result is apply.Result.REPAIRED
+    assert again.result is ChangeResult.DONE
 
 
 def _full(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """Fill the disk when a method of the journal is called: Linux's /dev/full takes the place of the file."""
-    original = getattr(Journal, method)
+    original = getattr(journal.RunJournal, method)
 
-    def late(journal: Journal, *arguments: object, **keywords: object) -> object:
+    def late(log: journal.RunJournal, *arguments: object, **keywords: object) -> object:
         full = os.open("/dev/full", os.O_WRONLY)
-        os.dup2(full, journal._file._stream.fileno())
+        os.dup2(full, log._file._stream.fileno())
         os.close(full)
-        return original(journal, *arguments, **keywords)
+        return original(log, *arguments, **keywords)
 
-    monkeypatch.setattr(Journal, method, late)
+    monkeypatch.setattr(journal.RunJournal, method, late)
 
 
 def test_a_plan_is_judged_afresh(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
@@ -361,14 +362,14 @@ def test_a_plan_is_judged_afresh(cell: CellFile, sources: Sources, tmp_path: Pat
     planned = wanted(sources)
     sql(cell, "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-a'")
     sql(cell, "UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-d'")
-    results = {o.verdict.owner: o.result for o in run(sources, tmp_path / "journal", planned)}
-    assert results["vm-a"] is apply.Result.GONE
-    assert results["vm-d"] is apply.Result.SKIPPED
+    outcomes = {verdict_of(o)["instance"]: o.result for o in run(sources, tmp_path / "journal", planned)}
+    assert outcomes["vm-a"] is ChangeResult.UNCHANGED
+    assert outcomes["vm-d"] is ChangeResult.SKIPPED
 
 
 def test_the_time_of_a_repair_is_of_whole_seconds(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     run(sources, tmp_path / "journal", wanted(sources))
     for line in (tmp_path / "journal").read_text().splitlines()[1:]:
-        for change in json.loads(line).get("changes", ()):
+        for change in json.loads(line).get("payload", {}).get("changes", ()):
             assert "." not in change["new"]["updated_at"]["datetime"]
     assert ago(0).microsecond == 0

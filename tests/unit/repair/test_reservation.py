@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpustack.changes.change import ChangeResult
 from gpustack.cloud import placement
 from gpustack.repair import rules
 from gpustack.repair.allocation_removal import put_back
@@ -56,10 +57,9 @@ def test_an_allocation_goes_and_the_reservation_does_not() -> None:
     assert cloud.asked == ["GET /allocations/vm", "PUT /allocations/vm"]
     # Not even the way back takes a reservation away: it is refused, and says why that may be.
     kind = {"consumer": "vm", "provider": GPU, "before": before}
-    success, message = put_back(
-        cloud, JournalEntry(number=1, cell="", database="", verdict={}, changes=(), before=(), allocation=kind)
-    )
-    assert (success, "reserved" in message) == (False, True)
+    entry = JournalEntry(cell="", database="", verdict={}, changes=[], before=(), allocation=kind)
+    ended = put_back(cloud, entry, lambda payload: None)
+    assert (ended.result, "reserved" in ended.detail) == (ChangeResult.SKIPPED, True)
     assert cloud.inventories == {GPU: RESERVED}
     assert {request.split()[1] for request in cloud.asked} == {"/allocations/vm"}
 

@@ -33,7 +33,8 @@ def apply(directory: Path, *arguments: str) -> int:
 
 def reported_outcomes(capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Which classes and hosts the outcomes are of."""
-    return {line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if ": class " in line}
+    lines = re.findall(r"^(class .*? on \S+)(?: \S+)*: done: ", capsys.readouterr().err, re.MULTILINE)
+    return set(lines)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_an_unknown_cell_is_reported(cell: CellFile, tmp_path: Path, capsys: pyt
     (tmp_path / "plan.json").write_text(json.dumps(saved))
     before = cell.dump()
     assert apply(tmp_path, "--yes") == 14
-    assert "cell cell7 is not among the named databases" in capsys.readouterr().out
+    assert "cell cell7 is not among the named databases" in capsys.readouterr().err
     assert cell.dump() == before
 
 
@@ -120,7 +121,7 @@ def test_pools_that_changed_are_not_called_in_order(
     with cell.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE pci_devices SET updated_at = datetime('now') WHERE instance_uuid = 'vm-b'")
     assert apply(tmp_path, "--yes", "--class", "P") == 14
-    assert "skipped: class P (pool-drift) on up" in capsys.readouterr().out
+    assert "class P (pool-drift) on up: skipped: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.changes.change import ChangeResult
 from gpustack.cli.app import main
 from gpustack.cloud import placement
 from gpustack.novadb.sources import Sources
-from gpustack.repair import apply, journal
+from gpustack.repair import journal, undo
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.undo import Undone, undo
+from gpustack.repair.outcome import Repairing
 from gpustack.repair.verdict import Repair
 from support.cellfile import CellFile, ago, answering, fill, nova_conf
-from support.cleanup_runs import run, sql, undoable, wanted
+from support.cleanup_runs import results, run, sql, undoable, undone, wanted
 
 
 @pytest.fixture
@@ -88,15 +89,15 @@ def test_what_was_used_since_is_left(
 ) -> None:
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
     (outcome,) = run(sources, tmp_path / "journal", planned)
-    assert outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING)
+    assert outcome.result is ChangeResult.DONE
     for statement in since:
         sql(cell, statement.format(now=ago(0)))
     before = cell.dump()
 
     for check in (True, False):
-        (undone,) = undo(journal.read(tmp_path / "journal"), sources, check=check)
-        assert undone.result is Undone.USED, undone.detail
-        assert why in undone.detail
+        (outcome,) = undone(tmp_path / "journal", sources, check=check)
+        assert outcome.result is ChangeResult.SKIPPED, outcome.detail
+        assert why in outcome.detail
         assert cell.dump() == before
 
 
@@ -111,10 +112,10 @@ def test_another_live_row_at_the_address(cell: CellFile, sources: Sources, tmp_p
         f"INSERT INTO pci_devices (id, status, deleted, {columns}) SELECT 9999, 'available', 0, {columns}"
         f" FROM pci_devices WHERE id = {row}",
     )
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert (undone.result, undone.detail) == (
-        Undone.USED,
-        "row 9999 is the row of 0000:01:00.0 by now; nothing was restored",
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert (outcome.result, outcome.detail) == (
+        ChangeResult.SKIPPED,
+        "used since: row 9999 is the row of 0000:01:00.0 by now; nothing was restored",
     )
 
 
@@ -123,13 +124,13 @@ def test_a_check_restores_nothing(
 ) -> None:
     before = cell.dump()
     run(sources, tmp_path / "journal", wanted(sources))
-    repaired, entries = cell.dump(), journal.read(tmp_path / "journal")
+    repaired, made = cell.dump(), results(tmp_path / "journal")
     command = ["cleanup", "undo", str(tmp_path / "journal"), "--config-file", str(tmp_path)]
     assert main([*command, "--check"]) == 14  # class I: it would offer a physical function beside a virtual one
-    assert capsys.readouterr().out.count("would be restored: repair ") == len(entries) - 1
+    assert capsys.readouterr().err.count(": would be restored: ") == len(made) - 1
     assert cell.dump() == repaired
-    results = {undone.result for undone in undo(journal.read(tmp_path / "journal"), sources)}
-    assert results == {Undone.RESTORED, Undone.USED}
+    outcomes = {outcome.result for outcome in undone(tmp_path / "journal", sources)}
+    assert outcomes == {ChangeResult.DONE, ChangeResult.SKIPPED}
     assert undoable(cell) == undoable(cell, before)
 
 
@@ -141,17 +142,17 @@ def test_a_journal_without_the_origin(cell: CellFile, sources: Sources, tmp_path
     run(sources, tmp_path / "journal", [verdict for verdict in wanted(sources) if verdict["instance"] == owner])
     lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
     for line in lines:
-        line.pop("origin", None)
+        line.get("payload", {}).pop("origin", None)
     (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if since:
         sql(cell, f"{since} WHERE uuid = '{owner}'")
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    (outcome,) = undone(tmp_path / "journal", sources)
     if owner == "vm-d":  # its row has no uuid
-        assert "nothing in it proves that this is the same database" in undone.detail
+        assert "nothing in it proves that this is the same database" in outcome.detail
     elif since and owner != "gone":
-        assert "the journal does not name that place" in undone.detail
+        assert "the journal does not name that place" in outcome.detail
     else:
-        assert undone.result is Undone.RESTORED, undone.detail
+        assert outcome.result is ChangeResult.DONE, outcome.detail
 
 
 @pytest.mark.parametrize(("owner", "since", "why"), SINCE)
@@ -168,10 +169,10 @@ def test_a_change_while_it_is_undone(
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
     run(sources, tmp_path / "journal", planned)
     _late(cell, [statement.format(now=ago(0)) for statement in since], monkeypatch)
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.USED, undone.detail
-    assert "was written since" in undone.detail
-    assert why not in undone.detail  # not by the checks before
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED, outcome.detail
+    assert "or its owner or host, was written" in outcome.detail
+    assert why not in outcome.detail  # not by the checks before
 
 
 def test_a_virtual_function_that_is_taken_while_its_parent_is_restored(
@@ -181,24 +182,22 @@ def test_a_virtual_function_that_is_taken_while_its_parent_is_restored(
     child = "WHERE address = '0000:05:00.1' AND compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'stopped')"
     sql(cell, f"UPDATE pci_devices SET status = 'available', instance_uuid = NULL {child}")
     _late(cell, [f"UPDATE pci_devices SET status = 'claimed', instance_uuid = 'other' {child}"], monkeypatch)
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.USED, undone.detail
-    assert "was written since" in undone.detail
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED, outcome.detail
+    assert "or its owner or host, was written" in outcome.detail
 
 
 def _late(cell: CellFile, statements: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make others write after the last check, before the first statement."""
-    from gpustack.repair import undo as module
-
-    original = module.conditions
+    original = undo.conditions
 
     def late(*arguments: object) -> object:
         for statement in statements:
             sql(cell, statement)
         return original(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "conditions", late)
-    monkeypatch.setattr(module, "writing", lambda database: cell.engine.begin())
+    monkeypatch.setattr(undo, "conditions", late)
+    monkeypatch.setattr(undo, "writing", lambda database: cell.engine.begin())
 
 
 def test_a_physical_function_is_not_offered_again_beside_a_taken_one(
@@ -206,15 +205,15 @@ def test_a_physical_function_is_not_offered_again_beside_a_taken_one(
 ) -> None:
     planned = [verdict for verdict in wanted(sources) if verdict["class"] == "I"]
     (outcome,) = run(sources, tmp_path / "journal", planned)
-    assert outcome.result is apply.Result.REPAIRED
+    assert outcome.result is ChangeResult.DONE
     before = cell.dump()
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.USED, undone.detail
-    assert "0000:05:00.1 belongs to instance vm-i, and 0000:05:00.0 would be offered" in undone.detail
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED, outcome.detail
+    assert "0000:05:00.1 belongs to instance vm-i, and 0000:05:00.0 would be offered" in outcome.detail
     assert cell.dump() == before
     sql(cell, "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-i'")
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.RESTORED, undone.detail
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.DONE, outcome.detail
 
 
 # --- both hosts of a migration ----------------------------------------------------------------------------------------
@@ -280,7 +279,7 @@ def repaired(moves: CellFile, tmp_path: Path, leak: Leak) -> tuple[Sources, str]
     address, _on, its_host = other.split()
     assert (host, address) not in {(planned["host"], device["address"]) for device in planned["devices"]}
     (outcome,) = run(sources, tmp_path / "journal", [planned], restarted(sources))
-    assert outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING), outcome
+    assert outcome.result is ChangeResult.DONE, outcome
     node = f"(SELECT id FROM compute_nodes WHERE host = '{its_host}')"
     return sources, f"WHERE address = '{address}' AND compute_node_id = {node}"
 
@@ -301,9 +300,9 @@ def test_both_hosts_of_a_migration_are_compared(
     sources, other = repaired(moves, tmp_path, leak)
     sql(moves, f"UPDATE pci_devices SET {new} {other}")
     before = moves.dump()
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.USED, undone.detail
-    assert f"{leak[3]}, which the migration held, {why}" in undone.detail
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED, outcome.detail
+    assert f"{leak[3]}, which the migration held, {why}" in outcome.detail
     assert moves.dump() == before
 
 
@@ -313,9 +312,9 @@ def test_both_hosts_of_a_migration_are_compared_by_the_statement_that_writes(
 ) -> None:
     sources, other = repaired(moves, tmp_path, leak)
     _late(moves, [f"UPDATE pci_devices SET {CHANGES[1][0]} {other}"], monkeypatch)
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.USED, undone.detail
-    assert "was written since" in undone.detail
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED, outcome.detail
+    assert "or its owner or host, was written" in outcome.detail
 
 
 @pytest.mark.parametrize("leak", LEAKS)
@@ -323,16 +322,16 @@ def test_a_migration_is_restored_if_both_hosts_are_unchanged(moves: CellFile, tm
     before = moves.dump()
     sources, _other = repaired(moves, tmp_path, leak)
     assert moves.dump() != before
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.RESTORED, undone.detail
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.DONE, outcome.detail
     assert moves.dump() == before
 
 
 def test_devices_of_a_third_host_are_not_the_migrations(moves: CellFile, tmp_path: Path) -> None:
     sources, _other = repaired(moves, tmp_path, LEAKS[0])
     sql(moves, "UPDATE pci_devices SET status = 'claimed' WHERE address = '0000:05:00.0'")
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.RESTORED, undone.detail
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.DONE, outcome.detail
 
 
 @pytest.mark.parametrize("leak", LEAKS[:2])
@@ -340,13 +339,13 @@ def test_a_journal_without_the_devices_of_both_hosts(moves: CellFile, tmp_path: 
     """Older versions did not record them: nothing shows that they are unchanged."""
     sources, _other = repaired(moves, tmp_path, leak)
     lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
-    del lines[1]["held"]
+    del lines[1]["payload"]["held"]
     (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
     before = moves.dump()
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.USED, undone.detail
-    assert "does not record the devices on both hosts" in undone.detail
-    assert f"gpustack cleanup explain {lines[1]['verdict']['instance']}" in undone.detail
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED, outcome.detail
+    assert "does not record the devices on both hosts" in outcome.detail
+    assert f"gpustack cleanup explain {lines[1]['payload']['verdict']['instance']}" in outcome.detail
     assert moves.dump() == before
 
 
@@ -361,11 +360,11 @@ BEFORE = {
 @pytest.mark.parametrize(
     ("row", "host", "result", "why"),
     [
-        ({}, "gpu1", Undone.RESTORED, "as it was before"),
-        ({"status": "allocated", "instance_uuid": "vm"}, "gpu1", Undone.USED, "belongs to instance vm"),
-        ({"status": "claimed", "instance_uuid": "other"}, "gpu1", Undone.USED, "belongs to instance other"),
-        ({"address": "0000:99:00.0"}, "gpu1", Undone.USED, "gpu1 has no row of 0000:09:00.0"),
-        ({}, "gone", Undone.USED, "no compute node gone"),
+        ({}, "gpu1", ChangeResult.DONE, "as it was before"),
+        ({"status": "allocated", "instance_uuid": "vm"}, "gpu1", ChangeResult.SKIPPED, "belongs to instance vm"),
+        ({"status": "claimed", "instance_uuid": "other"}, "gpu1", ChangeResult.SKIPPED, "belongs to instance other"),
+        ({"address": "0000:99:00.0"}, "gpu1", ChangeResult.SKIPPED, "gpu1 has no row of 0000:09:00.0"),
+        ({}, "gone", ChangeResult.SKIPPED, "no compute node gone"),
     ],
 )
 def test_no_allocation_of_a_gpu_whose_row_names_another_instance(
@@ -373,7 +372,7 @@ def test_no_allocation_of_a_gpu_whose_row_names_another_instance(
     sources: Sources,
     row: dict[str, str],
     host: str,
-    result: Undone,
+    result: ChangeResult,
     why: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -385,17 +384,17 @@ def test_no_allocation_of_a_gpu_whose_row_names_another_instance(
     monkeypatch.setattr(placement, "allocations_of", lambda *_: {**BEFORE, **rest})
     monkeypatch.setattr(placement, "put", lambda *arguments: written.append(arguments) or True)
     entry = journal.JournalEntry(
-        number=1,
         cell=sources.cells[0].name,
         database=str(sources.cells[0].uuid),
         verdict={"host": host, "node": host, "instance": "vm", "allocation": {"addresses": "0000:09:00.0"}},
-        changes=(),
+        changes=[],
         before=(),
         allocation={"consumer": "vm", "provider": "gpu", "before": BEFORE},
     )
 
-    (undone,) = undo([entry], sources, object())  # type: ignore[arg-type]
+    api = Repairing(sources=sources, cloud=object())  # type: ignore[arg-type]
+    ended = undo.undo_repair(entry, api, lambda payload: None)
 
-    assert undone.result is result, undone.detail
-    assert why in undone.detail
-    assert bool(written) is (result is Undone.RESTORED)
+    assert ended.result is result, ended.detail
+    assert why in ended.detail
+    assert bool(written) is (result is ChangeResult.DONE)
