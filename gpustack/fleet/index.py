@@ -143,10 +143,15 @@ class Index:
         return host.functions.get(address) if host else None
 
     def verdict(self, node: str, address: str) -> Verdict | None:
-        """The verdict on a GPU by the facts of its host; None without them, or for a card that is shared."""
-        host = self.facts(node)
-        is_unknown = host is None or bool(host.virtual.get(address))
-        return None if host is None or is_unknown else verdicts(self.answers.spec, host).by_address.get(address)
+        """The verdict on a GPU by the facts of its host; None without them.
+
+        A card that stands for its virtual functions has none, unless the spec assigns the card itself.
+        """
+        if (host := self.facts(node)) is None:
+            return None
+        verdict = verdicts(self.answers.spec, host).by_address.get(address)
+        is_shared = verdict is not None and verdict.target is None and bool(host.virtual.get(address))
+        return None if is_shared else verdict
 
     def ids(self, device: Device) -> tuple[str, str]:
         """Vendor and product of a device of Placement; empty if unknown."""

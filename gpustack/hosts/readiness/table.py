@@ -27,7 +27,7 @@ FIELDS = (
     *("dev_type", "companions", "ready", "reasons", "notes", "family", "memory", "subsystem_vendor_id"),
     *("subsystem_product_id", "revision", "modules", "driver_override", "boot_vga", "sriov_totalvfs"),
     *("sriov_numvfs", "reset_methods", "link", "slot", "serial", "bars", "bridges", "claims", "neighbours"),
-    *("virtual_functions", "mig"),
+    *("virtual_functions", "mig", "state"),
 )
 """All columns: the keys of :func:`describe`, in its order."""
 
@@ -105,6 +105,7 @@ def describe(row: Row) -> dict[str, object]:
         "neighbours": [_member(row.gpu, function) for function in row.gpu.neighbours],
         "virtual_functions": [_member(row.gpu, function) for function in row.gpu.virtual],
         "mig": requirement_of(card).mig if card else None,
+        "state": readiness.state.value,
     }
 
 

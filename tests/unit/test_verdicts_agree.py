@@ -1,0 +1,265 @@
+"""No two commands disagree about a GPU, whatever a host looks like.
+
+Each host is the prepared host with one fact changed: every field of the facts' model takes other values of its type,
+and Hypothesis combines several. One run of each command judges all of them. What `scan`, `host plan`, `nova render`
+and `nova lint` print is parsed; flavors, quotas, capacity and the fleet need a cloud, so their pure cores are asked.
+"""
+
+import contextlib
+import copy
+import io
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from gpustack.base.errors import GpustackError
+from gpustack.cli.app import main
+from gpustack.cloud.compute import Hypervisor
+from gpustack.fleet.answers import Answers
+from gpustack.fleet.cards import models_of
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet, State
+from gpustack.hosts.facts.model import Cpu, Function, Host, Iommu
+from gpustack.hosts.facts.store import parse_host
+from gpustack.hosts.readiness.assessment import Readiness
+from gpustack.nova_options.device_spec import DeviceSpec, offered
+from gpustack.offer.flavor.shares import host_shares
+from gpustack.offer.quota.markers import gpus_of
+from gpustack.operate.capacity.hosts import Sources, hosts
+from gpustack.operate.capacity.read import Rooms
+from gpustack.spec.load import parse_spec
+from gpustack.spec.model import Spec
+from gpustack.spec.verdict import HostVerdicts, verdicts
+from support.fleet_answers import device
+from support.host_samples import Raw, snapshot
+
+GPUS = ("0000:84:00.0", "0000:88:00.0")
+OUT = ("0000:88:00.0",)
+SPEC = """\
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {"*": [k4200]}
+nova: {release: "2025.2", placement: "off", deployment: drop-in}
+quotas: {default: {k4200: 0}}
+OUT
+"""
+READINESS = {f"GPU0{number:02}" for number in range(40)} | {"GPU111", "GPU112", "GPU118", "GPU119", "GPU123"}
+SECOND = next(f for f in snapshot("k4200-prepared")["pci"] if f["address"] == GPUS[1])
+NIC = {
+    "address": "0000:88:00.2",
+    "vendor": "8086",
+    "product": "1521",
+    "class": "020000",
+    "driver": "igb",
+    "iommu_group": SECOND["iommu_group"],
+    "reset_methods": ["flr"],
+}
+BASE = snapshot("k4200-prepared")
+
+
+def change(place: str, value: object) -> Raw:
+    """The prepared host with one fact changed: ``iommu.group_count``, or ``pci.driver`` of the second GPU."""
+    raw = copy.deepcopy(BASE)
+    target = next(f for f in raw["pci"] if f["address"] == GPUS[1]) if place.startswith("pci.") else raw
+    *parents, last = place.removeprefix("pci.").split(".")
+    for parent in parents:
+        target = target[parent]
+    target[last] = value
+    return raw
+
+
+def values(annotation: str) -> Iterator[object]:
+    """Other values of a field, by the name of its type."""
+    if "bool" in annotation:
+        yield from (True, False)
+    elif "tuple" in annotation:
+        yield []
+    elif "int" in annotation or "Number" in annotation:
+        yield from (0, 4)
+    elif "str" in annotation or "Line" in annotation:
+        yield from ("", "vfio-pci", "nouveau")
+    yield None
+
+
+def changes() -> Iterator[tuple[str, object]]:
+    """Each field of the facts' model that a verdict may depend on, with other values."""
+    for prefix, model in (("pci.", Function), ("iommu.", Iommu), ("cpu.", Cpu), ("", Host)):
+        for name, field in model.model_fields.items():
+            if name not in ("address", "hostname", "version", "iommu", "cpu", "pci"):
+                for value in values(str(field.annotation)):
+                    yield prefix + (field.alias or name), value
+    yield "pci.address", "10000:88:00.0"
+    yield "pci.bars", [{"index": 1, "start": 0, "size": 4096}]
+    yield "pci.physical_function", "0000:84:00.0"
+    yield "unread", [{"path": f"/sys/bus/pci/devices/{GPUS[1]}/driver", "error": "EIO"}]
+    yield "unread", [{"path": f"/sys/bus/pci/devices/{GPUS[0]}/iommu_group", "error": "EIO"}]
+    yield "container", "docker"
+    yield "files./etc/default/grub", {"text": "eval $(date)\n", "mode": "0644"}
+    yield "pci.iommu_group", next(f for f in BASE["pci"] if f["address"] == GPUS[0])["iommu_group"]
+
+
+def single() -> Iterator[Raw]:
+    for place, value in changes():
+        yield change(place, value)
+    yield {**copy.deepcopy(BASE), "pci": [*BASE["pci"], NIC]}
+
+
+def readable(documents: Iterator[Raw]) -> list[Raw]:
+    """The hosts that are valid facts, each with a name of its own."""
+    raws: list[Raw] = []
+    for raw in documents:
+        raw["hostname"] = f"gpu{len(raws):03}"
+        with contextlib.suppress(GpustackError, ValidationError):
+            parse_host(raw, "test")
+            raws.append(raw)
+    return raws
+
+
+def run(*arguments: str) -> Any:
+    """The JSON of a command."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        main([*arguments, "-f", "json"])
+    return json.loads(out.getvalue())
+
+
+def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str]:
+    """Judge the hosts with each command, and compare.
+
+    :return: the number of GPUs by the answer that all gave.
+    """
+    entries = [{"host": raw["hostname"], "address": address, "reason": "x"} for raw in raws for address in out]
+    text = SPEC.replace("OUT", f"out_of_service: {json.dumps(entries)}" if entries else "")
+    spec_file, facts_file, rendered = directory / "spec.yaml", directory / "hosts.json", directory / "rendered"
+    spec_file.write_text(text, encoding="utf-8")
+    facts_file.write_text(json.dumps({"gpustack_snapshot": 1, "hosts": raws}), encoding="utf-8")
+    spec, facts = parse_spec(text, "spec"), {raw["hostname"]: parse_host(raw, "test") for raw in raws}
+    source = ("--snapshot", str(facts_file))
+    scan = {(row["host"], row["address"]): row for row in run("scan", *source)}
+    plans = {plan["host"]: plan for plan in run("host", "plan", str(spec_file), *source)}
+    render = run("nova", "render", str(spec_file), *source, "--out", str(rendered))
+    offers = {name: _offered(render["files"], host) for name, host in facts.items()}
+    written = {file["target"] for file in render["files"]}
+    told: dict[str, set[str]] = {}
+    for entry in render["findings"]:
+        told.setdefault(entry["place"].partition(" ")[0], set()).add(entry["code"])
+    shares = {share.host: share for share in host_shares(spec, [*facts.values()])}
+    quotas, free, fleet = gpus_of(spec, [*facts.values()]), _free(spec, facts), _fleet(spec, facts)
+    answers: Counter[str] = Counter()
+    for name, host in facts.items():
+        plan, offer = plans[name], offers[name]
+        assigned = [a for a in GPUS if (f := host.functions.get(a)) and f.ids == "10de:11b4" and (name, a) in scan]
+        counted = shares[name].gpus["k4200"] if name in shares else ()
+        about = f"{name}: {plan['findings']} {told.get(name)}"
+        assert {gpu.main.address for gpu in counted} == offer or name not in written, about
+        assert sum(quotas[name].values()) == len(counted), about
+        assert sum(free[name] or ()) <= len(counted), about
+        refused = {gpu["address"] for gpu in plan["gpus"] if gpu["refused"]}
+        skipped = {f["place"].partition(" ")[2] for f in plan["findings"] if f["code"] == "GPU500"}
+        of_host = {f["code"] for f in plan["findings"] if f["severity"] == "error" and f["place"] == name} & READINESS
+        for address in assigned:
+            row, state = scan[name, address], fleet[name, address]
+            codes = {reason["code"] for reason in row["reasons"]}
+            if address in offer:
+                assert address not in refused, about
+                assert not of_host, about
+                assert row["state"] in ("ready", "preparable"), about
+                assert state is (State.FREE if not (codes or plan["operations"]) else state), about
+            elif address not in out and address not in skipped:
+                assert plan["refused"], about
+                assert told[name] & (codes | READINESS | {"GPU024", "GPU032"}), about
+                assert state is not State.FREE or row["state"] == "unknown" or name not in written, about
+            answers[row["state"] if address not in out else "out of service"] += 1
+        assert offer <= {*assigned} - {*out}, about
+        if not plan["operations"] and not plan["refused"] and not out and free[name] is not None:
+            assert sum(free[name] or ()) == len(counted), about
+    _lint(rendered, facts_file, spec_file)
+    return answers
+
+
+def _offered(files: list[dict[str, Any]], host: Host) -> set[str]:
+    """The functions that Nova takes by the rendered device_spec of a host."""
+    texts = [f["text"] for f in files if f["target"] == host.hostname and "compute" in f["services"]]
+    lines = [line.partition(" = ")[2] for text in texts for line in text.splitlines() if line.startswith("device_spec")]
+    return {*offered([DeviceSpec.parse(json.loads(line)) for line in lines], host)}
+
+
+def _free(spec: Spec, facts: dict[str, Host]) -> dict[str, list[int] | None]:
+    """The free GPUs that capacity counts from the facts; None if they are unknown."""
+    known: dict[str, Any] = {"enabled": True, "up": True, "ram": 1, "cpus": 2, "disk": 3}
+    hypervisors = [Hypervisor(uuid=name, node=name, host=name, **known) for name in facts]
+    sources = Sources(fleet=Fleet(), hypervisors=hypervisors, rooms=Rooms(), facts=[*facts.values()])
+    counted = {host.name: host.cards for host in hosts(spec, sources)}
+    free = {name: counted.get(name, ()) for name in facts}
+    return {name: None if cards is None else [entry.count for entry in cards] for name, cards in free.items()}
+
+
+def _fleet(spec: Spec, facts: dict[str, Host]) -> dict[tuple[str, str], State]:
+    """The states of GPUs that Placement has as free."""
+    devices = [device(name, int(address[5:7], 16)) for name in facts for address in GPUS]
+    answers = Answers(servers=(), devices=tuple(devices), hosts=(*facts.values(),), models=models_of(spec), spec=spec)
+    return {(gpu.host, gpu.address): gpu.state for gpu in join(answers).gpus}
+
+
+def _lint(rendered: Path, facts: Path, spec: Path) -> None:
+    """The rendered files offer no GPU that lint knows to be unusable."""
+    for result in run("nova", "lint", str(rendered), "--spec", str(spec), "--snapshot", str(facts)):
+        for entry in result["Details"]:
+            assert entry["code"] not in READINESS, entry
+
+
+@pytest.mark.parametrize("out", [(), OUT], ids=["in service", "one GPU out of service"])
+def test_one_changed_fact_leads_to_one_answer(out: tuple[str, ...], tmp_path: Path) -> None:
+    raws = readable(single())
+    assert len(raws) > 90
+    answers = agree(raws, out, tmp_path)
+    assert {"ready", "preparable", "blocked", "unknown"} <= {*answers} | ({"unknown"} if out else set())
+
+
+CHANGES = [*changes()]
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.lists(st.sampled_from(range(len(CHANGES))), min_size=2, max_size=3), min_size=20, max_size=20))
+def test_several_changed_facts_lead_to_one_answer(picks: list[list[int]]) -> None:
+    raws: list[Raw] = []
+    for pick in picks:
+        raw = copy.deepcopy(BASE)
+        for number in pick:
+            place, value = CHANGES[number]
+            first, _, last = place.partition(".")
+            if first == "pci":
+                next((f for f in raw["pci"] if f["address"] == GPUS[1]), raw["pci"][-1])[last] = value
+            else:
+                raw[first] = change(place, value)[first]
+        raws.append(raw)
+    with tempfile.TemporaryDirectory() as directory:
+        agree(readable(iter(raws)), (), Path(directory))
+
+
+CONSUMERS = ("configure.desired", "offer.quota.markers", "offer.flavor.shares", "operate.capacity.hosts", "fleet.index")
+
+
+def lenient(spec: Spec | None, host: Host) -> HostVerdicts:
+    """Verdicts by the spec alone."""
+    judged = verdicts(spec, host)
+    ready = Readiness(reasons=(), notes=())
+    return replace(judged, all=tuple(replace(verdict, readiness=ready) for verdict in judged.all))
+
+
+@pytest.mark.parametrize("module", [*CONSUMERS, "prepare.host.decide.targets"])
+def test_a_consumer_with_a_rule_of_its_own_is_noticed(
+    module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(f"gpustack.{module}.verdicts", lenient)
+    with pytest.raises(AssertionError):
+        agree(readable(iter([change("pci.responds", False), change("pci.iommu_group", None)])), (), tmp_path)
