@@ -5,8 +5,6 @@ removals. A change of which the rule of access does not permit the effect yet wa
 one step that all widen, or all narrow, run at the same time: each state on the way is between the first and the last.
 """
 
-from __future__ import annotations
-
 import enum
 import math
 from collections.abc import Iterator, Sequence
