@@ -1,0 +1,55 @@
+"""Untrusted text: what a terminal could obey is escaped, and nothing else."""
+
+import io
+import json
+
+import pytest
+
+from gpustack.base.text import SafeStream, listed, paragraph, printable, printable_data, raw
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("GPU 0000:84:00.0 größer", "GPU 0000:84:00.0 größer"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\u202eb\u2028c", "a\\u202eb\\u2028c"),
+        ("\U000e0001", "\\udb40\\udc01"),
+        ("one\ntwo\tthree", "one\ntwo\\tthree"),
+    ],
+)
+def test_harmful_characters_are_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_json_stays_the_same_document() -> None:
+    data = {"name": "\x00\u202e\U000e0001"}
+    assert json.loads(printable(json.dumps(data, ensure_ascii=False))) == data
+
+
+def test_data_is_printable_at_each_level() -> None:
+    data = {"\x1b": ["\x1b", ("\x07", 1, None)]}
+    assert printable_data(data) == {"\\x1b": ["\\x1b", ["\\x07", 1, None]]}
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"), [(1, "a and 2 more"), (2, "a, b and 1 more"), (3, "a, b, c"), (9, "a, b, c")]
+)
+def test_long_lists_name_the_number_of_the_others(shown: int, text: str) -> None:
+    assert listed(["a", "b", "c"], shown) == text
+
+
+def test_words_of_a_paragraph_stay_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    long = "0000:84:00.0-0000:88:00.0"
+    assert paragraph(f"GPU\n{long} is bound", "→ ", "  ") == f"→ GPU\n  {long}\n  is bound"
+
+
+def test_a_safe_stream_escapes_what_it_writes() -> None:
+    below = io.StringIO()
+    stream = SafeStream(below)
+    assert stream.write("\x1b[0m\tx\n") == 7
+    assert below.getvalue() == "\\x1b[0m\tx\n"
+    assert raw(stream) is raw(below) is below  # type: ignore[arg-type]
+    below.close()
+    stream.flush()
