@@ -34,11 +34,16 @@ gpustack tenancy plan gpustack.yaml --exit-code -f json"""
         )
 
     def data(self, plan: CloudPlan) -> dict[str, object]:
-        return {"superfluous": list(plan.tenancy.superfluous) if plan.tenancy else []}
+        superfluous = list(plan.tenancy.superfluous) if plan.tenancy else []
+        return {"superfluous": superfluous, "access": list(plan.access)}
 
     def show_summary(self, plan: CloudPlan) -> None:
         count = len(plan.operations)
         self.show(f"{count} operation{'s'[: count != 1]}" if count else "no changes")
+        if plan.access:
+            self.show("who may boot on a host, before → after:")
+        for line in plan.access:
+            self.show(f"  {printable(line)}")
         if plan.tenancy and plan.tenancy.superfluous:
             self.show(f"of an earlier spec (remove with --prune): {printable(', '.join(plan.tenancy.superfluous))}")
 

@@ -78,9 +78,12 @@ _BY_ADDRESS = """{"vendor_id": "10de", "product_id": "11b4", "address": "0000:81
 device_spec = {"vendor_id": "10de", "product_id": "11b4", "address": "0000:82:00.0", "traits": "CUSTOM_SECOND"}"""
 
 
-def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool = False, second: bool = False) -> str:
+def nova_conf(
+    release: str, *, placement: bool, report: bool = False, live: bool = False, once: bool = False, second: bool = False
+) -> str:
     """The nova.conf of the hosts and of the API.
 
+    :param report: whether devices are only reported to Placement.
     :param live: whether guests with GPUs can be live-migrated (since 2025.1); otherwise resize to the same host is
         permitted.
     :param once: whether each GPU is for one use only (since 2025.2, with PCI in Placement).
@@ -96,6 +99,8 @@ def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool =
         basic = basic.replace('"11b4"}', '"11b4", "one_time_use": "yes"}')
     if second:
         basic = basic.replace('{"vendor_id": "10de", "product_id": "11b4"}', _BY_ADDRESS, 1)
+    if report:
+        return f"{basic}[pci]\nreport_in_placement = true\n"
     return basic + _PLACEMENT if placement else basic
 
 
@@ -109,13 +114,14 @@ def running(
     live: bool = False,
     cells: tuple[str, ...] = ("cell1",),
     keystone: bool = False,
+    report: bool = False,
 ) -> Iterator[World]:
     """A Nova without hosts, and an SSH server that serves all running hosts.
 
     :param url: the server of its databases; SQLite files when None.
     :param keystone: whether a real Keystone checks tokens.
     """
-    config = (nova_conf(release, placement=placement, live=live),)
+    config = (nova_conf(release, placement=placement, report=report, live=live),)
     with contextlib.ExitStack() as stack:
         prefix = f"nova_{release.replace('.', '_')}"
         nova = stack.enter_context(

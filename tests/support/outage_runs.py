@@ -31,6 +31,8 @@ class Outage:
     release: str
     directory: Path
     lines: str = ""
+    report: bool = False
+    """Whether Nova only reports devices to Placement."""
 
     def __post_init__(self) -> None:
         snapshot = facts(self.host, 0x81, 0x82).model_dump(by_alias=True)
@@ -43,7 +45,7 @@ class Outage:
 
     def write(self, lines: str) -> None:
         """Write the spec with these lines at its end."""
-        placement = "schedule" if self.world.placement else "off"
+        placement = "schedule" if self.world.placement else "report" if self.report else "off"
         text = _SPEC.format(host=self.host, release=self.release, placement=placement)
         self.spec.write_text(f"{text}{lines}\n", encoding="utf-8")
 
@@ -68,7 +70,7 @@ class Outage:
         assert ran.code == 0, ran
         (file,) = json.loads(ran.out)["files"]
         lines = [line for line in file["text"].splitlines() if line.startswith("device_spec")]
-        base = nova_conf(self.release, placement=self.world.placement).splitlines()
+        base = nova_conf(self.release, placement=self.world.placement, report=self.report).splitlines()
         others = [line for line in base if not line.startswith("device_spec")]
         place = others.index("[pci]") + 1
         config = "\n".join([*others[:place], *lines, *others[place:]])

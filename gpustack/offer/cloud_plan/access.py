@@ -143,9 +143,9 @@ class AccessState:
     def rights(self, projects: frozenset[str]) -> dict[tuple[str, str], tuple[int, float]]:
         """What each project can use."""
         found: dict[tuple[str, str], tuple[int, float]] = {}
-        accepted = dict(self._accepted(projects))
+        accepted = dict(self.accepted(projects))
         for flavor, right in self.flavors.items():
-            fits = self._fits(right)
+            fits = self.fits(right)
             for project in projects:
                 kind = _kind(flavor, right, project)
                 hosts, limit = accepted[project] & fits, self._limit(right, project)
@@ -153,11 +153,13 @@ class AccessState:
                     found[project, kind] = (hosts | found.get((project, kind), (0, 0))[0], limit)
         return found
 
-    def _bits(self) -> dict[str, int]:
+    def bits(self) -> dict[str, int]:
+        """Each host as a bit of a number."""
         return {host: 1 << number for number, host in enumerate(self.hosts)} or {"": 1}
 
-    def _accepted(self, projects: frozenset[str]) -> Iterator[tuple[str, int]]:
-        bits = self._bits()
+    def accepted(self, projects: frozenset[str]) -> Iterator[tuple[str, int]]:
+        """Each project with the hosts whose aggregates admit it."""
+        bits = self.bits()
         reserved = [
             (sum(bit for host, bit in bits.items() if aggregate.has(host)), aggregate.projects)
             for aggregate in self.aggregates.values()
@@ -172,9 +174,9 @@ class AccessState:
                 of_project |= hosts if project in accepted else 0
             yield project, of_project
 
-    def _fits(self, right: FlavorRight) -> int:
+    def fits(self, right: FlavorRight) -> int:
         """The hosts that agree with a flavor about traits."""
-        bits = self._bits()
+        bits = self.bits()
         fitting = sum(bits.values())
         for trait in right.traits & self.known if self.hosts else ():
             fitting &= sum(bits[host] for host, uuid in self.hosts.items() if (trait, uuid) in self.bearers)

@@ -17,6 +17,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.releases import Release
 from gpustack.offer.cloud_plan.access import ANYBODY, AccessState, FlavorRight, decisive, flavor_rights
+from gpustack.offer.cloud_plan.admission import admissions, deviations, differences
 from gpustack.offer.cloud_plan.order import ordered
 from gpustack.offer.flavor import apply as flavor_plans
 from gpustack.offer.flavor.changes import changes as flavor_changes
@@ -38,6 +39,7 @@ from gpustack.offer.tenancy.compare import TenancyPlan
 from gpustack.offer.tenancy.compare import compare as compare_tenancy
 from gpustack.offer.tenancy.flavors import guarded
 from gpustack.offer.tenancy.model import Present as PresentTenancy
+from gpustack.offer.tenancy.model import Wanted as WantedTenancy
 from gpustack.offer.tenancy.model import wanted as wanted_tenancy
 from gpustack.spec.markers import markers
 from gpustack.spec.model import Placement, Spec
@@ -84,6 +86,7 @@ class CloudPlan:
     :ivar operations: in the order in which they are carried out.
     :ivar flavors: the plan of flavors, if they are in the plan; in the same way ``quotas`` and ``tenancy``.
     :ivar checks: what this release of Nova checks against limits.
+    :ivar access: each difference of who may boot on which host, before and after, in one line; with tenancy only.
     """
 
     operations: tuple[CloudChange, ...] = ()
@@ -92,6 +95,7 @@ class CloudPlan:
     quotas: QuotaPlan | None = None
     tenancy: TenancyPlan | None = None
     checks: tuple[Check, ...] = ()
+    access: tuple[str, ...] = ()
     release: Release
 
     @property
@@ -140,6 +144,8 @@ class _Planning:
     limits: PresentLimits | None = None
     nodes: PresentTenancy | None = None
     lists: Mapping[str, Collection[str]] = field(default_factory=dict)
+    projects: Mapping[str, str] = field(default_factory=dict)
+    desired: WantedTenancy | None = None
 
     def plan(self, groups: frozenset[str]) -> CloudPlan:
         flavors = self._flavors() if "flavors" in groups else None
@@ -151,6 +157,7 @@ class _Planning:
             later = self._after(tenancy.operations) if tenancy else None
             self.findings += guarded(lambda: self.connection, self.spec.tenancy, flavors.operations, later)
         operations, order = ordered(self.changes, self._state()) if self.changes else ((), ())
+        access = self._access(operations) if tenancy else ()
         return CloudPlan(
             operations=operations,
             findings=(*self.findings, *order),
@@ -158,6 +165,7 @@ class _Planning:
             quotas=quotas,
             tenancy=tenancy,
             checks=self._checks(enforced) if quotas else (),
+            access=access,
             release=self.choices.release,
         )
 
@@ -167,6 +175,20 @@ class _Planning:
         for change in changes:
             state = state.after(change)
         return list(state.aggregates.values()), {trait for trait, _ in state.bearers}
+
+    def _access(self, operations: Sequence[CloudChange]) -> tuple[str, ...]:
+        """The differences of who may boot where; adds findings about deviations from the spec."""
+        assert self.desired is not None  # noqa: S101 - tenancy was planned
+        before = after = self._state()
+        for change in operations:
+            after = after.after(change)
+        projects = before.projects() | after.projects()
+        names = {flavor.id: flavor.name for flavor in self._present()}
+        names |= {change.id: change.name for change in operations if change.object_kind == "flavor"}
+        names |= {found: name for name, found in self.projects.items()}
+        self.findings += deviations(after, self.desired, projects, names)
+        old, new = admissions(before, projects), admissions(after, projects)
+        return tuple(differences(old, new, projects, names))
 
     def _present(self) -> tuple[PresentFlavor, ...]:
         if self.present is None:
@@ -190,11 +212,16 @@ class _Planning:
 
     def _tenancy(self, flavors: FlavorPlan | None) -> TenancyPlan:
         tenancy = self.spec.tenancy
-        projects = tenancy_cloud.projects(self.connection, tenancy)
+        self.projects = tenancy_cloud.projects(self.connection, tenancy)
         trait = tenancy.trait if tenancy else DEFAULT_TRAIT
         self.nodes = tenancy_cloud.present(self.connection, trait, flavors=self._present())
-        desired = wanted_tenancy(self.spec, self.nodes.nodes, projects)
+        desired = self.desired = wanted_tenancy(self.spec, self.nodes.nodes, self.projects)
         later = flavor_plans.resulting(self._present(), flavors.operations if flavors else ())
+        private = frozenset(flavor.id for flavor in self._present() if not flavor.public) - self.lists.keys()
+        asked = flavor_plans.answers(
+            present_flavors(self.connection), Questions(access=private), jobs=self.choices.jobs
+        )
+        self.lists = {**self.lists, **asked.access}
         plan = compare_tenancy(desired, replace(self.nodes, flavors=later), prune=self.choices.prune)
         self.findings += plan.findings
         self.changes += plan.operations

@@ -31,7 +31,7 @@ def _outside_placement(entry: WantedAggregate, present: Present) -> Iterator[Fin
             yield finding(Code.PLACEMENT_AGGREGATE_DIFFERS, place=node.host, aggregate=entry.name)
 
 
-def _accepted(wanted: Wanted, host: str) -> frozenset[str]:
+def accepted(wanted: Wanted, host: str) -> frozenset[str]:
     """The ids of the projects that a host accepts by the spec; empty for all."""
     return frozenset().union(*(entry.projects for entry in wanted.aggregates if host in entry.hosts))
 
@@ -41,14 +41,14 @@ def _of_others(wanted: Wanted, present: Present) -> Iterator[Finding]:
     hosts = {host for entry in wanted.aggregates for host in entry.hosts}
     for aggregate in present.aggregates:
         for host in sorted(host for host in hosts if aggregate.has(host)) if not is_ours(aggregate) else ():
-            accepted = _accepted(wanted, host)
-            if aggregate.projects - accepted:
+            allowed = accepted(wanted, host)
+            if aggregate.projects - allowed:
                 yield finding(
                     Code.PROJECTS_OF_OTHER_AGGREGATE,
                     place=host,
                     aggregate=aggregate.name,
                     projects=", ".join(sorted(aggregate.projects)),
-                    also=" too" if accepted else " only",
+                    also=" too" if allowed else " only",
                 )
             for trait in sorted(aggregate.traits):
                 lacking, _others = wanted.lacking(trait, present.flavors)
@@ -76,8 +76,8 @@ def _instances(entry: WantedAggregate, wanted: Wanted, present: Present) -> Iter
         lacking = [server for server in here if entry.isolated and wanted.trait not in server.traits]
         gpu = [server for server in lacking if wanted.aliases & server.devices.keys()]
         ordinary = [server for server in lacking if server not in gpu]
-        accepted = _accepted(wanted, host)
-        strangers = [server for server in here if accepted and server.project not in accepted]
+        allowed = accepted(wanted, host)
+        strangers = [server for server in here if allowed and server.project not in allowed]
         for servers, reason in (
             (ordinary, "the flavor does not require the trait of the GPU hosts"),
             (strangers, "the host is reserved for other projects"),

@@ -50,8 +50,9 @@ def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> Tenancy
     operations: list[CloudChange] = []
     for entry, aggregate in pairs:
         operations += _opened(entry, aggregate, wanted.trait)
+    shared = [aggregate for aggregate in others if not all(map(_is_own, aggregate.metadata))]
     for aggregate in others if prune else ():
-        operations += _emptied(aggregate)
+        operations += _emptied(aggregate, whole=aggregate not in shared)
     operations += _traits(wanted, present)
     for entry, aggregate in pairs:
         operations += _filled(entry, aggregate, wanted.trait)
@@ -62,13 +63,22 @@ def compare(wanted: Wanted, present: Present, *, prune: bool = False) -> Tenancy
         operations += [] if lacking else isolation
     operations += traits
     if prune and not kept:
-        operations += [AggregateChange.of(o.name, o.metadata, _NOT_IN_SPEC) for o in others]
+        operations += [AggregateChange.of(o.name, o.metadata, _NOT_IN_SPEC) for o in others if o not in shared]
+    left = [
+        finding(
+            Code.AGGREGATE_KEPT,
+            place=aggregate.name,
+            hosts=", ".join(sorted(aggregate.hosts)) or "none",
+            metadata=", ".join(sorted(name for name in aggregate.metadata if not _is_own(name))),
+        )
+        for aggregate in (shared if prune else ())
+    ]
     waits = [
         finding(Code.ISOLATION_WAITS, place=name, trait=wanted.trait, flavors=", ".join(lacking)) for name in waiting
     ]
     return TenancyPlan(
         operations=tuple(_linked(operations)),
-        findings=(*waits, *kept, *doubts(wanted, present)),
+        findings=(*waits, *kept, *left, *doubts(wanted, present)),
         superfluous=() if prune else tuple(aggregate.name for aggregate in others),
     )
 
@@ -133,11 +143,17 @@ def _opened(entry: WantedAggregate, aggregate: Aggregate | None, trait: str) -> 
             yield HostChange.of(entry.name, host, _NOT_IN_SPEC, wanted=False)
 
 
-def _emptied(aggregate: Aggregate) -> Iterator[CloudChange]:
-    gone = {name: None for name in aggregate.metadata if name.startswith((TRAIT, PROJECTS))}
+def _is_own(name: str) -> bool:
+    """Whether gpustack writes this metadata."""
+    return name == MARK or name.startswith((TRAIT, PROJECTS))
+
+
+def _emptied(aggregate: Aggregate, *, whole: bool) -> Iterator[CloudChange]:
+    """Remove gpustack's part; the hosts stay if the aggregate has metadata of others, and it is theirs then."""
+    gone = {name: None for name in aggregate.metadata if _is_own(name) and (name != MARK or not whole)}
     if gone:
         yield MetadataChange.of(aggregate.name, gone, aggregate.metadata, _NOT_IN_SPEC)
-    for host in sorted(aggregate.hosts):
+    for host in sorted(aggregate.hosts) if whole else ():
         yield HostChange.of(aggregate.name, host, _NOT_IN_SPEC, wanted=False)
 
 

@@ -289,6 +289,7 @@ def test_months_of_rounds_leave_no_descriptor_thread_or_memory(
             round_number = len(used) + 1
             service, fault = FAULTS.get(round_number % 13, ("", ""))
             offered.faults = {service: fault} if service else {}
+            offered.began.clear()
             offered.ended.set()  # the stand-in's own threads of silent answers end
             offered.ended = threading.Event()
             pause(0.01)

@@ -170,6 +170,15 @@ def test_prune_opens_hosts_and_keeps_a_required_trait() -> None:
     assert steps(plan) == [*opened, "remove_trait gpu1", "remove_trait gpu2", "delete_aggregate"]
 
 
+def test_prune_keeps_an_aggregate_with_metadata_of_others() -> None:
+    (ours, *more) = PRESENT.aggregates
+    shared = replace(ours, metadata={**ours.metadata, "availability_zone": "gpu"})
+    plan = compare(OPEN, replace(PRESENT, aggregates=(shared, *more)), prune=True)
+    assert not [step for step in steps(plan) if step.startswith(("remove_host", "delete_aggregate"))]
+    (kept,) = [finding for finding in plan.findings if finding.code == "GPU458"]
+    assert "availability_zone" in kept.message
+
+
 def test_prune_removes_the_trait_of_hosts_that_left_the_spec() -> None:
     wanted = replace(WANTED, gpu_hosts=frozenset({"gpu1"}))
     wanted = replace(wanted, aggregates=(replace(WANTED.aggregates[0], hosts=frozenset({"gpu1"})),))
