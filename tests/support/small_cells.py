@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,8 +18,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.base.errors import DatabaseError
+from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.cloud.placement import Inventory, Provider
 from gpustack.novadb import tables
+from gpustack.novadb.hardware import Hardware, Present
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage
@@ -28,6 +30,7 @@ from gpustack.repair.verdict import Repair, Status, Verdict
 from support.cellfile import CellFile, ago, answering, nova_conf
 from support.cleanup_runs import attempted
 
+GPU = Present(vendor_id="10de", product_id="11b4", dev_type="type-PCI")
 VM, CELLS = "00000000-0000-4000-8000-00000000000a", ("cell1", "cell2")
 SELECTION = Selection(service_down_time=timedelta(seconds=120))
 Boldness = Mapping[object, int]
@@ -49,6 +52,8 @@ class SmallCloud:
     cells: list[CellFile] = field(default_factory=list)
     moment: timedelta = timedelta(0)
     """How far the database's clock is wrong."""
+    placement: FakePlacement = field(default_factory=lambda: FakePlacement())
+    hardware: dict[str, Hardware] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cells = [CellFile(f"sqlite:///{self.directory}/{name}.sqlite") for name in CELLS]
@@ -58,6 +63,7 @@ class SmallCloud:
     def keep(self) -> None:
         """Keep the databases as they are now."""
         self._kept.mkdir(exist_ok=True)
+        self._devices, self._hardware = list(self.placement.devices), dict(self.hardware)
         for path in self.directory.glob("*.sqlite"):
             shutil.copy(path, self._kept / path.name)
 
@@ -65,6 +71,8 @@ class SmallCloud:
         for path in self._kept.glob("*.sqlite"):
             shutil.copy(path, self.directory / path.name)
         self.moment = timedelta(0)
+        self.placement.devices, self.placement.lost = list(self._devices), False
+        self.hardware = dict(self._hardware)
 
     def sql(self, database: str, statement: str) -> None:
         engine = sa.create_engine(f"sqlite:///{self.directory}/{database}.sqlite", poolclass=sa.NullPool)
@@ -72,16 +80,19 @@ class SmallCloud:
             connection.exec_driver_sql(statement)
 
     def judged(self, selection: Selection = SELECTION) -> dict[object, int]:
-        """The boldest verdict of each row, and of each host without rows, by its database file."""
-        sources = Sources.from_nova_conf([self.conf])
+        """The boldest verdict of each row, and of each host without rows, by its database file.
+
+        Those of rows and those of allocations are apart.
+        """
+        sources = replace(Sources.from_nova_conf([self.conf]), hardware=self.hardware)
         files = {cell.name: cell.database.url.database for cell in sources.cells}
         try:
-            verdicts = plan.make(sources, selection).verdicts
+            verdicts = plan.make(sources, selection, self.placement).verdicts  # type: ignore[arg-type]
         except DatabaseError:
             return {}
         bold: dict[object, int] = {}
         for verdict in verdicts:
-            place = files[verdict.cell]
+            place = (files[verdict.cell], verdict.klass in "QS")
             keys: list[object] = [(place, row.id) for row in verdict.rows]
             for key in keys or [(place, verdict.host)]:
                 bold[key] = max(bold.get(key, 0), boldness(verdict))
@@ -111,12 +122,41 @@ class SmallCloud:
         return rows
 
 
+@dataclass
+class FakePlacement:
+    """A fake of Placement for its readers: a real one for each small cloud would take minutes.
+
+    :ivar lost: whether it does not answer.
+    """
+
+    devices: list[Provider] = field(default_factory=list)
+    lost: bool = False
+
+    def providers(self, _cloud: object, roots: Iterable[str] | None = None) -> Iterator[Provider]:
+        if self.lost:
+            raise CloudError("Placement does not answer")
+        wanted = None if roots is None else set(roots)
+        return (device for device in self.devices if wanted is None or device.root in wanted)
+
+    def inventory(self, _cloud: object, provider: str) -> Inventory:
+        return Inventory(provider=provider, generation=1, classes={"CUSTOM_GPU": {"total": 1, "reserved": 0}})
+
+    def allocations_of(self, _cloud: object, consumer: str) -> dict[str, Any]:
+        held = [device.uuid for device in self.devices if consumer in device.held]
+        allocations = {uuid: {"resources": {"CUSTOM_GPU": 1}} for uuid in held}
+        return {"allocations": allocations, "consumer_generation": 1, "project_id": "p", "user_id": "u"}
+
+    def stranger(self, _cloud: object, consumer: str, _provider: Provider) -> tuple[tuple[str, ...], datetime]:
+        return (f"consumer {consumer}",), ago(100_000)
+
+
 def draw(cloud: SmallCloud, random: Random) -> None:
     """Fill an empty cloud with a state."""
     first, second = cloud.cells
     powers = {name: random.choice(("up", "down", "down", "gone", "deleted")) for name in ("h1", "h2", "h3")}
     nodes = {name: _host(second if name == "h3" else first, name, power) for name, power in powers.items()}
     number = 0
+    cloud.placement.devices, cloud.hardware = [], {}
     for host in ("h1", "h2"):
         for _device in range(random.randint(1, 2)):
             number += 1
@@ -130,6 +170,7 @@ def draw(cloud: SmallCloud, random: Random) -> None:
                 instance_uuid=VM if taken else None,
                 request_id=random.choice(("r1", "x")) if taken else None,
             )
+            _elsewhere(cloud, host, f"0000:0{number}:00.0", taken, random)
             if random.random() < 0.1:
                 cloud.sql("cell1", f"UPDATE pci_devices SET deleted = id WHERE id = {row}")
     for cell in cloud.cells:
@@ -156,6 +197,16 @@ def draw(cloud: SmallCloud, random: Random) -> None:
         if power in ("up", "down"):
             cloud.sql("api", f"INSERT INTO host_mappings (host, cell_id) VALUES ('{host}', {2 if host == 'h3' else 1})")
     cloud.keep()
+
+
+def _elsewhere(cloud: SmallCloud, host: str, address: str, taken: bool, random: Random) -> None:
+    """Let Placement and the facts of a host have a device; Placement sometimes has an allocation more or less."""
+    allocated = taken != (random.random() < 0.3)
+    name, held = f"{host}_{address}", {VM: 1} if allocated else {}
+    device = Provider(uuid=f"gpu-{name}", name=name, root=f"node-{host}", address=address, held=held)
+    cloud.placement.devices.append(device)
+    present = {**(cloud.hardware[host].present if host in cloud.hardware else {}), address: GPU}
+    cloud.hardware[host] = Hardware(present=present, offered=frozenset(present), read_at=ago(60))
 
 
 def _host(cell: CellFile, name: str, power: str) -> int:
@@ -212,6 +263,41 @@ def _mapped(cell: str) -> Falsify:
         "DELETE FROM instance_mappings",
         f"INSERT INTO instance_mappings (instance_uuid, cell_id) VALUES ('{VM}', {cell})",
     )
+
+
+def _placement(**change: Any) -> Falsify:
+    def falsify(cloud: SmallCloud) -> None:
+        cloud.placement.devices = [replace(device, **change) for device in cloud.placement.devices]
+
+    return falsify
+
+
+def _without(number: int | None) -> Falsify:
+    """Let Placement omit devices: all but one, or all."""
+
+    def falsify(cloud: SmallCloud) -> None:
+        cloud.placement.devices = cloud.placement.devices[:number] if number else []
+
+    return falsify
+
+
+def _lost(cloud: SmallCloud) -> None:
+    cloud.placement.lost = True
+
+
+def _hardware(**change: Any) -> Falsify:
+    def falsify(cloud: SmallCloud) -> None:
+        cloud.hardware = {host: replace(known, **change) for host, known in cloud.hardware.items()}
+
+    return falsify
+
+
+def _no_hardware(cloud: SmallCloud) -> None:
+    cloud.hardware = {}
+
+
+def _exchanged_hardware(cloud: SmallCloud) -> None:
+    cloud.hardware = dict(zip(cloud.hardware, reversed(cloud.hardware.values()), strict=True))
 
 
 _EXCHANGED = "UPDATE cell_mappings SET database_connection = 'sqlite:///{files}/cell' || (3 - id) || '.sqlite'"
@@ -274,6 +360,15 @@ FALSIFIED: Mapping[str, tuple[Falsify, ...]] = {
     "instances.node": (_sql("cell1", "UPDATE instances SET node = node || '.example.org'"),),
     "migrations.source_compute": (_sql("cell1", "UPDATE migrations SET source_compute = upper(source_compute)"),),
     "migrations.dest_compute": (_sql("cell1", "UPDATE migrations SET dest_compute = upper(dest_compute)"),),
+    "Provider.uuid": (_lost, _without(None), _without(1)),
+    "Provider.name": (_placement(name="other_0000:ff:00.0"),),
+    "Provider.root": (_placement(root="node-h9"),),
+    "Provider.address": (_placement(address="0000:ff:00.0"), _placement(address="")),
+    "Provider.held": (_placement(held={}),),
+    "Provider.unread": (_placement(unread="HTTP 500", held={}),),
+    "Hardware.present": (_no_hardware, _exchanged_hardware, _hardware(present={})),
+    "Hardware.offered": (_hardware(offered=None), _hardware(offered=frozenset())),
+    "Hardware.read_at": (_hardware(read_at=None), _hardware(read_at=ago(10**7), present={})),
     "Clock.now": tuple(partial(clock, wrong=timedelta(hours=hours)) for hours in (-30, -1, -0.1, 0.1, 1, 30)),
 }
 """The falsifications of each piece of evidence that can be wrong by itself."""

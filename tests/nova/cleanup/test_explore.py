@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,6 +32,13 @@ pytestmark = pytest.mark.parametrize(
 explored = Explored()
 
 
+def kept(test: Callable[..., None]) -> Callable[..., None]:
+    """Let a test replay each kept chain first."""
+    for path in sorted(KEPT.glob("*.yaml")):
+        test = example([Step(**step) for step in yaml.safe_load(path.read_text(encoding="utf-8"))])(test)
+    return test
+
+
 @settings(
     max_examples=CHAINS or 1,
     database=None,
@@ -40,7 +48,7 @@ explored = Explored()
 )
 @seed(SEED)
 @given(walks)
-@example([Step(**step) for step in yaml.safe_load((KEPT / "leaks.yaml").read_text(encoding="utf-8"))])
+@kept
 def test_each_state_of_a_chain(cloud: World, chain: list[Step]) -> None:
     walk = Walk(cloud)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
@@ -52,8 +60,8 @@ def test_each_state_of_a_chain(cloud: World, chain: list[Step]) -> None:
                 explored.judge(state, walk.hosts, Path(directory) / "found")
             explored.chains += 1
         except AssertionError:
-            kept = KEPT / f"failed-{SEED}.yaml"
-            kept.write_text(yaml.safe_dump([asdict(step) for step in chain]), encoding="utf-8")
+            failed = KEPT / f"failed-{SEED}.yaml"
+            failed.write_text(yaml.safe_dump([asdict(step) for step in chain]), encoding="utf-8")
             raise
         finally:
             walk.leave()

@@ -113,7 +113,7 @@ def test_an_allocation_is_taken_away_and_the_reservation_stays(world: World) -> 
     assert inventories(world, host) == before
     # Placement gives nobody a device that is reserved, so the way back is refused as well, and that is said.
     ran = world.gpustack("undo", str(world.journal), "--os-cloud", "embedded")
-    assert "reserved" in ran.out, ran
+    assert "reserved" in ran.err, ran
     assert inventories(world, host) == before
     reserve(world, spare, 0)
     assert world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").code == 0

@@ -153,7 +153,7 @@ def test_without_the_cloud_nothing_is_written(world: World, tmp_path: Path) -> N
     leave(world, server, host)
     saved = tmp_path / "plan.json"
     plan.make(sources(world), SELECTION, world.api).save(saved)
-    assert "skipped" in world.gpustack("apply", str(saved), "--yes", "--journal", str(tmp_path / "j")).out
+    assert "skipped" in world.gpustack("apply", str(saved), "--yes", "--journal", str(tmp_path / "j")).err
     assert len(stale(world)) == 1
 
 
@@ -235,7 +235,7 @@ def test_a_move_that_allocates_a_second_device(world: World, tmp_path: Path) -> 
     world.nova.control.periodic(target)
     assert world.plan(placement=True) == []
     ran = world.gpustack("undo", str(world.journal), "--os-cloud", "embedded")
-    assert (ran.code, "belongs to instance" in ran.out) == (14, True), ran
+    assert (ran.code, "belongs to instance" in ran.err) == (14, True), ran
     assert devices(world, server) == {target: [FIRST]}
     world.exclusive()
 

@@ -18,9 +18,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.sql import visitors
 
+from gpustack.cloud import placement
 from gpustack.novadb import read, tables
 from gpustack.novadb.clock import Clock
+from gpustack.novadb.hardware import Hardware
 from gpustack.repair.hypervisor import Usage
+from gpustack.repair.rules import q_allocation_drift
 from support.cellfile import silent
 from support.small_cells import (
     DECLARED,
@@ -44,6 +47,9 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallCloud]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         made = SmallCloud(Path(directory))
         monkeypatch.setattr(read, "now", set_clock(made, read.now))
+        for name in ("providers", "inventory", "allocations_of"):
+            monkeypatch.setattr(placement, name, getattr(made.placement, name))
+        monkeypatch.setattr(q_allocation_drift, "stranger", made.placement.stranger)
         yield made
 
 
@@ -105,5 +111,6 @@ def test_each_column_that_a_reader_selects_has_a_falsification_or_is_primary(clo
 def test_each_field_of_a_clock_and_of_an_answer_has_a_falsification_or_a_reason() -> None:
     changed = {f"Usage.{name}" for name, _answer in answers(silent)}
     known = {*FALSIFIED, *DECLARED, *DERIVED, *changed, "Clock.service_down_time"}
-    assert {f"Clock.{one.name}" for one in fields(Clock)} | {f"Usage.{one.name}" for one in fields(Usage)} <= known
+    for kind in (Clock, Usage, placement.Provider, Hardware):
+        assert {f"{kind.__name__}.{one.name}" for one in fields(kind)} <= known
     assert set(DERIVED.values()) <= FALSIFIED.keys()

@@ -1,0 +1,54 @@
+"""What the status of a migration means: a device is held until Nova treats the migration as finished."""
+
+import pytest
+
+from gpustack.novadb.model import ComputeNode, Migration
+
+
+def migration(status: str | None, source: str | None = "gpu01", dest: str | None = "GPU02") -> Migration:
+    return Migration(
+        id=1,
+        instance_uuid="vm",
+        source_compute=source,
+        source_node=source,
+        dest_compute=dest,
+        dest_node=dest,
+        status=status,
+        migration_type="migration",
+        cross_cell_move=False,
+        updated_at=None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "over", "in_flight", "known"),
+    [
+        *(
+            (status, True, False, True)
+            for status in ("confirmed", "reverted", "failed", "completed", "cancelled", "done")
+        ),
+        ("error", False, False, True),
+        ("finished", False, True, True),
+        ("running (post-copy)", False, True, True),
+        ("of a later Nova", False, True, False),
+        (None, False, True, False),
+    ],
+)
+def test_a_migration_is_over_only_with_a_status_that_nova_treats_so(
+    status: str | None, over: bool, in_flight: bool, known: bool
+) -> None:
+    of = migration(status)
+    assert (of.over, of.in_flight, of.known) == (over, in_flight, known)
+
+
+def test_the_ends_of_a_migration_are_named_once() -> None:
+    assert migration("error").ends == ("gpu01", "GPU02")
+    assert migration("error", dest="gpu01").ends == ("gpu01",)
+    assert migration("error", source=None).ends == ("GPU02",)
+
+
+@pytest.mark.parametrize(("host", "touched"), [("gpu01", True), ("gpu02", True), ("gpu03", False)])
+def test_hosts_are_compared_without_regard_to_case(host: str, touched: bool) -> None:
+    fields = {"id": 1, "uuid": "u", "host": host, "hypervisor_hostname": host, "deleted": 0}
+    node = ComputeNode(**{**dict.fromkeys(ComputeNode.__dataclass_fields__), **fields})  # type: ignore[arg-type]
+    assert migration("error").touches(node) is touched
