@@ -392,6 +392,37 @@ def shared_class_names(code: Iterable[Source]) -> dict[str, list[str]]:
     return {name: places for name, places in sorted(defined.items()) if len(places) > 1}
 
 
+def postponed(code: Iterable[Source]) -> Iterator[str]:
+    """Modules that import ``annotations`` from ``__future__`` although each name in their annotations exists."""
+    for source in code:
+        lines = [use.line for use in source.imports if use.name == "__future__.annotations"]
+        if not lines or "TYPE_CHECKING" in source.text:
+            continue
+        ends = {node.name: node.end_lineno or 0 for node in source.tree.body if isinstance(node, ast.ClassDef)}
+        uses = (name for annotation in _annotations(source.tree) for name in ast.walk(annotation))
+        if not any(isinstance(use, ast.Name) and use.lineno <= ends.get(use.id, 0) for use in uses):
+            yield source.breach(lines[0], "imports annotations from __future__, and no annotation needs it")
+
+
+def _annotations(scope: ast.Module | ast.ClassDef) -> Iterator[ast.expr]:
+    """The annotations that Python evaluates when it imports a module: not those in functions."""
+    for node in scope.body:
+        if isinstance(node, ast.ClassDef):
+            yield from _annotations(node)
+        elif isinstance(node, ast.AnnAssign):
+            yield node.annotation
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = (
+                *node.args.posonlyargs,
+                *node.args.args,
+                *node.args.kwonlyargs,
+                node.args.vararg,
+                node.args.kwarg,
+            )
+            yield from (entry.annotation for entry in arguments if entry is not None and entry.annotation is not None)
+            yield from [node.returns] if node.returns is not None else []
+
+
 # Mirrors
 
 

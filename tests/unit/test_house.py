@@ -82,6 +82,25 @@ def test_imports_of_higher_inner_floors_of_a_subpackage() -> None:
     assert list(house.inward([upward, free, downward], walls)) == [f"gpustack/prepare/host/decide/x.py:1: {problem}"]
 
 
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        ("def f(x: int) -> str: ...", False),
+        ("class A: ...\ndef f(*x: A) -> None: ...", False),
+        ("def f():\n    def g(x: A): ...\nclass A: ...", False),
+        ("class A:\n    x: A", True),
+        ("class A:\n    def f(self) -> list[A]: ...", True),
+        ("def f(*, x: A | None = None): ...\nclass A: ...", True),
+        ("if TYPE_CHECKING:\n    from b import A", True),
+    ],
+)
+def test_postponed_annotations_need_a_missing_name(text: str, needed: bool) -> None:
+    module = source("base/x.py", f"from __future__ import annotations\n{text}")
+    breach = "gpustack/base/x.py:1: imports annotations from __future__, and no annotation needs it"
+    assert list(house.postponed([module])) == ([] if needed else [breach])
+    assert not list(house.postponed([source("base/x.py", text)]))
+
+
 def test_circles_of_three_modules_and_for_types() -> None:
     ring = [source(f"base/{one}.py", f"\nimport gpustack.base.{other}") for one, other in ("ab", "bc", "ca")]
     closes = "closes the circle gpustack.base.a → gpustack.base.b → gpustack.base.c → gpustack.base.a"

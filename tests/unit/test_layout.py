@@ -209,6 +209,10 @@ def test_every_module_can_be_imported() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+def test_annotations_are_postponed_only_where_names_are_missing() -> None:
+    none(house.postponed(PRODUCT))
+
+
 def test_only_public_modules_are_directly_below_the_package() -> None:
     assert {path.stem for path in (TOP / "gpustack").glob("*.py")} == house.FACES
 
