@@ -3,8 +3,6 @@
 :mod:`gpustack.repair.permission` decides what the answers of the hosts permit.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

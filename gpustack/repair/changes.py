@@ -1,7 +1,5 @@
 """Repairs and their undo, as changes of the one life cycle: shown, asked for, recorded and listed as all others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self

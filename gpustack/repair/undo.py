@@ -4,8 +4,6 @@ More than the row is checked. A restored row must not name a deleted or moved in
 running nova-compute, and must not contradict later claims of other instances.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
