@@ -101,6 +101,10 @@ soak: ## a thousand cycles of clean-up beside a working Nova, and 500 rounds of 
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
 	GPUSTACK_SOAK_ROUNDS=500 $(PYTEST) tests/unit/cli/test_gpu_watch.py -k months
 
+states: ## GPUs out of service on real Nova: random operators, maintenance and hands, in each way of scheduling
+	@tools/setup test
+	GPUSTACK_SERVICE_STEPS=40 GPUSTACK_SERVICE_MACHINES=3 $(PYTEST) tests/nova/fleet/test_states.py
+
 cleanup-servers: ## every leak of clean-up's tests with Nova's databases on MariaDB and PostgreSQL; an hour
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
@@ -175,4 +179,4 @@ bench: ## the figures that the documentation claims, as ratios beside their limi
 	@tools/setup test
 	@.venv/bin/python bench/run.py $(ONLY)
 
-.PHONY: help demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist bench
+.PHONY: help states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist bench
