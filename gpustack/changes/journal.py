@@ -266,7 +266,9 @@ def completed(record: RunRecord) -> RunRecord:
     """A run together with the later ones that completed it."""
     changes = {change.key: change for change in record.head.changes}
     results, ends = dict(record.results), dict(record.ends)
-    for _, later in records():
+    for path, later in records():
+        if path.stem <= record.head.id:
+            break  # IDs sort by time
         if isinstance(later, JournalError) or later.head.completes != record.head.id:
             continue
         changes |= {change.key: change for change in later.made}

@@ -91,3 +91,18 @@ def test_two_changes_with_one_key_are_refused() -> None:
     changes = json.loads(path.read_text().splitlines()[0])["changes"]
     with pytest.raises(JournalError, match="two changes have one key"):
         journal.read(edited(path, 0, changes=[changes[0], *changes]))
+
+
+def test_the_last_run_is_found_without_reading_older_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(10):
+        written(*ALL_DONE)
+    reads, read = list[Path](), journal.read
+
+    def counted(path: Path) -> journal.RunRecord:
+        reads.append(path)
+        return read(path)
+
+    monkeypatch.setattr(journal, "read", counted)
+    last = journal.last(lambda: CLOUD.key, lambda record: True)
+    assert last is not None
+    assert reads == [last.path] * 2
