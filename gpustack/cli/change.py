@@ -91,33 +91,42 @@ class ChangeCommand(OpenStackCommand):
         :raises GpustackError: if an interrupted run cannot be completed.
         """
         connection = super().connection(parsed_args)
+        self.settle_once(connection, parsed_args)
+        return connection
+
+    def settle_once(self, connection: Connection | None, parsed_args: argparse.Namespace) -> None:
+        """Call :meth:`settle` if this command did not yet."""
         if not self._settled:
             self._settled = True
             self.settle(connection, parsed_args)
-        return connection
 
-    def settle(self, connection: Connection, parsed_args: argparse.Namespace, undone: str = "") -> None:
+    def settle(self, connection: Connection | None, parsed_args: argparse.Namespace, undone: str = "") -> None:
         """Report the newest run on this cloud if it is unfinished, and complete an interrupted change of a default.
 
+        :param connection: None for a command that was given Nova's databases alone.
         :param undone: the ID of a run whose undo does both.
         """
         from gpustack.changes.journal import last
-        from gpustack.changes.journal_lines import Cloud
         from gpustack.cloud.limits import LimitsCloud
-        from gpustack.cloud.session import place_of
         from gpustack.offer.quota.interrupted import completion
 
-        record = last(lambda: Cloud(**place_of(connection)).key, lambda record: True)
+        record = last(lambda: self.place(parsed_args).key, lambda record: True)
         if record is None or record.head.id == undone:
             return
         if record.state == "unfinished":
             self._warn(f"the change {record.head.id} ({record.head.command}) is unfinished: gpustack history")
+        if connection is None:
+            return
         changes, findings = completion(record, LimitsCloud(connection))
         self.report_findings(findings)
-        show_operations(self, changes)
-        if changes and not parsed_args.check:
-            own = argparse.Namespace(**{**vars(parsed_args), "journal": None})
-            self.carry_out(changes, own, completes=record.head.id)
+        for change in changes:
+            self.report(change.describe())
+        if changes and not (parsed_args.check or getattr(parsed_args, "sql", False)):
+            # Without what the command does before and after its own changes.
+            runner = UndoCommand(self.app, self.app_args, cmd_name=self.cmd_name)
+            runner._connection, runner._settled = connection, True
+            options = argparse.Namespace(**{**vars(parsed_args), "journal": None})
+            runner.carry_out(changes, options, completes=record.head.id)
 
     @property
     def words(self) -> str:
@@ -165,6 +174,7 @@ class ChangeCommand(OpenStackCommand):
         from gpustack.changes.run import recorded_run
 
         connection = self.optional_connection(parsed_args)
+        self.settle_once(connection, parsed_args)
         head = RunHead(
             id=new_id(),
             command=self.words,
@@ -301,8 +311,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         from gpustack.changes.undo import plan_undo
 
         record = self._chosen(parsed_args)
-        if (connection := self.optional_connection(parsed_args)) is not None:
-            super().settle(connection, parsed_args, undone=record.head.id)
+        super().settle(self.optional_connection(parsed_args), parsed_args, undone=record.head.id)
         changes, final = plan_undo(record, kinds())
         if parsed_args.wait:
             wait = {"wait": str(parsed_args.wait)}
@@ -321,7 +330,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             self.carry_out(changes, parsed_args, undoes=record.head.id)
         return 0
 
-    def settle(self, connection: Connection, parsed_args: argparse.Namespace, undone: str = "") -> None:
+    def settle(self, connection: Connection | None, parsed_args: argparse.Namespace, undone: str = "") -> None:
         """Wait until the run to undo is known."""
 
     def _chosen(self, parsed_args: argparse.Namespace) -> RunRecord:

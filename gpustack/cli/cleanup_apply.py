@@ -111,6 +111,7 @@ gpustack cleanup apply --sql"""
 
     def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:
         self._connection = self._connection or cloud_of(parsed_args)
+        self.settle_once(self._connection, parsed_args)
         return self._connection
 
     def client(self, kind: type[CloudChange], parsed_args: argparse.Namespace) -> Any:  # noqa: ANN401
