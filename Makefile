@@ -174,6 +174,16 @@ dist: ## all distributions, built and checked, in dist
 	@rm -rf dist
 	@for part in . demo weigher; do .venv/bin/uv build --quiet --out-dir dist $$part || exit 1; done
 	@.venv/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	@.venv/bin/python tools/collection --build dist
+
+collection: ## the Ansible collection as a tarball in dist, installed from there, with one play on an example host
+	@tools/setup test
+	@.venv/bin/python tools/collection --build dist
+	$(PYTEST) -q tests/unit/test_collection.py
+
+zizmor: ## faults of the workflows in .github, above low
+	@tools/setup lint
+	.venv/bin/zizmor --offline --min-severity medium .github/workflows
 
 bench: ## the figures that the documentation claims, as ratios beside their limits; ONLY="render startup"
 	@tools/setup test

@@ -6,11 +6,13 @@ Ansible loads a plugin once and forks for each task and host; an import inside a
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import sys
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ansible import constants
@@ -21,6 +23,11 @@ from ansible.utils.display import Display
 VERSION = "0.2.0.dev0"
 """The version of the collection; ``tools/release`` sets it."""
 
+if any(importlib.metadata.distributions(name="gpustack")):
+    raise AnsibleError(
+        f"the environment of {sys.executable} contains the distribution gpustack, another project that overwrites "
+        "files of nova-gpustack; this task changed no host: install nova-gpustack in an environment of its own"
+    )
 try:
     from gpustack import __version__ as installed
     from gpustack.errors import GpustackError
@@ -31,8 +38,10 @@ except ImportError as error:
     ) from error
 if installed != VERSION:
     raise AnsibleError(
-        f"the playbooks are of gpustack {VERSION}, but gpustack {installed} is installed for {sys.executable}; "
-        "this task changed no host: run the playbooks in the directory that `gpustack playbook path` prints"
+        f"the playbooks are of gpustack {VERSION}, but gpustack {installed} is installed for {sys.executable}; this "
+        f"task changed no host. To continue, run `{sys.executable} -m pip install nova-gpustack=={VERSION}`, or remove "
+        f"the collection in {Path(__file__).parents[2]}: Ansible then uses the one in the directory that "
+        "`gpustack playbook path` prints"
     )
 from gpustack.base.task_results import TaskResult  # noqa: E402
 from gpustack.prepare.plugin_api import facts_refused  # noqa: E402

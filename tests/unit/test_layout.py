@@ -286,6 +286,7 @@ SCENARIOS = {
     "prepare/drain/test_choices",
     "configure/test_kubernetes",
     "connect/ssh/test_guest",
+    "test_collection",
     "test_complete_path",
     "test_demo_picture",
     "test_distributions",

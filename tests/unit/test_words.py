@@ -78,7 +78,16 @@ def _messages(tree):
     return [node.value for node in strings if " " in node.value and id(node) not in documents]
 
 
-def test_tests_named_in_the_readme_exist():
-    output = re.findall(r"`(tests/[\w./-]+)`", (TOP / "README.md").read_text(encoding="utf-8"))
+def test_the_readme_is_short():
+    text = (TOP / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 800
+    commands = re.findall(r"^\$ (.*)", text, re.MULTILINE)
+    assert len(commands) <= 7
+    assert {"make demo", "make test"} <= {*commands}
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/comparison.md"])
+def test_tests_named_on_the_page_exist(page):
+    output = re.findall(r"`(tests/[\w./-]+)`", (TOP / page).read_text(encoding="utf-8"))
     assert output
     assert [path for path in output if not (TOP / path).exists()] == []

@@ -21,7 +21,7 @@ _INSTALL = f"pip install --upgrade {DISTRIBUTION}"
 
 def checks() -> Iterator[Check]:
     """The versions of gpustack, Python and the packages, and whether Ansible starts."""
-    yield ok("gpustack", __version__)
+    yield itself()
     try:
         metadata = importlib.metadata.metadata(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
@@ -30,6 +30,17 @@ def checks() -> Iterator[Check]:
         yield python(metadata["Requires-Python"] or "")
         yield packages(metadata.get_all("Requires-Dist") or [])
     yield ansible()
+
+
+def itself() -> Check:
+    """Whether the environment lacks the distribution ``gpustack``, whose files replace those of the same name."""
+    for other in importlib.metadata.distributions(name="gpustack"):
+        problem = (
+            f"{__version__}, beside the distribution gpustack {other.version}, another project with the same package"
+        )
+        remedy = f"install both in environments of their own: python3 -m venv DIRECTORY && DIRECTORY/bin/{_INSTALL}"
+        return failed("gpustack", GpustackError(problem, remedy=remedy))
+    return ok("gpustack", __version__)
 
 
 def python(expected: str) -> Check:

@@ -40,6 +40,14 @@ def test_missing_gpustack_is_reported_with_its_remedy(tmp_path: Path) -> None:
     assert f"gpustack is not installed for the Python that runs Ansible, {sys.executable}" in printed
 
 
+def test_another_project_of_the_same_name_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "gpustack-2.3.0.dist-info").mkdir()
+    (tmp_path / "gpustack-2.3.0.dist-info/METADATA").write_text("Name: gpustack\nVersion: 2.3.0\n", encoding="utf-8")
+    printed = played(tmp_path, f"{NAME}.gpustack_plan")
+    assert "contains the distribution gpustack, another project" in printed
+    assert "in an environment of its own" in printed
+
+
 def test_playbooks_of_0_1_0_stop_with_both_versions(tmp_path: Path) -> None:
     printed = played(tmp_path, "gpustack_plan", RELEASED / "0.1.0/playbooks/action_plugins")
     assert f"the playbooks are of gpustack 0.1.0, but gpustack {gpustack.__version__} is installed" in printed
@@ -51,6 +59,7 @@ def test_a_library_of_0_1_0_stops_the_playbooks_with_both_versions(tmp_path: Pat
     shutil.copytree(RELEASED / "0.1.0/gpustack", tmp_path / "gpustack")
     printed = played(tmp_path, f"{NAME}.gpustack_facts")
     assert f"the playbooks are of gpustack {gpustack.__version__}, but gpustack 0.1.0 is installed" in printed
+    assert f"-m pip install nova-gpustack=={gpustack.__version__}`" in printed
     assert "`gpustack playbook path`" in printed
 
 

@@ -22,7 +22,7 @@ from support.playbook_place import Place, environment
 ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", ROOT / "playbooks/README.md", *sorted((ROOT / "docs").rglob("*.md")))
 COMMAND = re.compile(r"^ *[$#] (ansible-playbook -i (?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
-PLAYBOOK = re.compile(r"playbook path (\w+)|\$(\w+)|playbooks/(\w+)\.yml")
+PLAYBOOK = re.compile(r"playbook path (\w+)|\$(\w+)|playbooks/(\w+)\.yml|passthrough\.(\w+)")
 ELSEWHERE = ("gpustack_cloud=", "gpustack_image_", "gpustack_cleanup_", "gpustack_trial=", "gpustack_root=")
 """Need a cloud, an image, databases, a real GRUB or another root: tests/nova/maintenance, tests/image,
 tests/unit/attacks/test_image.py, tests/unit/repair/test_playbook.py, tests/unit/playbooks/test_trial.py, tests/lab."""

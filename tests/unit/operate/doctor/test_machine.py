@@ -19,6 +19,17 @@ def test_this_environment_is_ready() -> None:
     assert checks[-1].seen.startswith("core 2.")
 
 
+def test_another_project_of_the_same_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    metadata = tmp_path / "gpustack-2.3.0.dist-info/METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Name: gpustack\nVersion: 2.3.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check = machine.itself()
+    assert (check.state, check.exit_code) == (State.ERROR, 1)
+    assert "the distribution gpustack 2.3.0, another project" in check.seen
+    assert "environments of their own" in check.remedy
+
+
 def test_packages_that_are_missing_or_of_another_version() -> None:
     check = machine.packages(["cliff>=999", "no-such-package>=1", 'pydantic>=99; extra == "demo"', "PyYAML"])
     assert check.state is State.ERROR

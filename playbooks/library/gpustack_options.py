@@ -1,0 +1,32 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin ``gpustack_options``, which runs on the controller."""
+
+DOCUMENTATION = """
+---
+module: gpustack_options
+short_description: Resolve the options of a role before the host is read
+description:
+  - Each option of the task's role is an option of this module. The role's argument specification defines their types.
+  - 'Register the result: facts of a host never replace a registered variable, so a host can''t choose options.'
+attributes:
+  check_mode:
+    support: full
+    description: Whether the task runs with C(--check) and predicts its result.
+author:
+  - The gpustack authors
+"""
+
+EXAMPLES = """
+- name: Resolve the options before the host is read
+  nova_gpustack.passthrough.gpustack_options:
+    gpustack_spec: "{{ gpustack_spec }}"
+  register: gpustack_settings
+"""
+
+RETURN = """
+host:
+  description: The inventory's name of the host.
+  returned: success
+  type: str
+"""

@@ -1,0 +1,33 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin ``gpustack_turn``, which runs on the controller."""
+
+DOCUMENTATION = """
+---
+module: gpustack_turn
+short_description: Begin the turn of a batch of hosts
+description:
+  - 'Fails if a host of an earlier batch became unreachable while it was changed: Ansible counts failed hosts only.'
+options:
+  max_fail_percentage:
+    description:
+      - The percentage of hosts that may fail; above 0, lost hosts are accepted.
+    type: float
+    default: 0
+attributes:
+  check_mode:
+    support: full
+    description: Whether the task runs with C(--check) and predicts its result.
+author:
+  - The gpustack authors
+"""
+
+EXAMPLES = """
+- name: Begin the turn of a batch of hosts
+  nova_gpustack.passthrough.gpustack_turn:
+    max_fail_percentage: 0
+"""
+
+RETURN = """
+# nothing of its own
+"""
