@@ -63,7 +63,7 @@ gpustack history 20261124T061500123456Z -f json"""
                     entry.record.head.at,
                     f"{entry.record.head.user}@{entry.record.head.host}",
                     entry.record.head.command,
-                    f"{entry.record.head.cloud.auth_url} {entry.record.head.cloud.region}".strip(),
+                    str(entry.record.head.cloud),
                     entry.record.head.spec,
                     f"{entry.done}/{len(entry.record.head.changes)}",
                     entry.state,

@@ -40,6 +40,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
         *("post_live_migration", "post_at_destination"),
     ),
     "evacuate": ("rebuild_claim", "spawn"),
+    "rebuild": ("destroy", "spawn"),
     "unshelve": ("claim", "spawn"),
     "delete": ("destroy", "terminate"),
 }
@@ -67,13 +68,17 @@ STORIES: tuple[tuple[str, ...], ...] = (
     ("migrate", "kill", "revert"),
     ("delete",),
     ("reboot",),
+    ("rebuild",),
+    ("delete", "archive"),
+    ("die", "evacuate", "archive"),
+    ("together", "confirm"),
     ("edit",),
     ("edit", "restart"),
 )
 """Sequences of actions on the same guest and host, where possible."""
 INTERLUDES = (
     *("back", "back", "reset", "reset", "periodic", "kill", "die", "restart", "forget"),
-    *("boot", "delete", "unshelve", "reboot"),
+    *("boot", "delete", "unshelve", "reboot", "rebuild", "archive"),
 )
 """Actions between two stories."""
 
@@ -319,6 +324,26 @@ class Walk:
     def _reboot(self, step: Step, _host: str) -> None:
         server = self._guest(step, "ACTIVE", "ERROR")
         self._do(server, lambda: self.world.api.compute.reboot_server(server, "HARD"))
+
+    def _rebuild(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE", "SHUTOFF", "ERROR")
+        self._do(server, lambda: self.world.api.compute.rebuild_server(server, IMAGE))
+
+    def _together(self, step: Step, _host: str) -> None:
+        """Migrate a guest and delete another at once."""
+        server, *others = [self._guest(step, "ACTIVE", "SHUTOFF"), *self.guests()]
+        target, other = self._other(step, server), next((one for one in others if one.id != server.id), None)
+        self.world.api.compute.migrate_server(server, host=target)
+        if other is not None:
+            self.world.api.compute.delete_server(other)
+            self.wait(other)
+        self.wait(server)
+
+    def _archive(self, _step: Step, _host: str) -> None:
+        """Move soft-deleted rows to the shadow tables."""
+        ran = self.world.nova.manage("db", "archive_deleted_rows", "--all-cells", check=False)
+        if ran.returncode not in (0, 1):  # 1: rows were moved
+            raise LookupError(ran.stderr)
 
     # --- events of hosts --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,147 @@
+"""Repairs in the one life cycle of changes: asked for, recorded, listed, undone; a lost database ends a run."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpustack.base.errors import DatabaseError
+from gpustack.changes import journal
+from gpustack.changes.change import ChangeResult
+from gpustack.cli.app import main
+from gpustack.novadb.sources import Sources
+from gpustack.repair import apply
+from gpustack.repair.changes import failed_migrations, planned
+from gpustack.repair.verdict import Repair
+from support.cellfile import CellFile, fill, nova_conf
+from support.cleanup_runs import attempted, results, run, wanted
+
+
+@pytest.fixture
+def cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CellFile:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": cell_file.url})
+    return cell_file
+
+
+def gpustack(tmp_path: Path, *arguments: str) -> int:
+    return main([*arguments, "--config-file", str(tmp_path)])
+
+
+def applied(tmp_path: Path, *arguments: str) -> int:
+    return gpustack(tmp_path, "cleanup", "apply", "--no-hypervisor", "--class", "A", "--wait", "0", *arguments)
+
+
+def last() -> journal.RunRecord:
+    _, record = next(journal.records())
+    assert isinstance(record, journal.RunRecord)
+    return record
+
+
+def test_a_repair_is_listed_and_undone_by_its_id(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = cell.dump()
+    assert applied(tmp_path, "--yes") == 0
+    record, repaired = last(), cell.dump()
+    assert (record.head.command, record.state) == ("cleanup apply", "done")
+    assert record.path.parent == tmp_path / "state/gpustack/changes"
+    assert f"to undo: gpustack undo {record.head.id}" in capsys.readouterr().err
+    assert main(["history", "-f", "json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert (entry["ID"], entry["State"], entry["Cloud"].split()[0]) == (record.head.id, "done", "cell1")
+    assert gpustack(tmp_path, "undo", record.head.id, "--check") == 0
+    assert ": would be restored: " in capsys.readouterr().err
+    assert cell.dump() == repaired != before
+    assert gpustack(tmp_path, "undo", record.head.id, "--yes") == 0
+    assert cell.dump() == before
+    assert last().head.undoes == record.head.id
+
+
+def test_the_undo_of_clean_up_reverts_the_last_repair(cell: CellFile, tmp_path: Path) -> None:
+    before = cell.dump()
+    assert applied(tmp_path, "--yes") == 0
+    assert gpustack(tmp_path, "cleanup", "undo", "--yes") == 0
+    assert cell.dump() == before
+
+
+def test_the_undo_of_a_repair_cannot_be_undone(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert applied(tmp_path, "--yes") == 0
+    assert gpustack(tmp_path, "cleanup", "undo", "--yes") == 0
+    before = cell.dump()
+    capsys.readouterr()
+    assert gpustack(tmp_path, "undo", last().head.id, "--yes") == 0
+    assert "cannot be undone: undo the repair of class A" in capsys.readouterr().err
+    assert cell.dump() == before
+
+
+@pytest.mark.parametrize(("answer", "code"), [("", 2), ("n\n", 1), ("y\n", 0)])
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_repair_and_its_undo_are_asked_for(
+    cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, undo: bool
+) -> None:
+    class Answer(io.StringIO):
+        def isatty(self) -> bool:
+            return bool(answer)
+
+    if undo:
+        assert applied(tmp_path, "--yes") == 0
+    before = cell.dump()
+    monkeypatch.setattr("sys.stdin", Answer(answer))
+    assert (gpustack(tmp_path, "cleanup", "undo") if undo else applied(tmp_path)) == code
+    assert (cell.dump() == before) is (code != 0)
+
+
+@pytest.mark.parametrize("option", ["--check", "--dry-run"])
+def test_a_check_writes_neither_rows_nor_a_journal(cell: CellFile, tmp_path: Path, option: str) -> None:
+    before = cell.dump()
+    assert applied(tmp_path, option) in (0, 13)
+    assert (cell.dump(), list(journal.records())) == (before, [])
+
+
+def test_a_lost_database_ends_the_run(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was not begun is told, and the error of the database is that of the run."""
+    sources = Sources.from_nova_conf([tmp_path])
+    repairs = wanted(sources)[:3]
+    assert len(repairs) == 3
+
+    def lost(*arguments: object) -> None:
+        raise DatabaseError("the server is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(apply, "_repair", lost)
+        first, *rest = attempted(sources, tmp_path / "journal", repairs)
+        assert (first.result, first.detail) == (ChangeResult.FAILED, "the server is gone")
+        assert {(one.result, one.detail) for one in rest} == {(ChangeResult.NOT_BEGUN, "the server is gone")}
+        with pytest.raises(DatabaseError, match="the server is gone"):
+            run(sources, tmp_path / "second", repairs)
+    assert results(tmp_path / "journal") == []
+
+
+def test_allocations_are_removed_last_and_every_repair_has_a_key(cell: CellFile, tmp_path: Path) -> None:
+    first, *_ = repairs = wanted(Sources.from_nova_conf([tmp_path]))
+    allocation = {"provider": "p", "name": "gpu_0000:01:00.0", "addresses": "0000:01:00.0", "consumer": "vm"}
+    removal = {**first, "repair": Repair.UNSET_ALLOCATION.value, "allocation": allocation}
+    changes = planned([removal, *repairs])  # type: ignore[list-item]
+    assert changes[-1].verdict == removal
+    assert changes[-1].details() == ["- allocation of gpu_0000:01:00.0 (was vm)"]
+    assert len({change.key for change in changes}) == len(changes)
+    assert {change.key for change in changes} == {f"repair:{number}" for number in range(1, len(changes) + 1)}
+
+
+def test_only_failed_migrations_are_waited_for(cell: CellFile, tmp_path: Path) -> None:
+    sources = Sources.from_nova_conf([tmp_path])
+    outcomes = run(sources, tmp_path / "journal", wanted(sources))
+    held = failed_migrations(outcomes)
+    assert held
+    assert {verdict["repair"] for verdict in held} == {Repair.FAIL_MIGRATION}
+    assert apply.unfreed(held, sources, 0) == held
+    assert failed_migrations([replace(one, result=ChangeResult.FAILED) for one in outcomes]) == []
