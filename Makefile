@@ -123,6 +123,11 @@ explore: ## clean-up in each state at the commits of chains on a real Nova; CHAI
 		GPUSTACK_EXPLORED=explored-$(RELEASE)-$(SEED).md $(PYTEST) -s tests/nova/cleanup/test_explore.py
 	GPUSTACK_CELLS=$(CELLS) GPUSTACK_SEED=$(SEED) $(PYTEST) -n 2 -q tests/unit/repair/test_evidence_rule.py
 
+changes: ## faults at each point of a run of cloud apply, on real services; hours, less with POINTS=5 of each kind
+	@tools/setup test
+	@tools/setup --nova $(RELEASES)
+	GPUSTACK_CHANGES=$(or $(POINTS),all) GPUSTACK_NOVA_RELEASES="$(RELEASES)" $(PYTEST) tests/nova/changes
+
 lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all or one of tests/lab/README.md
 	@$(if $(LAB_$(TEST)),,$(error TEST=$(TEST) is not one of: $(sort $(LAB))))
 	@tools/setup test

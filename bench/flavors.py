@@ -4,11 +4,14 @@ The other tools are osism's flavor-manager, Ansible's ``openstack.cloud.compute_
 environments) and a loop of ``openstack flavor create``. For the last two, a few flavors are measured and extrapolated
 to 100. Every request goes through a proxy on loopback that counts it and, in the second half, delays it by 50 ms, like
 a remote cloud. The tools alternate, and their best rounds are compared.
+
+Then ``gpustack cloud plan`` is compared with the plans of flavors, quotas and tenancy together.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import subprocess
 import sys
@@ -24,9 +27,11 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from support.changing_cloud import changing_cloud
 from support.flavor_clouds import Proxied, proxied
 
-FLAVORS = 100
+FLAVORS, PROJECTS, HOSTS = 100, 20, 50
+PLAN_ROUNDS = 3
 SAMPLED = 3
 PLAYED = 20
 ROUNDS = {0.0: 2, 0.05: 1}
@@ -162,6 +167,36 @@ def compare(cloud: Proxied, tools: dict[str, Sequence[str]], latency: float, dir
     return results
 
 
+def plans(directory: Path) -> limits.Result:
+    """Compare `cloud plan` without changes with the plans of single groups."""
+    projects = [f"project{n}" for n in range(PROJECTS)]
+    hosts = [f"gpu{n}" for n in range(HOSTS)]
+    sections = {
+        "flavors": {
+            f"g{n}": {"model": "k4200", "vcpus": 1, "ram": 1024, "disk": 10, "access": [projects[n % PROJECTS]]}
+            for n in range(FLAVORS)
+        },
+        "hosts": {"gpu*": ["k4200"]},
+        "quotas": {"default": {"k4200": 0}, "projects": {project: {"k4200": 4} for project in projects}},
+        "tenancy": {"aggregates": {"gpu": {"projects": projects[:7]}}},
+    }
+    with changing_cloud("2025.2", directory, hosts=hosts, projects=projects, timeout=30) as cloud:
+        cloud.applied(sections)
+        spec, gpustack = cloud.spec(sections), str(Path(sys.executable).with_name("gpustack"))
+        variables = {**os.environ, "OS_CLOUD": "embedded", "OS_CLIENT_CONFIG_FILE": str(cloud.clouds_yaml)}
+        best: dict[str, float] = {}
+        for _ in range(PLAN_ROUNDS):
+            for group in ("cloud", "flavor", "quota", "tenancy"):
+                start = time.perf_counter()
+                subprocess.run([gpustack, group, "plan", spec], env=variables, capture_output=True, check=True)
+                best[group] = min(best.get(group, math.inf), time.perf_counter() - start)
+    ratio = best["cloud"] / sum(seconds for group, seconds in best.items() if group != "cloud")
+    print(f"{FLAVORS} flavors, {PROJECTS} projects, {HOSTS} hosts, no changes")
+    for group, seconds in best.items():
+        print(f"  {group} plan: {seconds:.2f} s")
+    return limits.check("flavors.cloud_plan", ratio)
+
+
 def main() -> None:
     """Print the figures, and compare them with the limits."""
     with tempfile.TemporaryDirectory() as name, proxied("2025.2", Path(name)) as cloud:
@@ -174,6 +209,8 @@ def main() -> None:
         }
         measured(cloud, [gpustack, "flavor", "list"])  # warm-up: byte code and caches
         results = [result for latency in ROUNDS for result in compare(cloud, tools, latency, Path(name))]
+    with tempfile.TemporaryDirectory() as name:
+        results.append(plans(Path(name)))
     limits.end(*results)
 
 

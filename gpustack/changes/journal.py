@@ -97,6 +97,11 @@ def directory() -> Path:
     return state_dir() / "changes"
 
 
+def is_recorded(run: str) -> bool:
+    """Whether a run of this ID has a journal in :func:`directory`."""
+    return run.isalnum() and (directory() / f"{run}.jsonl").is_file()
+
+
 class RunJournal:
     """A journal that is being written; safe to use from several threads.
 

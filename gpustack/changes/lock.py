@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import getpass
+import hashlib
 import os
 import platform
 import threading
@@ -36,18 +37,30 @@ RENEW = 300.0
 """Seconds between renewals."""
 STALE = timedelta(minutes=15)
 """The age after which another run may take the lock over."""
+_UNNAMED = timedelta(minutes=1)
+"""The same for a lock whose run has not named itself, which it does with its second request."""
 _TRY = 2.0
 _TAKEN, _FORBIDDEN = 409, 403
 
 
 @dataclass(frozen=True, kw_only=True)
 class LockHolder:
-    """The run that has the lock."""
+    """The run that has the lock.
+
+    :ivar state: identifies the host with its state directory; only one run at a time has both.
+    """
 
     run: str
     user: str
     host: str
     at: datetime
+    state: str = ""
+    named: bool = True
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether its run does not renew it any more."""
+        return datetime.now(UTC) - self.at > (STALE if self.named else _UNNAMED)
 
     def to_metadata(self) -> dict[str, str]:
         """The metadata of the aggregate."""
@@ -56,6 +69,7 @@ class LockHolder:
             "gpustack_user": self.user,
             "gpustack_host": self.host,
             "gpustack_at": self.at.isoformat(timespec="seconds"),
+            "gpustack_state": self.state,
         }
 
     @classmethod
@@ -69,6 +83,8 @@ class LockHolder:
             user=metadata.get("gpustack_user", "an unknown user"),
             host=metadata.get("gpustack_host", "an unknown host"),
             at=at if at.tzinfo else at.replace(tzinfo=UTC),
+            state=metadata.get("gpustack_state", ""),
+            named="gpustack_lock" in metadata,
         )
 
     def __str__(self) -> str:
@@ -189,7 +205,7 @@ class _Opened:
 def in_the_cloud(
     api: LockApi, run: str, user: str, host: str, warn: Callable[[str], None], *, seconds: float = WAIT
 ) -> Iterator[None]:
-    """Hold the lock of a cloud between machines, and renew it.
+    """Hold the lock of a cloud between machines, and renew it. This machine's must be held: :func:`on_this_machine`.
 
     A user who may not create aggregates gets a warning, and no lock.
 
@@ -198,7 +214,9 @@ def in_the_cloud(
     """
 
     def holder() -> LockHolder:
-        return LockHolder(run=run, user=user, host=host, at=datetime.now(UTC))
+        return LockHolder(run=run, user=user, host=host, at=datetime.now(UTC), state=state)
+
+    state = hashlib.sha256(f"{host}:{state_dir()}".encode()).hexdigest()[:16]
 
     try:
         aggregate = _taken(api, holder, warn, seconds)
@@ -208,15 +226,18 @@ def in_the_cloud(
         warn("this user may not create aggregates: runs on other machines are not locked out")
         yield
         return
-    ended = threading.Event()
-    renewal = threading.Thread(target=_renewed, args=(api, aggregate, holder, ended), daemon=True)
+    over = threading.Event()
+    renewal = threading.Thread(target=_renewed, args=(api, aggregate, holder, over), daemon=True)
     renewal.start()
     try:
         yield
     finally:
-        ended.set()
+        over.set()
         renewal.join()
-        api.delete(aggregate)
+        try:
+            api.delete(aggregate)
+        except CloudError as error:
+            warn(f"the lock stays until another run takes it over: {error.what}")
 
 
 def _taken(api: LockApi, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
@@ -234,7 +255,7 @@ def _taken(api: LockApi, holder: Callable[[], LockHolder], warn: Callable[[str],
         if present is None:
             continue
         other = LockHolder.of(present)
-        if datetime.now(UTC) - other.at > STALE or _ended_here(other):
+        if other.is_stale or other.state == holder().state:
             warn(f"the lock of a run that no longer renews it is taken over: {other}")
             api.delete(present.id)
             continue
@@ -245,12 +266,6 @@ def _taken(api: LockApi, holder: Callable[[], LockHolder], warn: Callable[[str],
                 remedy=f"wait until it ends. If no such run exists: openstack aggregate delete {LOCK}",
             )
         time.sleep(min(_TRY, seconds))
-
-
-def _ended_here(other: LockHolder) -> bool:
-    """Whether it was a run of this user on this machine: it ended, since this run holds the lock of the machine."""
-    journal = state_dir() / "changes" / f"{other.run}.jsonl"
-    return other.host == platform.node() and "/" not in other.run and journal.is_file()
 
 
 def _renewed(api: LockApi, aggregate: int, holder: Callable[[], LockHolder], ended: threading.Event) -> None:

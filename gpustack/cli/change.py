@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import signal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -18,12 +20,13 @@ from gpustack.base.operations import Operation, counted
 from gpustack.base.text import printable
 from gpustack.cli.cleanup_options import add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Command, add_format, confirm, positive
+from gpustack.cli.common import Command, add_format, confirm, positive, see_terminal
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.changes.change import ChangeOutcome, CloudChange
+    from gpustack.changes.guardian import Guardian
     from gpustack.changes.journal import RunRecord
     from gpustack.changes.journal_lines import Cloud
     from gpustack.novadb.sources import Sources
@@ -76,10 +79,12 @@ class ChangeCommand(OpenStackCommand):
     """Base class of the commands that change a cloud.
 
     :cvar jobs: how many changes run at the same time.
+    :cvar confirm_within: seconds after which a run is undone unless somebody confirms it; 0 for no such limit.
     :cvar incomplete: the error if a change failed or was skipped.
     """
 
     jobs = 1
+    confirm_within = 0
     incomplete: type[GpustackError] = ApplyError
 
     _settled = False
@@ -186,20 +191,38 @@ class ChangeCommand(OpenStackCommand):
         )
         if not parsed_args.yes:
             confirm(self, f"{question}Carry out {counted(len(changes), 'operation')}?")
-        ran = recorded_run(
-            connection,
-            head,
-            changes,
-            warn=self._warn,
-            clients={change.object_kind: self.client(type(change), parsed_args) for change in changes},
-            path=parsed_args.journal,
-            jobs=self.jobs,
-            tell=self._tell_outcome,
-        )
-        self._report_results(ran.outcomes, ran.journal, quote(str(parsed_args.journal or head.id)))
-        if ran.signals:
-            raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
+        with self._guarded(
+            connection, str(parsed_args.journal.absolute() if parsed_args.journal else head.id)
+        ) as guard:
+            ran = recorded_run(
+                connection,
+                head,
+                changes,
+                warn=self._warn,
+                clients={change.object_kind: self.client(type(change), parsed_args) for change in changes},
+                path=parsed_args.journal,
+                jobs=self.jobs,
+                tell=self._tell_outcome,
+            )
+            self._report_results(ran.outcomes, ran.journal, quote(str(parsed_args.journal or head.id)))
+            if ran.signals:
+                raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
+            if guard is not None:
+                self.report(f"keep these changes? Without `y` within {self.confirm_within} s, they are undone")
+                if not guard.asks(self.app.stdin, self.confirm_within):
+                    remedy = f"`gpustack history` lists the undo; its messages: {guard.log}"
+                    raise self.incomplete("not confirmed: the changes are undone", remedy=remedy)
         self.refuse_incomplete(ran.outcomes)
+
+    def _guarded(self, connection: Connection | None, run: str) -> AbstractContextManager[Guardian | None]:
+        from gpustack.changes.guardian import Guardian
+        from gpustack.cloud.session import cloud_names
+
+        if not self.confirm_within or connection is None:
+            return contextlib.nullcontext()
+        see_terminal(self)
+        cloud = str(connection.config.name or "")
+        return Guardian(run, ("--os-cloud", cloud) if cloud in cloud_names() else (), self.confirm_within)
 
     def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:
         """The connection to the cloud; None for a command that was given Nova's databases alone."""
@@ -303,6 +326,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             "--wait", type=positive, metavar="S", help="wait S seconds for each instance (default: as the change did)"
         )
         self.add_change_options(parser)
+        # Of the process that undoes a run if nobody confirms it (gpustack.changes.guardian).
+        parser.add_argument("--unless-confirmed", type=int, help=argparse.SUPPRESS)
         add_format(parser, "the plan")
         add_databases(parser)
 

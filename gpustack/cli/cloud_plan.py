@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,18 +25,15 @@ def _groups(text: str) -> frozenset[str]:
     return chosen
 
 
-class CloudPlanCommand(PlanCommand):
-    """Show the changes that sync a cloud with the spec: flavors, limits, tenancy and images. Changes nothing.
+def _seconds(text: str) -> int:
+    number = re.fullmatch("([1-9][0-9]{0,5})([smh])", text)
+    if number is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90s, 10m or 1h")
+    return int(number[1]) * {"s": 1, "m": 60, "h": 3600}[number[2]]
 
-    The changes are in the order in which `cloud apply` makes them. At each point of this order, no project can use a
-    GPU that neither the old nor the new state allows, and none loses one that both allow. Sections that the spec lacks
-    are not touched.
-    """
 
-    epilog = """\
-gpustack cloud plan gpustack.yaml;
-gpustack cloud plan gpustack.yaml --only flavors,quotas --exit-code -f json;
-gpustack cloud plan gpustack.yaml --prune --out change.plan"""
+class _CloudCommand(PlanCommand):
+    """Base class: all groups of the spec, or those of ``--only``."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -56,10 +54,6 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
         )
         parser.add_argument("--adopt", action="store_true", help="adopt existing flavors of the same names")
 
-    def add_more(self, parser: argparse.ArgumentParser) -> None:
-        super().add_more(parser)
-        parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan for `gpustack cloud apply FILE`")
-
     def groups(self, parsed_args: argparse.Namespace) -> frozenset[str] | None:
         chosen: frozenset[str] | None = parsed_args.only
         return chosen
@@ -69,6 +63,24 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
 
     def show_summary(self, plan: CloudPlan) -> None:
         self.show_counts(sum(plan.unchanged.values()))
+
+
+class CloudPlanCommand(_CloudCommand):
+    """Show the changes that sync a cloud with the spec: flavors, limits, tenancy and images. Changes nothing.
+
+    The changes are in the order in which `cloud apply` makes them. At each point of this order, no project can use a
+    GPU that neither the old nor the new state allows, and none loses one that both allow. Sections that the spec lacks
+    are not touched.
+    """
+
+    epilog = """\
+gpustack cloud plan gpustack.yaml;
+gpustack cloud plan gpustack.yaml --only flavors,quotas --exit-code -f json;
+gpustack cloud plan gpustack.yaml --prune --out change.plan"""
+
+    def add_more(self, parser: argparse.ArgumentParser) -> None:
+        super().add_more(parser)
+        parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan for `gpustack cloud apply FILE`")
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and save the plan if none of them is an error."""
@@ -91,7 +103,7 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
         return 0
 
 
-class CloudApplyCommand(ApplyCommand, CloudPlanCommand):
+class CloudApplyCommand(ApplyCommand, _CloudCommand):
     """Sync a cloud with the spec: flavors, limits, tenancy and images, after showing the changes.
 
     Each object is read again directly before its change; one that changed since the plan is skipped. `gpustack undo`
@@ -104,7 +116,7 @@ gpustack cloud apply gpustack.yaml --yes --prune --only flavors;
 gpustack cloud apply change.plan --yes"""
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
-        super(CloudPlanCommand, self).add_more(parser)
+        super().add_more(parser)
         parser.add_argument(
             "--jobs",
             type=positive,
@@ -112,11 +124,18 @@ gpustack cloud apply change.plan --yes"""
             metavar="N",
             help="make N changes at the same time, if they do not need one another (default: %(default)s)",
         )
+        parser.add_argument(
+            "--confirm-within",
+            type=_seconds,
+            default=0,
+            metavar="TIME",
+            help="undo the run unless you confirm it within TIME after its end, also if the terminal is lost: 10m, 90s",
+        )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.changes.saved import is_saved_plan
 
-        self.jobs = parsed_args.jobs
+        self.jobs, self.confirm_within = parsed_args.jobs, parsed_args.confirm_within
         if parsed_args.spec.is_file() and is_saved_plan(parsed_args.spec):
             return self._carry_out_saved(parsed_args)
         return super().take_action(parsed_args)

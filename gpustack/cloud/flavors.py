@@ -92,11 +92,13 @@ class FlavorCloud(Generic[F]):
     :class:`gpustack.cloud.session.Refused` or :class:`gpustack.cloud.session.Unanswered`.
 
     :param kind: the class of the flavors that it returns.
+    :param lookup: finds projects; None to ask Keystone.
     :raises CloudError: if the compute API is older than microversion 2.61, or cannot be found.
     """
 
-    def __init__(self, connection: Connection, kind: type[F]) -> None:
+    def __init__(self, connection: Connection, kind: type[F], lookup: identity.Lookup | None = None) -> None:
         self._connection = connection
+        self._lookup = lookup
         self._kind = kind
         self._projects: dict[str, str] = {}
         self._writing = newest(connection, FLAVOR_SPECS, VALIDATED_SPECS, doing="read flavors with their extra specs")
@@ -135,7 +137,7 @@ class FlavorCloud(Generic[F]):
         :param name: its id or name.
         """
         if name not in self._projects:
-            self._projects[name] = identity.project_id(self._connection, name)
+            self._projects[name] = identity.project_id(self._connection, name, self._lookup)
         return self._projects[name]
 
     def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -106,12 +106,17 @@ def projects(cloud: Connection, ref: str = "") -> tuple[Project, ...]:
         return tuple(entry for entry in found if ref in ("", entry.id, entry.name))
 
 
-def project(cloud: Connection, ref: str) -> Project:
+Lookup = Callable[[str], tuple[Project, ...]]
+"""Finds the projects that an id or a name means."""
+
+
+def project(cloud: Connection, ref: str, lookup: Lookup | None = None) -> Project:
     """Return the only project that an id or a name means.
 
+    :param lookup: finds projects; None to ask Keystone.
     :raises CloudError: if there is none, or more than one in all domains; or if Keystone refuses.
     """
-    found = projects(cloud, ref)
+    found = lookup(ref) if lookup else projects(cloud, ref)
     if len(found) == 1:
         return found[0]
     several = listed([f"{entry.id} (domain {entry.domain})" for entry in found], _SHOWN)
@@ -119,9 +124,10 @@ def project(cloud: Connection, ref: str) -> Project:
     raise CloudError(what, remedy="name the project by its id")
 
 
-def project_id(cloud: Connection, ref: str) -> str:
+def project_id(cloud: Connection, ref: str, lookup: Lookup | None = None) -> str:
     """Return the id of a project; an id is not looked up.
 
+    :param lookup: as for :func:`project`.
     :raises CloudError: if no project, or more than one, has this name; or if Keystone refuses.
     """
-    return ref if _ID.fullmatch(ref) else project(cloud, ref).id
+    return ref if _ID.fullmatch(ref) else project(cloud, ref, lookup).id

@@ -22,7 +22,8 @@ class Traffic:
     :ivar dies_at: the number of the request (from 0) whose connection is dropped.
     :ivar carried_out: whether that request reaches the service, so that only its answer is lost.
     :ivar comes_back: whether later requests are answered again.
-    :ivar fails_at: the number of the request that is answered with a server error, and not carried out.
+    :ivar fails_at: the number of the request that is answered with ``status``, and not carried out.
+    :ivar silent_at: the number of the request that gets no answer before the client ends the connection.
     :ivar latency: additional seconds for each request.
     """
 
@@ -31,6 +32,8 @@ class Traffic:
     carried_out: bool = False
     comes_back: bool = True
     fails_at: int = NEVER
+    status: int = 500
+    silent_at: int = NEVER
     latency: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -44,7 +47,7 @@ class Traffic:
         with self._lock:
             self.requests.clear()
             self.dies_at, self.carried_out, self.comes_back = NEVER, False, True
-            self.fails_at = NEVER
+            self.fails_at = self.silent_at = NEVER
 
     @property
     def writes(self) -> list[str]:
@@ -100,9 +103,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._die()
             return
         if number == traffic.fails_at:
-            self.send_response(500)
+            self.send_response(traffic.status)
             self.send_header("Content-Length", "0")
             self.end_headers()
+            return
+        if number == traffic.silent_at:
+            self.rfile.read(1)  # until the client gives up
+            self._die()
             return
         response, content = self._forward(body)
         if dies:

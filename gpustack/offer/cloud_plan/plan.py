@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
 from gpustack.changes.change import CloudChange
+from gpustack.cloud.identity import Lookup
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.limits import Present as PresentLimits
@@ -28,8 +30,8 @@ from gpustack.offer.guest.requirements import conflicts
 from gpustack.offer.image.changes import changes as image_changes
 from gpustack.offer.image.check import unmatched
 from gpustack.offer.image.needs import needs_of, pairs
-from gpustack.offer.quota import apply as quota_plans
 from gpustack.offer.quota.compare import QuotaPlan
+from gpustack.offer.quota.compare import compare as compare_limits
 from gpustack.offer.quota.desired import class_of
 from gpustack.offer.quota.desired import wanted as wanted_limits
 from gpustack.offer.quota.enforcement import Check, enforced, gaps
@@ -147,6 +149,10 @@ class _Planning:
     projects: Mapping[str, str] = field(default_factory=dict)
     desired: WantedTenancy | None = None
 
+    def __post_init__(self) -> None:
+        self.keystone = LimitsCloud(self.connection)
+        self.lookup: Lookup = functools.cache(self.keystone.projects)
+
     def plan(self, groups: frozenset[str]) -> CloudPlan:
         flavors = self._flavors() if "flavors" in groups else None
         tenancy = self._tenancy(flavors) if "tenancy" in groups else None
@@ -197,7 +203,7 @@ class _Planning:
 
     def _flavors(self) -> FlavorPlan:
         desired = wanted_flavors(self.spec, release=self.choices.release, hosts=self.choices.hosts or ())
-        api = present_flavors(self.connection)
+        api = present_flavors(self.connection, self.lookup)
         self.present = api.flavors()
         plan = flavor_plans.plan(
             api, desired.flavors, self.choices.flavors, present=self.present, jobs=self.choices.jobs
@@ -212,7 +218,7 @@ class _Planning:
 
     def _tenancy(self, flavors: FlavorPlan | None) -> TenancyPlan:
         tenancy = self.spec.tenancy
-        self.projects = tenancy_cloud.projects(self.connection, tenancy)
+        self.projects = tenancy_cloud.projects(self.connection, tenancy, self.lookup)
         trait = tenancy.trait if tenancy else DEFAULT_TRAIT
         self.nodes = tenancy_cloud.present(self.connection, trait, flavors=self._present())
         desired = self.desired = wanted_tenancy(self.spec, self.nodes.nodes, self.projects)
@@ -229,18 +235,21 @@ class _Planning:
 
     def _quotas(self) -> QuotaPlan:
         spec, hosts = self.spec, self.choices.hosts
-        cloud, limits = LimitsCloud(self.connection), wanted_limits(spec)
+        wanted = wanted_limits(spec)
         gpus = None if hosts is None else gpus_of(spec, hosts)
-        totals = None if gpus is None else sums(gpus, limits)
-        self.limits = cloud.present()
-        plan = quota_plans.plan(cloud, limits, self.limits, prune=self.choices.prune, totals=totals)
+        totals = None if gpus is None else sums(gpus, wanted)
+        self.limits = self.keystone.present()
+        projects = {name: self.lookup(name) for name in wanted.projects}
+        ids = [found[0].id for found in projects.values() if len(found) == 1]
+        present = replace(self.limits, used={project: self.keystone.used(project) for project in ids})
+        plan = compare_limits(wanted, present, projects, prune=self.choices.prune, totals=totals)
         self.findings += plan.findings
         self.findings += [entry for entry in doubts(spec, hosts or ()) if entry not in self.findings]
         self.findings += self._checks(gaps)
         if names := markers(spec):
             self.findings += uncounted(self._present(), names)
         if gpus and markers(spec):
-            self.findings += differing(spec, gpus, cloud.inventories(gpus))
+            self.findings += differing(spec, gpus, self.keystone.inventories(gpus))
         self.changes += plan.operations
         return plan
 

@@ -17,6 +17,7 @@ from gpustack.cloud.flavors import FlavorCloud, Sizes
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor, present_flavors
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
+from gpustack.spec.extra_specs import NAMESPACE
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -49,8 +50,8 @@ class FlavorChange(CloudChange):
 
     @property
     def compared_by_api(self) -> bool:
-        """A new UUID is nobody else's, and Nova refuses a name that exists."""
-        return self.seen is None and not self.about.get("chosen")
+        """A new UUID is nobody else's, and Nova refuses a name that exists; but an undo may find nothing deleted."""
+        return self.seen is None and not self.about.get("chosen") and not self.partial
 
     def details(self) -> list[str]:
         return _details(self.seen or {}, self.wanted or {})
@@ -349,7 +350,11 @@ def _value(flavor: PresentFlavor, access: Collection[str] | None = None, *, mark
 
 def _details(seen: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     flat = [
-        {**{k: v for k, v in value.items() if k != "extra_specs"}, **value.get("extra_specs", {})}
+        {**{k: v for k, v in value.items() if k != "extra_specs"}, **_without_mark(value.get("extra_specs", {}))}
         for value in (seen, wanted)
     ]
-    return difference(*flat)
+    return difference(*flat) or ["~ gpustack's mark"]
+
+
+def _without_mark(specs: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in specs.items() if not key.startswith(NAMESPACE)}

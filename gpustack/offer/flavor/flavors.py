@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from gpustack.cloud.flavors import Flavor, FlavorCloud, Sizes
+from gpustack.cloud.identity import Lookup
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 if TYPE_CHECKING:
@@ -139,6 +140,9 @@ def gpus_text(gpus: Mapping[str, int]) -> str:
     return ", ".join(f"{count} x {alias}" for alias, count in gpus.items())
 
 
-def present_flavors(cloud: Connection) -> FlavorCloud[PresentFlavor]:
-    """Nova's flavors, with the meaning of their marks."""
-    return FlavorCloud(cloud, PresentFlavor)
+def present_flavors(cloud: Connection, lookup: Lookup | None = None) -> FlavorCloud[PresentFlavor]:
+    """Nova's flavors, with the meaning of their marks.
+
+    :param lookup: finds projects; None to ask Keystone.
+    """
+    return FlavorCloud(cloud, PresentFlavor, lookup)

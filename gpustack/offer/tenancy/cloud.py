@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpustack.cloud import compute, placement
-from gpustack.cloud.identity import project_id
+from gpustack.cloud.identity import Lookup, project_id
 from gpustack.cloud.servers import listing
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.tenancy.model import MARK, Present, is_ours
@@ -34,14 +34,15 @@ def present(connection: Connection, trait: str, *, flavors: tuple[PresentFlavor,
     )
 
 
-def projects(connection: Connection, tenancy: Tenancy | None) -> dict[str, str]:
+def projects(connection: Connection, tenancy: Tenancy | None, lookup: Lookup | None = None) -> dict[str, str]:
     """Return the ids of the projects that a spec names.
 
+    :param lookup: finds projects; None to ask Keystone.
     :raises CloudError: if no project, or more than one, has a name.
     """
     entries = tenancy.aggregates.values() if tenancy else ()
     names = dict.fromkeys(name for entry in entries for name in entry.projects)
-    return {name: project_id(connection, name) for name in names}
+    return {name: project_id(connection, name, lookup) for name in names}
 
 
 def _members(connection: Connection, aggregate: str) -> frozenset[str]:

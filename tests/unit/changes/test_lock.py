@@ -82,6 +82,32 @@ def test_a_lock_without_renewal_is_taken_over() -> None:
     assert "other of eve on far" in warnings[0]
 
 
+def test_a_lock_that_names_no_run_is_taken_over_after_a_minute() -> None:
+    api, warnings = Aggregates(), list[str]()
+    api.number += 1
+    api.put({}, datetime.now(UTC) - timedelta(seconds=61))
+    with in_the_cloud(api, "mine", "op", "host", warnings.append, seconds=0):
+        assert api.metadata is not None
+        assert api.metadata["gpustack_lock"] == "mine"
+    api.put({}, datetime.now(UTC) - timedelta(seconds=50))
+    with pytest.raises(LockedError), in_the_cloud(api, "mine", "op", "host", warnings.append, seconds=0):
+        pass
+    assert len(warnings) == 1
+
+
+def test_the_lock_of_a_killed_run_of_this_machine_is_taken_over_at_once() -> None:
+    api, warnings = Aggregates(), list[str]()
+    with in_the_cloud(api, "killed", "op", "host", warnings.append, seconds=0):
+        left = dict(api.metadata or {})
+    api.number += 1
+    api.put(left, datetime.now(UTC))
+    with in_the_cloud(api, "next", "op", "host", warnings.append, seconds=0):
+        assert "killed of op on host" in warnings[0]
+    api.put(left, datetime.now(UTC))
+    with pytest.raises(LockedError), in_the_cloud(api, "next", "op", "other-host", warnings.append, seconds=0):
+        pass
+
+
 def test_a_lock_that_is_renewed_is_not_taken_over() -> None:
     api = Aggregates()
     held(api, lock.STALE - timedelta(seconds=30))

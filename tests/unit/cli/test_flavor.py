@@ -38,7 +38,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NovaModel:
     without_cloud(monkeypatch, tmp_path / "state")
     monkeypatch.setattr(InCloud, "cloud", lambda self, parsed_args: model)
     for module in ("flavor.changes", "cloud_plan.plan"):
-        monkeypatch.setattr(f"gpustack.offer.{module}.present_flavors", lambda connection: model)
+        monkeypatch.setattr(f"gpustack.offer.{module}.present_flavors", lambda connection, lookup=None: model)
     monkeypatch.chdir(tmp_path)
     Path("gpustack.yaml").write_text(SPEC)
     return model

@@ -12,7 +12,7 @@ from gpustack.cloud.limits import Limit, Present
 from gpustack.cloud.session import Refused
 from gpustack.offer.cloud_plan.access import AccessState
 from gpustack.offer.cloud_plan.order import ordered
-from gpustack.offer.quota.apply import plan
+from gpustack.offer.quota.compare import compare
 from gpustack.offer.quota.desired import WantedLimits
 from support.change_runs import results
 
@@ -85,7 +85,8 @@ def planned(keystone: Keystone, wanted: WantedLimits, *, prune: bool = False) ->
     """The changes of a plan in their order."""
     present = keystone.present()
     limits = {(limit.resource_class, limit.project or ""): limit.limit for limit in keystone.limits.values()}
-    changes = plan(keystone, wanted, present, prune=prune).operations
+    projects = {name: (Project(id="p1", name=name),) for name in wanted.projects}
+    changes = compare(wanted, present, projects, prune=prune).operations
     return ordered(changes, AccessState(limits=limits))[0]
 
 

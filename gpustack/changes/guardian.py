@@ -1,0 +1,76 @@
+"""A process that undoes a run unless somebody confirms it in time; it survives the terminal and the run itself."""
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Self
+
+from gpustack.changes.journal import directory
+
+_ENDED, _CONFIRMED = b"ended\n", b"confirmed\n"
+
+
+class Guardian:
+    """The process, with a session of its own. If this process ends without a confirmation, it undoes the run.
+
+    :param run: the ID of the run, or the file of its journal.
+    :param options: options of `gpustack undo`, such as the cloud.
+    :param seconds: the time for the confirmation, from the end of the run.
+    """
+
+    def __init__(self, run: str, options: Sequence[str], seconds: int) -> None:
+        directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.log = directory() / f"{Path(run).stem}.undo.log"
+        undo = ("undo", run, "--yes", "--unless-confirmed", str(seconds), *options)
+        with open(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "gpustack", *undo],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Wait for the end of the process; without a confirmation, it undoes the run first."""
+        if self._process.stdin:
+            self._process.stdin.close()
+        self._process.wait()
+
+    def _send(self, message: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            if self._process.stdin:
+                self._process.stdin.write(message)
+                self._process.stdin.flush()
+
+    def asks(self, answer: IO[str], seconds: int) -> bool:
+        """Begin the time for the confirmation, and return whether ``answer`` gives it."""
+        self._send(_ENDED)
+        ready, _, _ = select.select([answer], [], [], seconds)
+        confirmed = bool(ready) and answer.readline().strip().lower() in ("y", "yes")
+        if confirmed:
+            self._send(_CONFIRMED)
+        return confirmed
+
+
+def is_confirmed(stream: IO[bytes], seconds: float) -> bool:
+    """Wait for the confirmation, as the process of a :class:`Guardian`.
+
+    :param stream: its end means that nobody can confirm the run any more.
+    """
+    deadline = None
+    while True:
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        ready, _, _ = select.select([stream], [], [], timeout)
+        message = os.read(stream.fileno(), 100) if ready else b""
+        if not message or _CONFIRMED in message:
+            return bool(message)
+        deadline = time.monotonic() + seconds

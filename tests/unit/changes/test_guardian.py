@@ -1,0 +1,63 @@
+"""A run is undone unless somebody confirms it in time: by the process that outlives the terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpustack.changes.guardian import Guardian, is_confirmed
+
+PROGRAM = """#!{python}
+import sys
+sys.path.insert(0, {root!r})
+from gpustack.changes.guardian import is_confirmed
+print(sys.argv[3:], is_confirmed(sys.stdin.buffer, float(sys.argv[sys.argv.index("--unless-confirmed") + 1])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([b"ended\n", b"confirmed\n"], True),
+        ([b"ended\nconfirmed\n"], True),
+        ([b"ended\n"], False),
+        ([], False),
+    ],
+)
+def test_only_a_confirmation_keeps_the_run(messages: list[bytes], expected: bool) -> None:
+    reading, writing = os.pipe()
+    for message in messages:
+        os.write(writing, message)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        assert is_confirmed(stream, 60) is expected
+
+
+def test_the_time_begins_with_the_end_of_the_run() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"ended\n")
+    with os.fdopen(reading, "rb") as stream:
+        assert not is_confirmed(stream, 0.05)
+    os.close(writing)
+
+
+@pytest.mark.parametrize(("answer", "confirmed"), [("y\n", True), ("no\n", False), ("", False)])
+def test_the_process_is_asked_to_undo(
+    answer: str, confirmed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for Python prints what gpustack would do."""
+    program = tmp_path / "python"
+    program.write_text(PROGRAM.format(python=sys.executable, root=str(Path(__file__).parents[3])))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    reading, writing = os.pipe()
+    os.write(writing, answer.encode())
+    with os.fdopen(reading) as stream, Guardian("20261124T1Z", ("--os-cloud", "c"), 60) as guardian:
+        assert guardian.asks(stream, 60 if answer else 0) is confirmed
+    os.close(writing)
+    said = ["undo", "20261124T1Z", "--yes", "--unless-confirmed", "60", "--os-cloud", "c"]
+    assert guardian.log.read_text().strip() == f"{said} {confirmed}"
