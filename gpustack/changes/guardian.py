@@ -26,7 +26,8 @@ class Guardian:
     def __init__(self, run: str, options: Sequence[str], seconds: int) -> None:
         directory().mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = directory() / f"{Path(run).stem}.undo.log"
-        undo = ("undo", run, "--yes", "--unless-confirmed", str(seconds), *options)
+        name = str(Path(run).absolute()) if Path(run).suffix else run
+        undo = ("undo", name, "--yes", "--unless-confirmed", str(seconds), *options)
         with open(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gpustack", *undo],

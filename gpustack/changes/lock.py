@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from gpustack.base.errors import JournalError, LockedError
+from gpustack.base.errors import CloudError, JournalError, LockedError
 from gpustack.base.files import file_remedy, state_dir
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import compute

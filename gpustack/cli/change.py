@@ -191,9 +191,7 @@ class ChangeCommand(OpenStackCommand):
         )
         if not parsed_args.yes:
             confirm(self, f"{question}Carry out {counted(len(changes), 'operation')}?")
-        with self._guarded(
-            connection, str(parsed_args.journal.absolute() if parsed_args.journal else head.id)
-        ) as guard:
+        with self._guarded(connection, str(parsed_args.journal or head.id)) as guard:
             ran = recorded_run(
                 connection,
                 head,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -142,18 +141,3 @@ def test_one_run_at_a_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.M
         assert "LockedError" in done.stderr
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "in\n"
-
-
-def test_a_killed_run_of_this_machine_is_taken_over_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    api, warnings = Aggregates(), list[str]()
-    api.create()
-    api.set_metadata(1, LockHolder(run="R1", user="u", host=platform.node(), at=datetime.now(UTC)).to_metadata())
-    with pytest.raises(LockedError), in_the_cloud(api, "R2", "u", "h", warnings.append, seconds=0):
-        pass
-    (tmp_path / "gpustack/changes").mkdir(parents=True)
-    (tmp_path / "gpustack/changes/R1.jsonl").touch()
-    with in_the_cloud(api, "R2", "u", "h", warnings.append, seconds=0):
-        assert api.metadata
-        assert api.metadata["gpustack_lock"] == "R2"
-    assert "taken over: R1 of u" in warnings[0]
