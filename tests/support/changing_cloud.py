@@ -200,7 +200,8 @@ def changing_cloud(
         with cloud.connection() as admin:
             _register(admin, urls)
             for project in projects:
-                admin.identity.create_project(name=project, domain_id="default")
+                body = {"project": {"name": project, "domain_id": "default"}}
+                assert admin.identity.post("/projects", json=body).ok
             assert admin.image.post(
                 "/images",
                 json={"name": "windows", "visibility": "public", "container_format": "bare", "disk_format": "raw"},
