@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO, Self
 
 from gpustack.changes.journal import directory
@@ -18,16 +17,13 @@ _ENDED, _CONFIRMED = b"ended\n", b"confirmed\n"
 class Guardian:
     """The process, with a session of its own. If this process ends without a confirmation, it undoes the run.
 
-    :param run: the ID of the run, or the file of its journal.
-    :param options: options of `gpustack undo`, such as the cloud.
-    :param seconds: the time for the confirmation, from the end of the run.
+    :param run: the ID of the run.
+    :param undo: the arguments of gpustack that undo it, and first wait with :func:`is_confirmed`.
     """
 
-    def __init__(self, run: str, options: Sequence[str], seconds: int) -> None:
+    def __init__(self, run: str, undo: Sequence[str]) -> None:
         directory().mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.log = directory() / f"{Path(run).stem}.undo.log"
-        name = str(Path(run).absolute()) if Path(run).suffix else run
-        undo = ("undo", name, "--yes", "--unless-confirmed", str(seconds), *options)
+        self.log = directory() / f"{run}.undo.log"
         with open(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "gpustack", *undo],

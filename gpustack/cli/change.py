@@ -191,7 +191,7 @@ class ChangeCommand(OpenStackCommand):
         )
         if not parsed_args.yes:
             confirm(self, f"{question}Carry out {counted(len(changes), 'operation')}?")
-        with self._guarded(connection, str(parsed_args.journal or head.id)) as guard:
+        with self._guarded(connection, head.id, parsed_args.journal) as guard:
             ran = recorded_run(
                 connection,
                 head,
@@ -212,15 +212,19 @@ class ChangeCommand(OpenStackCommand):
                     raise self.incomplete("not confirmed: the changes are undone", remedy=remedy)
         self.refuse_incomplete(ran.outcomes)
 
-    def _guarded(self, connection: Connection | None, run: str) -> AbstractContextManager[Guardian | None]:
+    def _guarded(
+        self, connection: Connection | None, run: str, journal: Path | None
+    ) -> AbstractContextManager[Guardian | None]:
         from gpustack.changes.guardian import Guardian
         from gpustack.cloud.session import cloud_names
 
         if not self.confirm_within or connection is None:
             return contextlib.nullcontext()
         see_terminal(self)
+        undo = ["undo", str(journal.absolute()) if journal else run, "--yes"]
         cloud = str(connection.config.name or "")
-        return Guardian(run, ("--os-cloud", cloud) if cloud in cloud_names() else (), self.confirm_within)
+        undo += ["--os-cloud", cloud] if cloud in cloud_names() else []
+        return Guardian(run, (*undo, "--unless-confirmed", str(self.confirm_within)))
 
     def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:
         """The connection to the cloud; None for a command that was given Nova's databases alone."""

@@ -18,6 +18,9 @@ print(sys.argv[3:], is_confirmed(sys.stdin.buffer, float(sys.argv[sys.argv.index
 """
 
 
+UNDO = ("undo", "20261124T1Z", "--unless-confirmed", "60")
+
+
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
@@ -56,8 +59,7 @@ def test_the_process_is_asked_to_undo(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     reading, writing = os.pipe()
     os.write(writing, answer.encode())
-    with os.fdopen(reading) as stream, Guardian("20261124T1Z", ("--os-cloud", "c"), 60) as guardian:
+    with os.fdopen(reading) as stream, Guardian("20261124T1Z", UNDO) as guardian:
         assert guardian.asks(stream, 60 if answer else 0) is confirmed
     os.close(writing)
-    said = ["undo", "20261124T1Z", "--yes", "--unless-confirmed", "60", "--os-cloud", "c"]
-    assert guardian.log.read_text().strip() == f"{said} {confirmed}"
+    assert guardian.log.read_text().strip() == f"{list(UNDO)} {confirmed}"
