@@ -67,10 +67,11 @@ DOORS = {
     # A change to a cloud or a database is shown, asked for and recorded by the one base command. The other places are
     # those of 0.1.0 and leave this list as their commands join it; the records of hosts stay on the hosts.
     "question": Door(
-        strings=("--yes",),
+        strings=("--yes", "--check", "--journal"),
         places=(
             "gpustack/cli/change.py",
             "gpustack/cli/host_playbooks.py",
+            "gpustack/connect/playbooks/run.py",  # Ansible's own --check
         ),
     ),
     "journals": Door(

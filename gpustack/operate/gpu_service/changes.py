@@ -36,7 +36,7 @@ class ReservationChange(CloudChange):
     object_kind: ClassVar[str] = "reservation"
     value: ClassVar[Any] = dict[str, Annotated[int, Field(ge=0)]]
     described: ClassVar[tuple[str, ...]] = ("place",)
-    written: ClassVar[tuple[str, ...]] = ("*",)
+    written: ClassVar[tuple[str, ...]] = ("CUSTOM_*", "PGPU", "VGPU", "FPGA")
 
     def describe(self) -> str:
         verb = "release" if sum(self.wanted.values()) < sum((self.seen or {}).values()) else "reserve"

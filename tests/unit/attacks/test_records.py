@@ -30,11 +30,13 @@ FLAVOR = {
     "extra_specs": {"a": "b"},
 }
 LIMIT = {"resource_class": "CUSTOM_GPU", "project": "p", "description": "d"}
+CLOSED = {"host": "h", "reason": "maintenance", "text": "", "left": ""}
 REPAIR = {"cell": "c", "database": "u", "verdict": {}, "changes": [], "before": []}
 VALID: dict[str, dict[str, Any]] = {
     "aggregate": {"seen": None, "wanted": {"gpustack:tenancy": "CUSTOM_X"}},
     "aggregate_host": {"seen": False, "wanted": True, "about": {"host": "h", "aggregate": "a"}},
     "aggregate_metadata": {"seen": {"gpustack:tenancy": None}, "wanted": {"gpustack:tenancy": "CUSTOM_X"}},
+    "closed_host": {"seen": False, "wanted": True, "about": CLOSED},
     "flavor": {"seen": {"extra_specs": {"a": "b"}}, "wanted": {"extra_specs": {"a": None}}},
     "flavor_access": {"seen": {"p": False}, "wanted": {"p": True}},
     "image": {"seen": {"hw_machine_type": None, "owner": "p"}, "wanted": {"hw_machine_type": "q35", "owner": "p"}},
@@ -42,6 +44,7 @@ VALID: dict[str, dict[str, Any]] = {
     "notice": {"seen": {AFTER: None}, "wanted": {AFTER: "x"}},
     "repair": {"seen": {"0000:01:00.0": "allocated"}, "wanted": {"0000:01:00.0": "available"}},
     "repair_undo": {"seen": {"0000:01:00.0": "available"}, "wanted": {"0000:01:00.0": "allocated"}},
+    "reservation": {"seen": {"CUSTOM_A": 0}, "wanted": {"CUSTOM_A": 1}, "about": {"place": "gpu1"}},
     "shelving": {"seen": "SHUTOFF", "wanted": "SHELVED_OFFLOADED", "about": {"server": "s"}},
     "trait": {"seen": False, "wanted": True, "about": {"host": "h", "trait": "CUSTOM_X"}},
     "unshelving": {"seen": "SHELVED_OFFLOADED", "wanted": "SHUTOFF", "about": {"server": "s"}},
@@ -54,6 +57,7 @@ FORGED: dict[str, list[dict[str, Any]]] = {
         {"seen": {}},
         {"wanted": None},
     ],
+    "closed_host": [{"about": {**CLOSED, "reason": "mine"}}, {"about": {"host": "h"}}, {"wanted": None}],
     "flavor": [
         {"seen": {"vcpus": 1}, "wanted": {"vcpus": 2}},
         {"seen": {"rxtx_factor": 1}, "wanted": {"rxtx_factor": 2}},
@@ -72,6 +76,13 @@ FORGED: dict[str, list[dict[str, Any]]] = {
     "notice": [{"seen": {"gpustack_stopped_for": None}, "wanted": {"gpustack_stopped_for": "x"}}, {"seen": None}],
     "repair": [{"seen": None}, {"wanted": {"0000:01:00.0": 1}}],
     "repair_undo": [{"seen": None}],
+    "reservation": [
+        {"seen": {"VCPU": 0}, "wanted": {"VCPU": 99}},
+        {"wanted": {"CUSTOM_A": -1}},
+        {"wanted": {"CUSTOM_B": 1}},
+        {"seen": None},
+        {"about": {}},
+    ],
     "shelving": [{"about": {}}, {"wanted": None}, {"wanted": {"status": "x"}}],
     "trait": [{"about": {"host": "h", "trait": "HW_CPU_X86_SGX"}}, {"about": {"trait": "CUSTOM_X"}}, {"seen": 1}],
     "unshelving": [{"about": {}}, {"seen": None}],
