@@ -77,13 +77,11 @@ class ReclaimCommand(OpenStackCommand):
         for gap in self._plan.gaps:
             self.report(f"partial: {gap}")
 
-    def refuse_partial(self) -> None:
-        """Fail if something could not be read.
-
-        :raises PartialError: then.
-        """
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Fail if the list is partial."""
         if self._plan.gaps:
             raise PartialError("the list is partial", remedy="see the reasons above")
+        return 0
 
 
 def _choices(parsed_args: argparse.Namespace) -> Choices:
@@ -128,7 +126,7 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
         if self.verbosity:
             self.report(f"{sum(entry.gpus for entry in idle)} GPUs are held by {len(idle)} idle instances")
         self.report_plan()
-        self.refuse_partial()
+        super().after(parsed_args)
         pending = self._plan.of(Step.NOTIFY, Step.WITHDRAW, Step.SHELVE)
         return CHANGES if parsed_args.exit_code and pending else 0
 
@@ -152,17 +150,12 @@ class _Changing(ChangeCommand, ReclaimCommand):
         chosen = self._plan.of(*map(Step, self.steps))[: parsed_args.max_count]
         wait = {"seconds": parsed_args.wait} if "wait" in parsed_args else {}
         choices = _choices(parsed_args)
-        made = changes(chosen, self._reader, self._rules, choices, projects=self._plan.projects, **wait)
+        made = changes(chosen, self._reader.again, self._rules, choices, projects=self._plan.projects, **wait)
         show_operations(self, made)
         if not made:
             self.report("nothing to do")
         elif not parsed_args.check:
             self.carry_out(made, parsed_args, spec=parsed_args.spec)
-        return 0
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report that the list is partial."""
-        self.refuse_partial()
         return 0
 
 

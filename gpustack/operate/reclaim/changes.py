@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpustack.base.errors import CloudError
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud.server_actions import ServiceCloud
-from gpustack.cloud.servers import Server
+from gpustack.cloud.servers import Event, Server
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
@@ -34,13 +35,6 @@ SECONDS = 3600
 """The time limit for an instance."""
 _CONFLICT = 409
 _OFFLOADED, _SHELVED = "SHELVED_OFFLOADED", "SHELVED"
-
-
-class Reads(Protocol):
-    """Reads an instance again, as :class:`gpustack.operate.reclaim.read.Reader` does."""
-
-    def again(self, server_id: str) -> Candidate | None:
-        """Read one instance as it is now; None if it does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +116,8 @@ class ShelvingChange(_InstanceChange):
                 actions = api.actions(server.id)
                 reason = api.why_failed(server.id, actions[0].request) if actions else ""
                 raise CloudError(f"the instance is {server.status}: {reason or 'see the log of nova-compute'}")
-        return _last_shelving(api, self.about["server"])
+        shelving = _last_shelving(api, self.about["server"])
+        return shelving.request if shelving else ""
 
     def _reads(self, api: ServiceCloud) -> Iterator[Server]:
         """Read the instance again and again, while Nova works on it and afterwards.
@@ -169,11 +164,9 @@ class UnshelvingChange(ShelvingChange):
 
     def obstacle(self, api: ServiceCloud) -> str:
         newest = _last_shelving(api, self.about["server"])
-        if self.id and newest != self.id:
-            return "somebody unshelved the instance and shelved it again since"
-        if not self.id and not _shelved_by_us(api, self.about["server"]):
+        if newest is None or (not self.id and newest.user not in ("", api.user())):
             return "Nova has no record that gpustack shelved the instance"
-        return ""
+        return "somebody shelved the instance again since" if self.id and newest.request != self.id else ""
 
     def carry_out(self, api: ServiceCloud) -> str:
         api.act(self.about["server"], "unshelve")
@@ -185,7 +178,7 @@ class UnshelvingChange(ShelvingChange):
 
 def changes(
     decisions: Sequence[Decision],
-    reader: Reads,
+    again: Callable[[str], Candidate | None],
     rules: Rules,
     choices: Choices,
     *,
@@ -195,6 +188,7 @@ def changes(
 ) -> tuple[CloudChange, ...]:
     """The steps of decisions as changes; after one whose time is over, no other one begins.
 
+    :param again: reads an instance by its id; None if it does not exist.
     :param projects: names of projects by id.
     :param seconds: the time limit for an instance.
     :param now: the current time, naive UTC.
@@ -206,7 +200,7 @@ def changes(
         known: dict[str, Any] = {
             "why": f"{decision.gpus} GPUs of {server.host} for {projects.get(server.project, server.project)}, {why}",
             "name": f"{server.name} ({server.id})",
-            "judged": _Again(decision, reader, rules, choices, now),
+            "judged": partial(_outdated, decision, again, rules, choices, now),
         }
         if decision.step is Step.SHELVE:
             about = {"server": server.id, "wait": str(seconds)}
@@ -229,27 +223,24 @@ def former(line: Mapping[str, Any]) -> ShelvingChange:
     )
 
 
-@dataclass(frozen=True)
-class _Again:
-    """Reads and judges an instance again."""
-
-    decision: Decision
-    reader: Reads
-    rules: Rules
-    choices: Choices
-    now: Callable[[], datetime]
-
-    def __call__(self) -> str:
-        candidate = self.reader.again(self.decision.server.id)
-        if candidate is None:
-            return "the instance does not exist any more"
-        current = judge(candidate, self.rules, self.choices, self.now())
-        if current is None:
-            return f"the instance is {candidate.server.status} now, and not idle any more"
-        if current.step is not self.decision.step:
-            reasons = "; ".join(f"{found.code}: {found.message}" for found in current.findings)
-            return reasons or f"the next step is now: {current.step}"
-        return "" if current.newest == self.decision.newest else "the instance was used since the plan"
+def _outdated(
+    decision: Decision,
+    again: Callable[[str], Candidate | None],
+    rules: Rules,
+    choices: Choices,
+    now: Callable[[], datetime],
+) -> str:
+    """Read and judge an instance again: why its decision is not valid any more; empty if it is."""
+    candidate = again(decision.server.id)
+    if candidate is None:
+        return "the instance does not exist any more"
+    current = judge(candidate, rules, choices, now())
+    if current is None:
+        return f"the instance is {candidate.server.status} now, and not idle any more"
+    if current.step is not decision.step:
+        reasons = "; ".join(f"{found.code}: {found.message}" for found in current.findings)
+        return reasons or f"the next step is now: {current.step}"
+    return "" if current.newest == decision.newest else "the instance was used since the plan"
 
 
 def _notice(server: Server) -> dict[str, str | None]:
@@ -267,13 +258,6 @@ def _offload(api: ServiceCloud, server: Server) -> bool:
     return True
 
 
-def _last_shelving(api: ServiceCloud, server: str) -> str:
-    """The id of the newest request that shelved an instance; empty if there is none."""
-    return next((action.request for action in api.actions(server) if action.what == "shelve"), "")
-
-
-def _shelved_by_us(api: ServiceCloud, server: str) -> bool:
-    """Whether the user as whom gpustack authenticates shelved an instance: others can edit a journal."""
-    user = api.user()
-    newest = next((action for action in api.actions(server) if action.what == "shelve"), None)
-    return newest is not None and (not user or not newest.user or newest.user == user)
+def _last_shelving(api: ServiceCloud, server: str) -> Event | None:
+    """The newest request that shelved an instance."""
+    return next((action for action in api.actions(server) if action.what == "shelve"), None)

@@ -91,7 +91,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
 def planned(entry: Candidate, nova: Nova) -> CloudChange:
     decision = judge(entry, RULES, Choices(), NOW)
     assert decision is not None
-    (change,) = changes([decision], nova, RULES, Choices(), projects={"p1": "ops"}, seconds=100, now=lambda: NOW)
+    (change,) = changes([decision], nova.again, RULES, Choices(), projects={"p1": "ops"}, seconds=100, now=lambda: NOW)
     return change
 
 
