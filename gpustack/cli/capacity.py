@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PartialError, UsageError
-from gpustack.base.text import printable
 from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, is_for_machines, release_of
 from gpustack.cli.gpu import databases_of, scheduler_of
+from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -74,19 +74,17 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         )
         simulation.add_options(parser)
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        from gpustack.operate.capacity import table
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from gpustack.operate.capacity.table import COLUMNS, HOST_COLUMNS
 
         simulation.check_options(parsed_args)
         state, demands = self._read(parsed_args)
         if parsed_args.simulate:
             return simulation.simulated(parsed_args, state.hosts, demands)
         counted = self._counted(parsed_args, state, demands)
-        if is_for_machines(parsed_args):
-            return table.FIELDS, [table.data_row(entry) for entry in counted]
-        if parsed_args.hosts:
-            return table.HOST_COLUMNS, [_printable(row) for row in table.host_rows(counted)]
-        return table.COLUMNS, [_printable(table.text_row(entry)) for entry in counted]
+        if parsed_args.hosts and not is_for_machines(parsed_args):
+            return table(parsed_args, HOST_COLUMNS, [(entry.demand, host) for entry in counted for host in entry.hosts])
+        return table(parsed_args, COLUMNS, counted)
 
     def _counted(self, parsed_args: argparse.Namespace, state: State, demands: list[Demand]) -> list[Capacity]:
         from gpustack.operate.capacity.assess import assess, findings
@@ -140,7 +138,3 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         if self._gaps:
             raise PartialError("the numbers are partial", remedy="see the reasons above")
         return 0
-
-
-def _printable(row: Sequence[object]) -> list[Any]:
-    return [printable(cell, keep="\n") if isinstance(cell, str) else cell for cell in row]

@@ -6,10 +6,12 @@ import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
+from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
-from gpustack.cli.common import is_for_machines, positive
+from gpustack.cli.common import positive
+from gpustack.cli.output import Table, table
 
 if TYPE_CHECKING:
     from gpustack.operate.capacity.model import Demand, Host
@@ -21,8 +23,35 @@ _DEFAULT = "default"
 _PACKED = "pci_weight_multiplier=10"
 _SKIPPED = 5
 """Of random requests, one in so many is not counted: the fleet has to fill up first."""
-COLUMNS = ("Setting", "Flavor", "Requests", "Refused", "With GPUs free", "GPUs in use", "Fragments", "")
-FIELDS = ("setting", "flavor", "requests", "refused", "refused_with_gpus_free", "gpus_in_use", "fragments")
+
+
+class _Row(NamedTuple):
+    """The outcome of a setting, for all flavors or for one; shares of GPUs are those of all."""
+
+    setting: str
+    flavor: str | None
+    requests: int
+    refused: int
+    fragmented: int
+    use: float | None
+    fragments: float | None
+
+    @property
+    def share(self) -> float:
+        """The share of the requests that is refused."""
+        return self.refused / self.requests if self.requests else 0.0
+
+
+COLUMNS: tuple[Column[_Row], ...] = (
+    Column("setting", lambda row: row.setting, "Setting"),
+    Column("flavor", lambda row: row.flavor, "Flavor", lambda row: row.flavor or "all"),
+    Column("requests", lambda row: row.requests, "Requests"),
+    Column("refused", lambda row: row.refused, "Refused", lambda row: f"{row.refused} ({row.share:.1%})"),
+    Column("refused_with_gpus_free", lambda row: row.fragmented, "With GPUs free"),
+    Column("gpus_in_use", lambda row: row.use, "GPUs in use", lambda row: _percent(row.use)),
+    Column("fragments", lambda row: row.fragments, "Fragments", lambda row: _percent(row.fragments)),
+    Column("refused_share", lambda row: round(row.share, 4), "Share", lambda row: _bar(row)),
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -66,15 +95,13 @@ def check_options(parsed_args: argparse.Namespace) -> None:
             raise UsageError(f"--{option} needs --simulate", remedy="add --simulate with a mix of flavors")
 
 
-def simulated(
-    parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: Sequence[Demand]
-) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+def simulated(parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: Sequence[Demand]) -> Table:
     """Replay the requests for each setting; one row for each flavor and setting.
 
     :raises UsageError: for a mix, a file or a setting that is unusable.
     """
     from gpustack.base.files import write_atomic
-    from gpustack.operate.capacity.plot import bar, svg
+    from gpustack.operate.capacity.plot import svg
     from gpustack.operate.capacity.simulate import simulate
 
     try:
@@ -86,9 +113,7 @@ def simulated(
     if parsed_args.plot:
         write_atomic(parsed_args.plot, svg(outcomes), mode=0o644)
     rows = [row for outcome in outcomes for row in _rows(outcome)]
-    if is_for_machines(parsed_args):
-        return FIELDS, rows
-    return COLUMNS, [_text_row(row, bar) for row in rows]
+    return table(parsed_args, COLUMNS, rows)
 
 
 def _settings(texts: Sequence[str] | None) -> dict[str, Multipliers]:
@@ -139,11 +164,11 @@ def _requests(
     return stream, number // _SKIPPED
 
 
-def _rows(outcome: Outcome) -> list[tuple[Any, ...]]:
-    """The values of :data:`FIELDS`: of all flavors, then of each."""
+def _rows(outcome: Outcome) -> list[_Row]:
+    """The rows of an outcome: of all flavors, then of each."""
     entries = [(None, outcome.all), *outcome.tallies.items()]
     return [
-        (
+        _Row(
             outcome.setting,
             flavor,
             tally.requests,
@@ -156,19 +181,14 @@ def _rows(outcome: Outcome) -> list[tuple[Any, ...]]:
     ]
 
 
-def _text_row(row: tuple[Any, ...], bar: Any) -> list[Any]:  # noqa: ANN401 - a function
-    setting, flavor, requests, refused, fragmented, use, fragments = row
-    share = refused / requests if requests else 0.0
-    return [
-        setting,
-        flavor or "all",
-        requests,
-        f"{refused} ({share:.1%})",
-        fragmented,
-        "" if use is None else f"{use:.0%}",
-        "" if fragments is None else f"{fragments:.0%}",
-        bar(share),
-    ]
+def _bar(row: _Row) -> str:
+    from gpustack.operate.capacity.plot import bar
+
+    return bar(row.share)
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
 
 
 def _share(text: str) -> float:

@@ -15,6 +15,7 @@ from gpustack.base.findings import Severity
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, is_for_machines
+from gpustack.cli.output import table
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -204,7 +205,9 @@ gpustack gpu list --snapshot hosts.json -f json"""
         if by:
             columns, rows = _grouped(self._fleet, by, detail)
             return columns, rows if is_for_machines(parsed_args) else [list(_cells(row)) for row in rows]
-        return _listed(self._fleet, parsed_args)
+        from gpustack.fleet.table import columns as columns_of
+
+        return table(parsed_args, columns_of(self._fleet), self._fleet.gpus)
 
 
 def _criteria(parsed_args: argparse.Namespace) -> Criteria:
@@ -219,19 +222,6 @@ def _criteria(parsed_args: argparse.Namespace) -> Criteria:
         users=tuple(parsed_args.user or ()),
         servers=tuple(parsed_args.instance or ()),
     )
-
-
-def _listed(fleet: Fleet, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-    from gpustack.fleet.table import COLUMNS, FIELDS, LONG, describe, text
-
-    described = [describe(fleet, gpu) for gpu in fleet.gpus]
-    if is_for_machines(parsed_args):
-        return FIELDS, [tuple(fields.values()) for fields in described]
-    titles = LONG if parsed_args.long else COLUMNS
-    return tuple(titles.values()), [
-        [TableCell(fields[key], text(fleet, gpu, key)) for key in titles]
-        for gpu, fields in zip(fleet.gpus, described, strict=True)
-    ]
 
 
 def _grouped(fleet: Fleet, by: str, detail: Detail) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.base.columns import Column
 from gpustack.base.errors import CHANGES, UsageError
 from gpustack.base.findings import Severity
-from gpustack.base.text import printable
-from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, is_for_machines, positive, read_log, ssh_options
+from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, positive, read_log, ssh_options
+from gpustack.cli.output import Table, table
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
-
-"""The part of a console log that counts, in bytes from its end."""
-_COLUMNS = ("Guest", "Address", "Card", "Driver", "Findings")
 
 
 class GuestCheckCommand(Lister):
@@ -51,7 +49,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         add_ssh_options(ssh, timeout=30.0)
         add_exit_code(parser, "there is a warning or an error")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
         from gpustack.offer.guest.check import Promise, findings, promise, rows
 
         if (parsed_args.flavor is None) != (parsed_args.spec is None):
@@ -65,11 +63,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         self._findings = tuple(findings(facts, promised, where))
         self._has_none = facts["gpus"] == [] and promised is None
         described = rows(facts, self._findings, where)
-        if is_for_machines(parsed_args):
-            return tuple(name.lower() for name in _COLUMNS), [
-                (row["guest"], row["address"], row["card"], row["driver"], row["findings"]) for row in described
-            ]
-        return _COLUMNS, [_cells(row, self._findings) for row in described]
+        return table(parsed_args, _columns(self._findings), described)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings; without GPUs and without a promise there is nothing to compare."""
@@ -97,9 +91,22 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         return "guest", source.local(parsed_args.root)
 
 
-def _cells(row: dict[str, Any], found: Sequence[Finding]) -> tuple[str, ...]:
-    codes = ", ".join(dict.fromkeys(row["findings"]))
-    good = "ok" if row["driver"] and not found else "-" if row["driver"] else "unknown"
-    driver = "unknown" if row["driver"] is None else row["driver"] or "none"
-    cells = (row["guest"], row["address"], row["card"], driver, codes or good)
-    return tuple(printable(cell, keep="") for cell in cells)
+def _columns(found: Sequence[Finding]) -> tuple[Column[dict[str, Any]], ...]:
+    """The columns of a guest's GPUs."""
+
+    def codes(row: dict[str, Any]) -> str:
+        good = "ok" if row["driver"] and not found else "-" if row["driver"] else "unknown"
+        return ", ".join(dict.fromkeys(row["findings"])) or good
+
+    return (
+        Column("guest", lambda row: row["guest"], "Guest"),
+        Column("address", lambda row: row["address"], "Address"),
+        Column("card", lambda row: row["card"], "Card"),
+        Column(
+            "driver",
+            lambda row: row["driver"],
+            "Driver",
+            lambda row: "unknown" if row["driver"] is None else row["driver"] or "none",
+        ),
+        Column("findings", lambda row: row["findings"], "Findings", codes),
+    )

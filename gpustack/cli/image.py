@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CHANGES, UsageError
 from gpustack.base.findings import Finding, Severity
-from gpustack.base.text import printable
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
+from gpustack.cli.common import Lister, add_exit_code, release_of
+from gpustack.cli.output import Table, table
 
 if TYPE_CHECKING:
     from gpustack.offer.image.check import Checked
@@ -85,13 +85,11 @@ gpustack image check gpustack.yaml -f json --exit-code"""
         super().add_arguments(parser)
         add_exit_code(parser, "an image has a warning or an error")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        from gpustack.offer.image.check import COLUMNS, FIELDS, cells, described
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from gpustack.offer.image.check import COLUMNS
 
         self.read(parsed_args)
-        if is_for_machines(parsed_args):
-            return FIELDS, [described(checked) for checked in self._checked]
-        return COLUMNS, [tuple(printable(cell, keep="") for cell in cells(checked)) for checked in self._checked]
+        return table(parsed_args, COLUMNS, self._checked)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings."""

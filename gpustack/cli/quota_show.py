@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, is_for_machines
+from gpustack.cli.common import Lister
+from gpustack.cli.output import Table, table
 
 if TYPE_CHECKING:
     from gpustack.cloud.identity import Project
@@ -44,11 +43,11 @@ gpustack quota show --project research"""
             help="show the models of this spec (default: those that gpustack limits)",
         )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each project and model."""
         from gpustack.cloud.limits import LimitsCloud
         from gpustack.offer.quota.desired import wanted
-        from gpustack.offer.quota.shares import COLUMNS, FIELDS, shares
+        from gpustack.offer.quota.shares import COLUMNS, shares
         from gpustack.spec.load import load_spec
 
         models = wanted(load_spec(parsed_args.spec)).models if parsed_args.spec else {}
@@ -58,12 +57,7 @@ gpustack quota show --project research"""
         if not rows:
             known = bool(present.defaults)
             self._missing = "no registered limit for a GPU" if known else "no registered limits, so no unified limits"
-        if is_for_machines(parsed_args):
-            return FIELDS, [share.to_row() for share in rows]
-        cells = [share.row() for share in rows]
-        return COLUMNS, [
-            tuple("-" if c is None else printable(c) if isinstance(c, str) else c for c in row) for row in cells
-        ]
+        return table(parsed_args, COLUMNS, rows)
 
     def _read(self, cloud: LimitsCloud, parsed_args: argparse.Namespace) -> tuple[Present, list[Project]]:
         from dataclasses import replace

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CHANGES, PartialError
 from gpustack.base.findings import Severity
-from gpustack.base.text import printable
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, is_for_machines, positive
+from gpustack.cli.common import Lister, add_exit_code, positive
+from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 
 if TYPE_CHECKING:
@@ -105,18 +104,11 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
         super().add_arguments(parser)
         add_exit_code(parser, "a notice is to be written or withdrawn, or an instance is to be shelved")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        from gpustack.operate.reclaim import table
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        from gpustack.operate.reclaim.table import columns
 
         self.read(parsed_args)
-        plan = self._plan
-        rows = [(table.describe(entry, plan.projects, plan.users), entry) for entry in plan.decisions]
-        if is_for_machines(parsed_args):
-            return table.FIELDS, [tuple(fields.values()) for fields, _ in rows]
-        return tuple(table.COLUMNS.values()), [
-            [printable(cell) if isinstance(cell, str) else cell for cell in table.texts(fields, entry)]
-            for fields, entry in rows
-        ]
+        return table(parsed_args, columns(self._plan.projects, self._plan.users), self._plan.decisions)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the sum, the findings, and what is missing."""

@@ -109,7 +109,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         from gpustack.offer.flavor.desired import wanted
         from gpustack.operate.capacity.assess import assess, findings, state
         from gpustack.operate.capacity.demand import demand_of
-        from gpustack.operate.capacity.table import text_row
+        from gpustack.operate.capacity.table import COLUMNS
         from gpustack.operate.report.tables import FlavorRow
 
         desired = wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)
@@ -136,4 +136,4 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
             findings=(*self._fleet.findings, *desired.findings, *findings(counted)),
             partial=(*self._fleet.partial, *gaps),
         )
-        return [FlavorRow.of(text_row(entry)) for entry in counted]
+        return [FlavorRow.of([column.cell(entry) for column in COLUMNS if column.title]) for entry in counted]

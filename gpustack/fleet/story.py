@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpustack.base.columns import described
 from gpustack.base.errors import CloudError, UsageError
 from gpustack.base.hostnames import key
 from gpustack.cloud.servers import Event, actions, moves
 from gpustack.fleet.model import Fleet, Gpu
-from gpustack.fleet.table import describe
+from gpustack.fleet.table import columns
 from gpustack.hosts.facts.gpus import Gpu as HostGpu
 from gpustack.hosts.facts.gpus import assemble
 from gpustack.hosts.facts.model import Host
@@ -59,7 +60,7 @@ def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
 
 def story(fleet: Fleet, gpu: Gpu, host: Host | None, events: Sequence[Event]) -> dict[str, object]:
     """All fields of a GPU as plain data, in the order of output; unknown values are None."""
-    fields = {name: value for name, value in describe(fleet, gpu).items() if name not in _WITHOUT}
+    fields = {name: value for name, value in described(columns(fleet), gpu).items() if name not in _WITHOUT}
     holders = fields.pop("holders")
     places = (gpu.place, gpu.host)
     return {

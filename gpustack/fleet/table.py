@@ -3,80 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from gpustack.base.columns import Column
 from gpustack.fleet.model import Fleet, Gpu, Holder, State
 from gpustack.fleet.summary import Group
 
-COLUMNS = {
-    "host": "Host",
-    "address": "Address",
-    "model": "Model",
-    "state": "State",
-    "server": "Instance",
-    "project": "Project",
-    "user": "User",
-    "flavor": "Flavor",
-    "since": "Since (UTC)",
-}
-"""The default columns: keys of :func:`describe` and their titles."""
-LONG = {**COLUMNS, "status": "Status", "service": "Service", "numa_node": "NUMA", "units": "Units", "used": "Used"}
-LONG["sources"] = "Sources"
-FIELDS = (
-    *("host", "node", "cell", "address", "model", "vendor_id", "product_id", "resource_class", "state", "server"),
-    *("server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since", "holders"),
-    *(
-        "units",
-        "used",
-        "reserved",
-        "dev_type",
-        "numa_node",
-        "iommu_group",
-        "link",
-        "provider",
-        "service",
-        "out_of_service",
-        "sources",
-    ),
-)
-"""All columns: the keys of :func:`describe`, in its order."""
 GROUP_COLUMNS = ("GPUs", "Free", "Claimed", "Allocated", "Reserved", "Unavailable", "Inconsistent", "Instances")
-_TAKEN = (State.CLAIMED, State.ALLOCATED, State.INCONSISTENT)
-
-
-def describe(fleet: Fleet, gpu: Gpu) -> dict[str, object]:
-    """All fields of a GPU as plain data, in the order of output; unknown values are None."""
-    holder, server = gpu.holder, gpu.server
-    return {
-        "host": gpu.host or None,
-        "node": gpu.node or None,
-        "cell": gpu.cell or None,
-        "address": gpu.address or None,
-        "model": gpu.model or None,
-        "vendor_id": gpu.vendor_id or None,
-        "product_id": gpu.product_id or None,
-        "resource_class": gpu.resource_class or None,
-        "state": gpu.state.value,
-        "server": server.id if server else None,
-        "server_name": server.name or None if server else None,
-        "status": server.status or None if server else None,
-        "project": holder.project or None if holder else None,
-        "project_name": fleet.projects.get(holder.project) if holder else None,
-        "user": holder.user or None if holder else None,
-        "user_name": fleet.users.get(holder.user) if holder else None,
-        "flavor": server.flavor or None if server else None,
-        "since": f"{server.since:%FT%TZ}" if server and server.since else None,
-        "holders": [_described(fleet, entry) for entry in gpu.holders],
-        "units": gpu.units,
-        "used": gpu.used,
-        "reserved": gpu.reserved,
-        "dev_type": gpu.dev_type or None,
-        "numa_node": gpu.numa_node,
-        "iommu_group": gpu.iommu_group,
-        "link": gpu.link or None,
-        "provider": gpu.provider or None,
-        "service": gpu.service or None,
-        "out_of_service": gpu.out_of_service or None,
-        "sources": [source.value for source in gpu.sources],
-    }
 
 
 def _described(fleet: Fleet, holder: Holder) -> dict[str, object]:
@@ -97,26 +28,10 @@ def _described(fleet: Fleet, holder: Holder) -> dict[str, object]:
     }
 
 
-def text(fleet: Fleet, gpu: Gpu, key: str) -> str:
-    """Format a field of :func:`describe` for the table; ``-`` if it is unknown or empty."""
-    holders = gpu.holders
-    match key:
-        case "server":
-            return _joined([_called(holder) for holder in holders])
-        case "project":
-            return _joined([fleet.projects.get(holder.project, holder.project) for holder in holders])
-        case "user":
-            return _joined([fleet.users.get(holder.user, holder.user) for holder in holders])
-        case "since":
-            return _joined([_when(holder.server.since) for holder in holders if holder.server])
-        case "state":
-            part = f" ({gpu.used} of {gpu.units})" if gpu.units > 1 else ""
-            reserved = ", reserved" if gpu.reserved and gpu.used else ""
-            return f"{gpu.state.value}{part}{reserved}" + (f": {gpu.out_of_service}" if gpu.out_of_service else "")
-        case "sources":
-            return _joined([source.value for source in gpu.sources])
-    value = describe(fleet, gpu)[key]
-    return "-" if value is None else str(value)
+def _state(gpu: Gpu) -> str:
+    part = f" ({gpu.used} of {gpu.units})" if gpu.units > 1 else ""
+    reserved = ", reserved" if gpu.reserved and gpu.used else ""
+    return f"{gpu.state.value}{part}{reserved}" + (f": {gpu.out_of_service}" if gpu.out_of_service else "")
 
 
 def _called(holder: Holder) -> str:
@@ -144,4 +59,61 @@ def group_row(fleet: Fleet, group: Group, by: str) -> tuple[object, ...]:
         group.free,
         *(group.states[state] for state in State if state is not State.FREE),
         len(group.servers),
+    )
+
+
+def columns(fleet: Fleet) -> tuple[Column[Gpu], ...]:
+    """The columns of GPUs; names of projects and users are those of a fleet."""
+    projects, users = fleet.projects, fleet.users
+    return (
+        Column("host", lambda gpu: gpu.host or None, "Host"),
+        Column("node", lambda gpu: gpu.node or None),
+        Column("cell", lambda gpu: gpu.cell or None),
+        Column("address", lambda gpu: gpu.address or None, "Address"),
+        Column("model", lambda gpu: gpu.model or None, "Model"),
+        Column("vendor_id", lambda gpu: gpu.vendor_id or None),
+        Column("product_id", lambda gpu: gpu.product_id or None),
+        Column("resource_class", lambda gpu: gpu.resource_class or None),
+        Column("state", lambda gpu: gpu.state.value, "State", _state),
+        Column(
+            "server",
+            lambda gpu: gpu.server.id if gpu.server else None,
+            "Instance",
+            lambda gpu: _joined([_called(holder) for holder in gpu.holders]),
+        ),
+        Column("server_name", lambda gpu: gpu.server.name or None if gpu.server else None),
+        Column("status", lambda gpu: gpu.server.status or None if gpu.server else None, "Status", long=True),
+        Column(
+            "project",
+            lambda gpu: gpu.holder.project or None if gpu.holder else None,
+            "Project",
+            lambda gpu: _joined([projects.get(holder.project, holder.project) for holder in gpu.holders]),
+        ),
+        Column("project_name", lambda gpu: projects.get(gpu.holder.project) if gpu.holder else None),
+        Column(
+            "user",
+            lambda gpu: gpu.holder.user or None if gpu.holder else None,
+            "User",
+            lambda gpu: _joined([users.get(holder.user, holder.user) for holder in gpu.holders]),
+        ),
+        Column("user_name", lambda gpu: users.get(gpu.holder.user) if gpu.holder else None),
+        Column("flavor", lambda gpu: gpu.server.flavor or None if gpu.server else None, "Flavor"),
+        Column(
+            "since",
+            lambda gpu: f"{gpu.server.since:%FT%TZ}" if gpu.server and gpu.server.since else None,
+            "Since (UTC)",
+            lambda gpu: _joined([_when(holder.server.since) for holder in gpu.holders if holder.server]),
+        ),
+        Column("holders", lambda gpu: [_described(fleet, entry) for entry in gpu.holders]),
+        Column("units", lambda gpu: gpu.units, "Units", lambda gpu: str(gpu.units), long=True),
+        Column("used", lambda gpu: gpu.used, "Used", lambda gpu: str(gpu.used), long=True),
+        Column("reserved", lambda gpu: gpu.reserved),
+        Column("dev_type", lambda gpu: gpu.dev_type or None),
+        Column("numa_node", lambda gpu: gpu.numa_node, "NUMA", long=True),
+        Column("iommu_group", lambda gpu: gpu.iommu_group),
+        Column("link", lambda gpu: gpu.link or None),
+        Column("provider", lambda gpu: gpu.provider or None),
+        Column("service", lambda gpu: gpu.service or None, "Service", long=True),
+        Column("out_of_service", lambda gpu: gpu.out_of_service or None),
+        Column("sources", lambda gpu: [source.value for source in gpu.sources], "Sources", long=True),
     )

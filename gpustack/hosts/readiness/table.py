@@ -1,8 +1,9 @@
 """The rows of `gpustack scan`: the facts and readiness of each GPU, as plain data and as text."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.columns import Column
 from gpustack.base.findings import Finding
 from gpustack.hosts.facts.gpus import Gpu, gpus
 from gpustack.hosts.facts.model import Function, Host
@@ -10,32 +11,6 @@ from gpustack.hosts.readiness.assessment import Readiness, assess
 from gpustack.hosts.readiness.host import host_reasons, size
 from gpustack.pci import catalogue, classes
 from gpustack.pci.catalogue import requirement_of
-
-COLUMNS = {
-    "host": "Host",
-    "address": "Address",
-    "name": "Card",
-    "driver": "Driver",
-    "iommu_group": "IOMMU group",
-    "numa_node": "NUMA",
-    "ready": "Ready",
-}
-"""The default columns: keys of :func:`describe` and their titles."""
-
-FIELDS = (
-    *("host", "address", "vendor_id", "product_id", "name", "class", "driver", "iommu_group", "numa_node"),
-    *("dev_type", "companions", "ready", "reasons", "notes", "family", "memory", "subsystem_vendor_id"),
-    *("subsystem_product_id", "revision", "modules", "driver_override", "boot_vga", "sriov_totalvfs"),
-    *("sriov_numvfs", "reset_methods", "link", "slot", "serial", "bars", "bridges", "claims", "neighbours"),
-    *("virtual_functions", "mig", "state"),
-)
-"""All columns: the keys of :func:`describe`, in its order."""
-
-_MEMBERS: Mapping[str, Callable[[Gpu], tuple[Function, ...]]] = {
-    "companions": lambda gpu: gpu.companions,
-    "neighbours": lambda gpu: gpu.neighbours,
-    "virtual_functions": lambda gpu: gpu.virtual,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,49 +41,6 @@ def by_host(hosts: Sequence[Host]) -> tuple[HostRows, ...]:
     return tuple(table)
 
 
-def describe(row: Row) -> dict[str, object]:
-    """All fields of a GPU as plain data, in the order of output; unknown values are None."""
-    main, readiness = row.gpu.main, row.readiness
-    card = catalogue.lookup(main.vendor, main.product, main.subsystem_vendor, main.subsystem_product)
-    return {
-        "host": row.host.hostname,
-        "address": main.address,
-        "vendor_id": main.vendor,
-        "product_id": main.product,
-        "name": row.gpu.name,
-        "class": main.pci_class,
-        "driver": main.driver,
-        "iommu_group": main.iommu_group,
-        "numa_node": main.numa_node,
-        "dev_type": row.gpu.dev_type,
-        "companions": [_member(row.gpu, function) for function in row.gpu.companions],
-        "ready": readiness.ready,
-        "reasons": [reason.to_dict() for reason in readiness.reasons],
-        "notes": [reason.to_dict() for reason in readiness.notes],
-        "family": card.family if card else None,
-        "memory": card.memory if card else None,
-        "subsystem_vendor_id": main.subsystem_vendor,
-        "subsystem_product_id": main.subsystem_product,
-        "revision": main.revision,
-        "modules": list(main.modules),
-        "driver_override": main.driver_override,
-        "boot_vga": main.boot_vga,
-        "sriov_totalvfs": main.sriov_totalvfs,
-        "sriov_numvfs": main.sriov_numvfs,
-        "reset_methods": list(main.reset_methods),
-        "link": main.link.model_dump() if main.link else None,
-        "slot": main.slot,
-        "serial": main.serial,
-        "bars": [bar.model_dump() for bar in main.bars],
-        "bridges": [bridge.address for bridge in row.gpu.bridges],
-        "claims": list(main.claims),
-        "neighbours": [_member(row.gpu, function) for function in row.gpu.neighbours],
-        "virtual_functions": [_member(row.gpu, function) for function in row.gpu.virtual],
-        "mig": requirement_of(card).mig if card else None,
-        "state": readiness.state.value,
-    }
-
-
 def _member(gpu: Gpu, function: Function) -> dict[str, object]:
     return {
         "address": function.address,
@@ -120,32 +52,26 @@ def _member(gpu: Gpu, function: Function) -> dict[str, object]:
     }
 
 
-def text(row: Row, key: str, value: object) -> str:
-    """Format a field of :func:`describe` for the table; ``-`` if it is unknown or empty."""
-    if key == "iommu_group":
-        return _group(row.gpu)
-    if key == "ready":
-        codes = dict.fromkeys(reason.code for reason in row.readiness.reasons)
-        return " ".join(codes) or "yes"
-    if key == "driver":
-        return ", ".join(dict.fromkeys(f.driver or "-" for f in row.gpu.functions))
-    if key in ("reasons", "notes"):
-        findings = row.readiness.reasons if key == "reasons" else row.readiness.notes
-        return "; ".join(f"{f.code} {f.message}" for f in findings) or "-"
-    if key in _MEMBERS:
-        return ", ".join(f.address for f in _MEMBERS[key](row.gpu)) or "-"
-    if key == "bars":
-        return ", ".join(f"{bar.index}: {size(bar.size)}" for bar in row.gpu.main.bars) or "-"
-    if key == "link":
-        link = row.gpu.main.link
-        return f"{link.speed or '?'} x{link.width or '?'}" if link else "-"
-    if key == "numa_node":
-        return "-" if value in (None, -1) else str(value)
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "-" if value is None else str(value)
+def _addresses(functions: Iterable[Function]) -> str:
+    return ", ".join(function.address for function in functions)
+
+
+def _listed(findings: Iterable[Finding]) -> str:
+    return "; ".join(f"{f.code} {f.message}" for f in findings)
+
+
+def _ready(row: Row) -> str:
+    return " ".join(dict.fromkeys(reason.code for reason in row.readiness.reasons)) or "yes"
+
+
+def _card(row: Row) -> catalogue.Card | None:
+    main = row.gpu.main
+    return catalogue.lookup(main.vendor, main.product, main.subsystem_vendor, main.subsystem_product)
+
+
+def _link(row: Row) -> str | None:
+    link = row.gpu.main.link
+    return f"{link.speed or '?'} x{link.width or '?'}" if link else None
 
 
 def _is_own(gpu: Gpu, function: Function) -> bool:
@@ -170,3 +96,74 @@ def _others(gpu: Gpu) -> Iterator[str]:
             yield f".{function.bdf.function:x} {kind}"
         else:
             yield f"{function.address} {kind}"
+
+
+def _members(row: Row, functions: Iterable[Function]) -> list[dict[str, object]]:
+    return [_member(row.gpu, function) for function in functions]
+
+
+COLUMNS: tuple[Column[Row], ...] = (
+    Column("host", lambda row: row.host.hostname, "Host"),
+    Column("address", lambda row: row.gpu.main.address, "Address"),
+    Column("vendor_id", lambda row: row.gpu.main.vendor),
+    Column("product_id", lambda row: row.gpu.main.product),
+    Column("name", lambda row: row.gpu.name, "Card"),
+    Column("class", lambda row: row.gpu.main.pci_class),
+    Column(
+        "driver",
+        lambda row: row.gpu.main.driver,
+        "Driver",
+        lambda row: ", ".join(dict.fromkeys(f.driver or "-" for f in row.gpu.functions)),
+    ),
+    Column("iommu_group", lambda row: row.gpu.main.iommu_group, "IOMMU group", lambda row: _group(row.gpu)),
+    Column(
+        "numa_node",
+        lambda row: row.gpu.main.numa_node,
+        "NUMA",
+        lambda row: None if row.gpu.main.numa_node in (None, -1) else str(row.gpu.main.numa_node),
+    ),
+    Column("dev_type", lambda row: row.gpu.dev_type),
+    Column("companions", lambda row: _members(row, row.gpu.companions), "", lambda row: _addresses(row.gpu.companions)),
+    Column("ready", lambda row: row.readiness.ready, "Ready", _ready),
+    Column(
+        "reasons",
+        lambda row: [reason.to_dict() for reason in row.readiness.reasons],
+        "",
+        lambda row: _listed(row.readiness.reasons),
+    ),
+    Column(
+        "notes",
+        lambda row: [reason.to_dict() for reason in row.readiness.notes],
+        "",
+        lambda row: _listed(row.readiness.notes),
+    ),
+    Column("family", lambda row: card.family if (card := _card(row)) else None),
+    Column("memory", lambda row: card.memory if (card := _card(row)) else None),
+    Column("subsystem_vendor_id", lambda row: row.gpu.main.subsystem_vendor),
+    Column("subsystem_product_id", lambda row: row.gpu.main.subsystem_product),
+    Column("revision", lambda row: row.gpu.main.revision),
+    Column("modules", lambda row: list(row.gpu.main.modules)),
+    Column("driver_override", lambda row: row.gpu.main.driver_override),
+    Column("boot_vga", lambda row: row.gpu.main.boot_vga),
+    Column("sriov_totalvfs", lambda row: row.gpu.main.sriov_totalvfs),
+    Column("sriov_numvfs", lambda row: row.gpu.main.sriov_numvfs),
+    Column("reset_methods", lambda row: list(row.gpu.main.reset_methods)),
+    Column("link", lambda row: row.gpu.main.link.model_dump() if row.gpu.main.link else None, "", _link),
+    Column("slot", lambda row: row.gpu.main.slot),
+    Column("serial", lambda row: row.gpu.main.serial),
+    Column(
+        "bars",
+        lambda row: [bar.model_dump() for bar in row.gpu.main.bars],
+        "",
+        lambda row: ", ".join(f"{bar.index}: {size(bar.size)}" for bar in row.gpu.main.bars),
+    ),
+    Column("bridges", lambda row: [bridge.address for bridge in row.gpu.bridges]),
+    Column("claims", lambda row: list(row.gpu.main.claims)),
+    Column("neighbours", lambda row: _members(row, row.gpu.neighbours), "", lambda row: _addresses(row.gpu.neighbours)),
+    Column(
+        "virtual_functions", lambda row: _members(row, row.gpu.virtual), "", lambda row: _addresses(row.gpu.virtual)
+    ),
+    Column("mig", lambda row: requirement_of(card).mig if (card := _card(row)) else None),
+    Column("state", lambda row: row.readiness.state.value),
+)
+"""The columns of `gpustack scan`."""

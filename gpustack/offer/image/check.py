@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.base.codes import Code
+from gpustack.base.columns import Column, codes
 from gpustack.base.findings import Finding, Severity, finding
 from gpustack.cloud.image import Image
 from gpustack.offer.image.guest import NVIDIA, guest_problems
@@ -16,8 +17,6 @@ from gpustack.offer.image.hardware import hardware_problems
 from gpustack.offer.image.model import DRIVER, FIRMWARE, MACHINE_TYPE, FlavorNeeds, Pair, Problem
 
 _SHOWN_FLAVORS = 4
-FIELDS = ("image", "id", "flavors", "os_type", "machine_type", "firmware", "findings")
-COLUMNS = ("Image", "ID", "Flavors", "OS", "Machine", "Firmware", "Findings")
 _GIB = 1 << 30
 ROOM = 3 * _GIB // 2
 """The disk that a build of the driver takes, in bytes."""
@@ -72,27 +71,26 @@ def listed_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN_FLAVORS]) + (f" and {more} more" if more > 0 else "")
 
 
-def described(checked: Checked) -> tuple[Any, ...]:
-    """The row for programs."""
-    image = checked.pair.image
-    return (
-        image.name,
-        image.id,
-        [needs.name for needs in checked.pair.flavors],
-        image.os_type,
-        image.properties.get(MACHINE_TYPE),
-        image.properties.get(FIRMWARE),
-        [finding.to_dict() for finding in checked.findings],
-    )
-
-
-def cells(checked: Checked) -> list[str]:
-    """The row for people."""
-    name, image_id, flavors, os_type, machine, firmware, _ = described(checked)
-    codes = ", ".join(dict.fromkeys(finding.code.value for finding in checked.findings))
-    state = codes or ("ok" if flavors else "no flavor")
-    listed = listed_names(flavors) or "-"
-    return [name, image_id, listed, os_type or "-", machine or "-", firmware or "-", state]
+COLUMNS: tuple[Column[Checked], ...] = (
+    Column("image", lambda checked: checked.pair.image.name, "Image"),
+    Column("id", lambda checked: checked.pair.image.id, "ID"),
+    Column(
+        "flavors",
+        lambda checked: [needs.name for needs in checked.pair.flavors],
+        "Flavors",
+        lambda checked: listed_names([needs.name for needs in checked.pair.flavors]),
+    ),
+    Column("os_type", lambda checked: checked.pair.image.os_type, "OS"),
+    Column("machine_type", lambda checked: checked.pair.image.properties.get(MACHINE_TYPE), "Machine"),
+    Column("firmware", lambda checked: checked.pair.image.properties.get(FIRMWARE), "Firmware"),
+    Column(
+        "findings",
+        lambda checked: [finding.to_dict() for finding in checked.findings],
+        "Findings",
+        lambda checked: codes(checked.findings, "ok" if checked.pair.flavors else "no flavor"),
+    ),
+)
+"""The columns of `gpustack image check`."""
 
 
 def room_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.columns import Column
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import MARK, Limit, Present
 
-COLUMNS = ("Project", "Model", "Limit", "Source", "Used", "Free", "State")
-FIELDS = ("project", "project_name", "model", "resource_class", "limit", "source", "used", "free", "state")
 _PREFIX = "GPUs: "
 
 
@@ -41,15 +40,24 @@ class Share:
             return "unknown"
         return "over" if self.used > self.limit else "full" if self.used == self.limit else "free"
 
-    def row(self) -> tuple[str | int | None, ...]:
-        """The cells of :data:`COLUMNS`; None for an unknown number."""
-        source = "project" if self.own else "default" if self.limit is not None else "unknown"
-        return (self.project.name, self.model, self.limit, source, self.used, self.free, self.state)
+    @property
+    def source(self) -> str:
+        """Where the limit comes from."""
+        return "project" if self.own else "default" if self.limit is not None else "unknown"
 
-    def to_row(self) -> tuple[str | int | None, ...]:
-        """The values of :data:`FIELDS`."""
-        name, model, *others = self.row()
-        return (self.project.id, name, model, self.resource_class, *others)
+
+COLUMNS: tuple[Column[Share], ...] = (
+    Column("project", lambda share: share.project.id, "Project", lambda share: share.project.name),
+    Column("project_name", lambda share: share.project.name),
+    Column("model", lambda share: share.model, "Model"),
+    Column("resource_class", lambda share: share.resource_class),
+    Column("limit", lambda share: share.limit, "Limit"),
+    Column("source", lambda share: share.source, "Source"),
+    Column("used", lambda share: share.used, "Used"),
+    Column("free", lambda share: share.free, "Free"),
+    Column("state", lambda share: share.state, "State"),
+)
+"""The columns of `gpustack quota show`."""
 
 
 def description_of(model: str) -> str:

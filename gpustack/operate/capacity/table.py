@@ -1,14 +1,10 @@
 """The rows of `gpustack capacity`, and the reasons in words. Pure."""
 
-from collections.abc import Sequence
-
+from gpustack.base.columns import Column
 from gpustack.base.text import listed
 from gpustack.operate.capacity.count import SHOWN_HOSTS
-from gpustack.operate.capacity.model import Capacity, Demand, Limit, Reason
+from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limit, Reason
 
-COLUMNS = ("Flavor", "GPUs", "Fits", "Free GPUs", "Limits")
-FIELDS = ("flavor", "gpus", "least", "most", "free_gpus", "free_gpus_exact", "hosts", "limits", "doubts")
-HOST_COLUMNS = ("Flavor", "Host", "Zone", "Fits", "GPUs left", "Limit")
 _TEXTS = {
     Reason.VCPUS: "too few vCPUs",
     Reason.RAM: "too little RAM",
@@ -59,56 +55,6 @@ def request(demand: Demand) -> str:
     return ", ".join(f"{count} {alias}" for alias, count in demand.gpus.items())
 
 
-def text_row(capacity: Capacity) -> tuple[object, ...]:
-    """The cells of :data:`COLUMNS`."""
-    limits = "\n".join(limit_text(limit, capacity.demand) for limit in capacity.limits)
-    return (capacity.demand.flavor, request(capacity.demand), fits(capacity), _free(capacity), limits or "-")
-
-
-def data_row(capacity: Capacity) -> tuple[object, ...]:
-    """The values of :data:`FIELDS`."""
-    return (
-        capacity.demand.flavor,
-        dict(capacity.demand.gpus),
-        capacity.least,
-        capacity.most,
-        capacity.free,
-        capacity.most is not None and not capacity.free_is_limit,
-        [
-            {
-                "host": host.host,
-                "zone": host.zone or None,
-                "fits": host.fits,
-                "gpus_left": host.left,
-                "reason": host.reason and host.reason.value,
-            }
-            for host in capacity.hosts
-        ],
-        [
-            {
-                "reason": limit.reason.value,
-                "gpus": limit.gpus,
-                "hosts": list(limit.hosts),
-                "most_on_one_host": limit.most,
-            }
-            for limit in capacity.limits
-        ],
-        list(capacity.doubts),
-    )
-
-
-def host_rows(capacities: Sequence[Capacity]) -> list[tuple[object, ...]]:
-    """The cells of :data:`HOST_COLUMNS`, for each flavor and host."""
-    return [
-        (
-            *(entry.demand.flavor, host.host, host.zone or "-", host.fits, host.left),
-            host_text(host.reason, entry.demand) or "-",
-        )
-        for entry in capacities
-        for host in entry.hosts
-    ]
-
-
 def _free(capacity: Capacity) -> str:
     if capacity.most is None:
         return "unknown" if capacity.free_is_limit else f"at least {capacity.free}"
@@ -117,3 +63,59 @@ def _free(capacity: Capacity) -> str:
 
 def _gpus(count: int) -> str:
     return f"{count} GPU{'s'[: count != 1]}"
+
+
+COLUMNS: tuple[Column[Capacity], ...] = (
+    Column("flavor", lambda entry: entry.demand.flavor, "Flavor"),
+    Column("gpus", lambda entry: dict(entry.demand.gpus), "GPUs", lambda entry: request(entry.demand)),
+    Column("least", lambda entry: entry.least, "Fits", fits),
+    Column("most", lambda entry: entry.most),
+    Column("free_gpus", lambda entry: entry.free, "Free GPUs", _free),
+    Column("free_gpus_exact", lambda entry: entry.most is not None and not entry.free_is_limit),
+    Column(
+        "hosts",
+        lambda entry: [
+            {
+                "host": host.host,
+                "zone": host.zone or None,
+                "fits": host.fits,
+                "gpus_left": host.left,
+                "reason": host.reason and host.reason.value,
+            }
+            for host in entry.hosts
+        ],
+        "",
+        lambda entry: listed([host.host for host in entry.hosts], SHOWN_HOSTS),
+    ),
+    Column(
+        "limits",
+        lambda entry: [
+            {
+                "reason": limit.reason.value,
+                "gpus": limit.gpus,
+                "hosts": list(limit.hosts),
+                "most_on_one_host": limit.most,
+            }
+            for limit in entry.limits
+        ],
+        "Limits",
+        lambda entry: "\n".join(limit_text(limit, entry.demand) for limit in entry.limits),
+        lines=True,
+    ),
+    Column("doubts", lambda entry: list(entry.doubts)),
+)
+"""The columns of flavors."""
+HOST_COLUMNS: tuple[Column[tuple[Demand, HostCapacity]], ...] = (
+    Column("flavor", lambda row: row[0].flavor, "Flavor"),
+    Column("host", lambda row: row[1].host, "Host"),
+    Column("zone", lambda row: row[1].zone or None, "Zone"),
+    Column("fits", lambda row: row[1].fits, "Fits"),
+    Column("gpus_left", lambda row: row[1].left, "GPUs left"),
+    Column(
+        "reason",
+        lambda row: row[1].reason and row[1].reason.value,
+        "Limit",
+        lambda row: host_text(row[1].reason, row[0]),
+    ),
+)
+"""The columns of a flavor on each host."""

@@ -30,11 +30,10 @@ class QuotaRow:
     @classmethod
     def of(cls, share: Share) -> QuotaRow:
         """The row of a share."""
-        name, model, limit, source, used, free, state = map(_cell, share.row())
         identity = "" if share.project.id == share.project.name else clipped(share.project.id)
-        return cls(
-            name=name, identity=identity, model=model, limit=limit, source=source, used=used, free=free, state=state
-        )
+        cells = ("model", "limit", "source", "used", "free", "state")
+        shown = {name: _cell(getattr(share, name)) for name in cells}
+        return cls(name=_cell(share.project.name), identity=identity, **shown)
 
 
 def _cell(value: str | int | None) -> str:

@@ -16,7 +16,10 @@ NAMES = (Project(id="p1", name="research"), Project(id="p2", name="lab"))
 
 
 def rows(api: StandInLimits, *projects: str) -> list[tuple[str | int | None, ...]]:
-    return [share.row() for share in survey(api, WANTED, projects).shares]
+    return [
+        (share.project.name, share.model, share.limit, share.source, share.used, share.free, share.state)
+        for share in survey(api, WANTED, projects).shares
+    ]
 
 
 def test_projects_with_gpus_or_limits_are_listed() -> None:

@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from gpustack.base.columns import described
 from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limit, Reason
-from gpustack.operate.capacity.table import FIELDS, data_row, fits, host_rows, limit_text, text_row
+from gpustack.operate.capacity.table import COLUMNS, HOST_COLUMNS, fits, limit_text
 
 DEMAND = Demand(flavor="g8", gpus={"k4200": 8}, amounts={}, vcpus=8, ram=1)
+
+
+def text_row(entry: Capacity) -> list[object]:
+    return [column.cell(entry) for column in COLUMNS if column.title]
 
 
 def capacity(least: int, most: int | None, *limits: Limit) -> Capacity:
@@ -26,7 +31,7 @@ def capacity(least: int, most: int | None, *limits: Limit) -> Capacity:
 )
 def test_an_uncertain_number_is_marked(least: int, most: int | None, text: str) -> None:
     assert fits(capacity(least, most)) == text
-    assert data_row(capacity(least, most))[2:4] == (least, most)
+    assert tuple(described(COLUMNS, capacity(least, most)).values())[2:4] == (least, most)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,7 @@ def test_every_reason_has_words(reason: Reason) -> None:
 
 
 def test_rows_of_hosts_have_the_reason_of_each() -> None:
-    assert host_rows([capacity(3, 3)]) == [
+    assert [tuple(c.cell((DEMAND, host)) for c in HOST_COLUMNS) for host in capacity(3, 3).hosts] == [
         ("g8", "gpu1", "-", 1, 4, "fewer than 8 GPUs left"),
         ("g8", "gpu2", "az1", 2, 0, "-"),
     ]
@@ -62,5 +67,5 @@ def test_unknown_gpus_are_not_a_complete_number() -> None:
     doubted = replace(capacity(0, 3), free_is_limit=True)
     assert text_row(doubted)[3] == "at most 32"
     assert text_row(replace(doubted, most=None))[3] == "unknown"
-    exact = [dict(zip(FIELDS, data_row(c), strict=True))["free_gpus_exact"] for c in (capacity(3, 3), doubted)]
+    exact = [described(COLUMNS, c)["free_gpus_exact"] for c in (capacity(3, 3), doubted)]
     assert exact == [True, False]
