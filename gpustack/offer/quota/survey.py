@@ -41,7 +41,7 @@ def survey(api: LimitsCloud, wanted: WantedLimits, projects: Collection[str], *,
     used: dict[str, Mapping[str, int]] = {}
     try:
         with well_formed(_DOING):
-            used = dict(zip(ids, each(api.used, ids), strict=True)) if with_use else {}
+            used = dict(each(lambda project: (project, api.used(project)), ids if with_use else ()))
     except CloudError as error:
         gaps.append(f"{error.what}; the use of limits is unknown")
     defaults = {limit.resource_class for limit in present.defaults}

@@ -41,3 +41,19 @@ def test_an_answer_that_is_not_from_glance_is_an_error(answer: object) -> None:
 def test_a_refusal_has_the_reason() -> None:
     with pytest.raises(CloudError, match="can't list images: HTTP 403"):
         ImageCloud(StandIn({LISTING: (403, "forbidden")}).connection).images()
+
+
+def test_a_change_is_a_patch_of_the_image() -> None:
+    before = {"old": "1", "gone": "2", "a/b~c": None}
+    cloud = StandIn({"image PATCH /images/a%2Fb": (200, {})})
+    ImageCloud(cloud.connection).change("a/b", "windows", before, {"old": "3", "gone": None, "a/b~c": "4"})
+    assert cloud.requests == ["image PATCH /images/a%2Fb"]
+    assert cloud.written == [
+        [
+            {"op": "replace", "path": "/old", "value": "3"},
+            {"op": "remove", "path": "/gone"},
+            {"op": "add", "path": "/a~1b~0c", "value": "4"},
+        ]
+    ]
+    with pytest.raises(CloudError, match="can't change windows"):
+        ImageCloud(cloud.connection).change("other", "windows", before, {"old": "3"})

@@ -112,3 +112,9 @@ def test_resource_classes_of_mediated_devices(api: ServiceCloud, nova: Nova, key
     server = api.server("vm")
     assert server is not None
     assert server.demands == ((device,) if device else ())
+
+
+def test_an_instance_is_read_alone(api: ServiceCloud) -> None:
+    found = api.server("vm1")
+    assert found is not None
+    assert (found.id, found.status) == ("vm1", "ACTIVE")

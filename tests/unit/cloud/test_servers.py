@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpustack.base.errors import CloudError
@@ -89,3 +91,32 @@ def test_soft_deleted_instances_are_listed_too() -> None:
     (vm,) = nova.listing(cloud.connection).servers
     assert (vm.status, vm.placed, vm.count) == ("SOFT_DELETED", True, 1)
     assert "&soft_deleted=1&" in cloud.requests[0]  # Nova hides them otherwise
+
+
+@pytest.mark.parametrize(
+    ("entry", "placed", "power", "image", "root", "lost"),
+    [
+        pytest.param(
+            {"hostId": "5f4e", "OS-EXT-SRV-ATTR:host": None, "OS-EXT-STS:power_state": 4, "image": {"id": "i"}},
+            *(True, 4, True, 20, ("ephemeral disk of 5 GiB", "swap disk of 512 MiB")),
+            id="a user sees no host",
+        ),
+        pytest.param(
+            {"hostId": "", "OS-EXT-SRV-ATTR:host": "gpu1", "OS-EXT-STS:power_state": None, "image": ""},
+            *(True, 0, False, 20, ("ephemeral disk of 5 GiB", "swap disk of 512 MiB")),
+            id="booted from a volume",
+        ),
+        pytest.param(
+            {"hostId": "", "OS-EXT-SRV-ATTR:host": None, "flavor": {"disk": None, "ephemeral": 0, "swap": 0}},
+            *(False, 0, False, 0, ()),
+            id="not placed",
+        ),
+    ],
+)
+def test_place_and_disks_of_an_instance(
+    entry: dict[str, Any], placed: bool, power: int, image: bool, root: int, lost: tuple[str, ...]
+) -> None:
+    flavor = {"original_name": "g1", "extra_specs": {}, "disk": 20, "ephemeral": 5, "swap": 512}
+    cloud = StandIn({ALL: servers({**instance("vm1"), "flavor": flavor, **entry})})
+    (found,) = nova.listing(cloud.connection).servers
+    assert (found.placed, found.power, found.disks) == (placed, power, nova.Disks(image=image, root=root, lost=lost))
