@@ -97,11 +97,6 @@ class Inventory:
         return all(int(fields["reserved"]) >= int(fields["total"]) for fields in self.classes.values())
 
     @property
-    def is_open(self) -> bool:
-        """Whether nothing is reserved."""
-        return not any(int(fields["reserved"]) for fields in self.classes.values())
-
-    @property
     def unreserved(self) -> dict[str, int]:
         """The amounts that can be allocated in all, by resource class."""
         return {name: int(fields["total"]) - int(fields["reserved"]) for name, fields in self.classes.items()}

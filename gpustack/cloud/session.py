@@ -7,6 +7,7 @@ within the limits of :mod:`gpustack.cloud.time_limits`. No message contains a pa
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +122,10 @@ def disconnect() -> None:
         _cloud, connection = _SHARED.popitem()
         connection.close()
         connection.session.session.close()
+        # openstacksdk (proxy.py) keeps up to 128 proxies, with their connections, in a cache of a method.
+        cached: Any = getattr(getattr(sys.modules.get("openstack.proxy"), "Proxy", None), "_extract_name", None)
+        if hasattr(cached, "cache_clear"):
+            cached.cache_clear()
 
 
 def again(connection: Connection) -> None:

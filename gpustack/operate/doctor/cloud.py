@@ -6,8 +6,13 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gpustack.base.codes import Code
 from gpustack.cloud import session as cloudapi
+from gpustack.fleet.cards import models_of
+from gpustack.fleet.join import join
+from gpustack.fleet.read import Detail, Given, read
 from gpustack.operate.doctor.check import Check, made, not_configured, ok, warning
+from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -15,15 +20,16 @@ if TYPE_CHECKING:
 _ADMIN = "admin"
 
 
-def checks(cloud: str | None) -> Iterator[Check]:
+def checks(cloud: str | None, spec: Spec | None = None) -> Iterator[Check]:
     """Sign in, and read the objects that commands read.
 
+    :param spec: its GPUs out of service are checked too.
     :param cloud: a name in clouds.yaml; None for ``OS_CLOUD``, ``OS_*`` variables, or the only cloud in clouds.yaml.
     """
-    return made("Cloud", lambda: _checks(cloud))
+    return made("Cloud", lambda: _checks(cloud, spec))
 
 
-def _checks(cloud: str | None) -> Iterator[Check]:
+def _checks(cloud: str | None, spec: Spec | None) -> Iterator[Check]:
     if cloud is None and not os.environ.get("OS_CLOUD") and not os.environ.get("OS_AUTH_URL"):
         names = cloudapi.cloud_names()
         if len(names) != 1:
@@ -36,6 +42,20 @@ def _checks(cloud: str | None) -> Iterator[Check]:
     yield from made("Nova flavors", lambda: _flavors(connection))
     yield from made("Nova services", lambda: _services(connection))
     yield from made("Placement", lambda: _placement(connection))
+    if spec is not None and spec.out_of_service:
+        yield from made("Out of service", lambda: out_of_service(connection, spec))
+
+
+def out_of_service(connection: Connection, spec: Spec) -> Iterator[Check]:
+    """Whether something keeps new instances off each GPU that a spec lists as out of service."""
+    given = Given(models=models_of(spec), spec=spec)
+    fleet = join(read(lambda: connection, Detail.STATES, given))
+    offered = [entry.place for entry in fleet.findings if entry.code == Code.OUT_OF_SERVICE_OFFERED]
+    if offered:
+        remedy = "gpustack gpu list --spec SPEC"
+        yield warning("Out of service", f"nothing keeps new instances off {', '.join(offered)} (GPU760)", remedy)
+    else:
+        yield ok("Out of service", f"{len(spec.out_of_service)} in the spec; Nova offers none of those that it lists")
 
 
 def _signed_in(connection: Connection) -> Check:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from gpustack.cloud.session import NOBODY
+from gpustack.operate.doctor.cloud import out_of_service
+from gpustack.spec.load import load_spec
 from support.change_runs import without_cloud
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, with_devices
@@ -226,6 +228,10 @@ def test_the_list_has_every_reason_and_every_entry_that_nothing_enforces(
     ran = gpustack("gpu", "list", "--spec", spec)
     assert "GPU760" not in ran.err
     assert "host gpu1 is closed: GPU 0000:81:00.0 out of service (no reset)" in ran.err
+    (check,) = out_of_service(cloud.connection, load_spec(spec))
+    assert check.state.value == "ok"
     # The service is deleted and created again.
     cloud.service |= {"id": "s2", "status": "enabled", "disabled_reason": None}
     assert "GPU760" in gpustack("gpu", "list", "--spec", spec).err
+    (check,) = out_of_service(cloud.connection, load_spec(spec))
+    assert "nothing keeps new instances off gpu1 0000:81:00.0" in check.seen
