@@ -119,7 +119,7 @@ class RunJournal:
         self._file = JournalFile(self.path, entry)
 
     def begin(self, change: CloudChange, payload: Mapping[str, Any] | None = None) -> None:
-        """RunRecord that a change begins, and what its undo needs.
+        """Record that a change begins, and what its undo needs.
 
         :raises JournalError: if the line cannot be written.
         """
@@ -128,7 +128,7 @@ class RunJournal:
             self._file.write(line, f"{change.name} was not changed")
 
     def end(self, outcome: ChangeOutcome) -> None:
-        """RunRecord the result of a change.
+        """Record the result of a change.
 
         :raises JournalError: if the line cannot be written.
         """

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
 from gpustack.base.files import file_remedy, state_dir
@@ -91,38 +91,26 @@ class LockHolder:
         return f"{self.run} of {self.user} on {self.host}, last renewed at {self.at.isoformat(timespec='seconds')}"
 
 
-class LockApi(Protocol):
-    """The requests of the lock in the cloud."""
-
-    def create(self) -> int:
-        """Create the aggregate and return its id; HTTP 409 if it exists."""
-
-    def find(self) -> Aggregate | None:
-        """The aggregate; None if there is none."""
-
-    def set_metadata(self, aggregate: int, values: Mapping[str, str]) -> None:
-        """Set metadata of the aggregate."""
-
-    def delete(self, aggregate: int) -> None:
-        """Delete the aggregate; a missing one is not an error."""
-
-
 class CloudLock:
-    """:class:`LockApi` of a real cloud."""
+    """The requests of the lock in the cloud."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def create(self) -> int:
+        """Create the aggregate and return its id; HTTP 409 if it exists."""
         return compute.create_aggregate(self._connection, compute.LOCK)
 
     def find(self) -> Aggregate | None:
+        """The aggregate; None if there is none."""
         return compute.lock(self._connection)
 
     def set_metadata(self, aggregate: int, values: Mapping[str, str]) -> None:
+        """Set metadata of the aggregate."""
         compute.change_aggregate(self._connection, aggregate, "set_metadata", {"metadata": dict(values)})
 
     def delete(self, aggregate: int) -> None:
+        """Delete the aggregate; a missing one is not an error."""
         try:
             compute.delete_aggregate(self._connection, aggregate)
         except Refused as error:
@@ -203,7 +191,7 @@ class _Opened:
 
 @contextlib.contextmanager
 def in_the_cloud(
-    api: LockApi, run: str, user: str, host: str, warn: Callable[[str], None], *, seconds: float = WAIT
+    api: CloudLock, run: str, user: str, host: str, warn: Callable[[str], None], *, seconds: float = WAIT
 ) -> Iterator[None]:
     """Hold the lock of a cloud between machines, and renew it. This machine's must be held: :func:`on_this_machine`.
 
@@ -240,7 +228,7 @@ def in_the_cloud(
             warn(f"the lock stays until another run takes it over: {error.what}")
 
 
-def _taken(api: LockApi, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
+def _taken(api: CloudLock, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
     end = time.monotonic() + seconds
     while True:
         try:
@@ -268,7 +256,7 @@ def _taken(api: LockApi, holder: Callable[[], LockHolder], warn: Callable[[str],
         time.sleep(min(_TRY, seconds))
 
 
-def _renewed(api: LockApi, aggregate: int, holder: Callable[[], LockHolder], ended: threading.Event) -> None:
+def _renewed(api: CloudLock, aggregate: int, holder: Callable[[], LockHolder], ended: threading.Event) -> None:
     while not ended.wait(RENEW):
         with contextlib.suppress(Exception):  # the next renewal is in five minutes, and the lock lasts for 15
             api.set_metadata(aggregate, holder().to_metadata())

@@ -44,10 +44,10 @@ class Recorder(Protocol):
     """Records changes, as :class:`gpustack.changes.journal.RunJournal` does."""
 
     def begin(self, change: CloudChange, payload: Mapping[str, Any] | None = None) -> None:
-        """RunRecord that a change begins, and what its undo needs; :class:`JournalError` if that can't be written."""
+        """Record that a change begins, and what its undo needs; :class:`JournalError` if that can't be written."""
 
     def end(self, outcome: ChangeOutcome) -> None:
-        """RunRecord an outcome. Raises :class:`JournalError` if the line can't be written."""
+        """Record an outcome. Raises :class:`JournalError` if the line can't be written."""
 
 
 def run(
