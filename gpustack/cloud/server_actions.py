@@ -32,6 +32,10 @@ _ACTION = 90.0
 as before a live migration."""
 
 
+_METHODS = {"cold_migrate": "migrate", "confirm": "confirm_resize"}
+"""The methods of novaclient with another name than the action."""
+
+
 class ServiceCloud:
     """The requests of a drain and of reclaiming, one request or listing for each method.
 
@@ -154,25 +158,8 @@ class ServiceCloud:
 
         nova = self._nova.servers
         with translated_errors(f"{action.replace('_', '-')} an instance"), patience(_ACTION):
-            match action:
-                case "stop":
-                    nova.stop(server_id)
-                case "start":
-                    nova.start(server_id)
-                case "live_migrate":
-                    nova.live_migrate(server_id, host=None, block_migration="auto")
-                case "cold_migrate":
-                    nova.migrate(server_id)
-                case "confirm":
-                    nova.confirm_resize(server_id)
-                case "shelve":
-                    nova.shelve(server_id)
-                case "shelve_offload":
-                    nova.shelve_offload(server_id)
-                case "unshelve":
-                    nova.unshelve(server_id)
-                case _:
-                    raise AssertionError(action)
+            method = getattr(nova, _METHODS.get(action, action))
+            method(server_id, **({"host": None, "block_migration": "auto"} if action == "live_migrate" else {}))
 
     def _migrations(self, host: str, since: str) -> Iterator[Migration]:
         """Yield the migrations from and to a host.
