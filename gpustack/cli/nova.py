@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
+from gpustack.base.columns import Column
 from gpustack.base.errors import CHANGES, NovaConfigError, UsageError
 from gpustack.base.text import printable
 from gpustack.cli.common import (
@@ -19,17 +20,17 @@ from gpustack.cli.common import (
     add_ssh_options,
     expanded,
     gather,
-    is_for_machines,
     release_of,
     ssh_options,
     tell_failures,
 )
+from gpustack.cli.output import Table, table
 from gpustack.spec.deployment import Deployment
 
 if TYPE_CHECKING:
     from gpustack.base.operations import RemoveFile, WriteFile
     from gpustack.configure.installed.verdicts import Verdicts
-    from gpustack.configure.lint import Read, Report
+    from gpustack.configure.lint import LintResult, Read, Report
     from gpustack.configure.packing import Advised
     from gpustack.configure.rendered import RenderedFile, Rendering
     from gpustack.hosts.facts.gather import Gathered
@@ -289,7 +290,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         add_ssh_options(remote, timeout=60.0)
         add_exit_code(parser, "there are warnings")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """Run the checks and lay out their results like nova-status."""
         from gpustack.configure.installed import verdicts
         from gpustack.configure.instance_shapes import shapes
@@ -324,14 +325,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             restricted=restricted(spec) if spec else (),
             spec=spec,
         )
-        if is_for_machines(parsed_args):
-            rows: list[tuple[Any, ...]] = [
-                (result.title, result.word, [finding.to_dict() for finding in result.findings])
-                for result in self._report.results
-            ]
-        else:
-            rows = [(r.title, r.word, _details(r.findings, printable)) for r in self._report.results]
-        return ("Check", "Result", "Details"), rows
+        return table(parsed_args, _CHECKS, self._report.results)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings and return the exit code."""
@@ -362,28 +356,49 @@ class NovaOptionsCommand(Lister):
         parser.add_argument("--service", choices=_SERVICES, help="list only options that this service reads")
         return parser
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """List the options in the order of the tables."""
         from gpustack.nova_options import releases
 
         release = release_of(parsed_args.release, None)
-        table = releases.table(release, "placement" if parsed_args.service == "placement" else "nova")
+        known = releases.table(release, "placement" if parsed_args.service == "placement" else "nova")
         wanted = parsed_args.name.lower()
-        rows = [
-            (f"[{o.group}] {o.name}", o.type.name, o.type.limits, _default(o), ", ".join(o.programs), o.source)
-            for o in table.named.values()
+        options = [
+            o
+            for o in known.named.values()
             if wanted in f"[{o.group}] {o.name}".lower()
             and (parsed_args.service in (None, "placement") or parsed_args.service in o.services)
         ]
-        if not rows:
+        if not options:
             raise UsageError(f"Nova {release} has no such option", remedy="name a part of its section or name")
-        return ("Option", "Type", "Limits", "Default", "Services", "Source"), rows
+        return table(parsed_args, _OPTIONS, options)
 
 
 def _default(option: Option) -> str:
     if option.computed:
         return "(computed)"
     return "" if option.default is None else str(option.default)
+
+
+_OPTIONS: tuple[Column[Option], ...] = (
+    Column("Option", lambda option: f"[{option.group}] {option.name}", "Option"),
+    Column("Type", lambda option: option.type.name, "Type"),
+    Column("Limits", lambda option: option.type.limits, "Limits", lambda option: option.type.limits or " "),
+    Column("Default", lambda option: _default(option), "Default", lambda option: _default(option) or " "),
+    Column("Services", lambda option: ", ".join(option.programs), "Services"),
+    Column("Source", lambda option: option.source, "Source"),
+)
+_CHECKS: tuple[Column[LintResult], ...] = (
+    Column("Check", lambda result: result.title, "Check"),
+    Column("Result", lambda result: result.word, "Result"),
+    Column(
+        "Details",
+        lambda result: [finding.to_dict() for finding in result.findings],
+        "Details",
+        lambda result: "\n".join(printable(f"{f.code} {f.place}", keep="") for f in result.findings) or " ",
+        lines=True,
+    ),
+)
 
 
 def _read(paths: Sequence[str], hosts: Sequence[Host], parsed_args: argparse.Namespace) -> tuple[Read, Verdicts | None]:
@@ -402,11 +417,6 @@ def _read(paths: Sequence[str], hosts: Sequence[Host], parsed_args: argparse.Nam
         return configurations, None
     nova, timeout = parsed_args.with_nova, parsed_args.timeout
     return configurations, verdicts.local(nova, configurations.sources, hosts, timeout)
-
-
-def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
-    """The codes and places, one per line; the messages are printed on stderr."""
-    return "\n".join(fit(f"{finding.code} {finding.place}", keep="") for finding in findings)
 
 
 def _aliases(spec: Spec) -> set[str]:

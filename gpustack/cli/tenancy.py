@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gpustack.base.columns import Column
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, is_for_machines
+from gpustack.cli.common import Lister
+from gpustack.cli.output import Table, table
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
     from gpustack.offer.cloud_plan.plan import CloudPlan
+    from gpustack.offer.tenancy.model import ReservedHost
 
 
 class TenancyPlanCommand(PlanCommand):
@@ -68,16 +70,17 @@ class TenancyShowCommand(OpenStackCommand, Lister):
 
     epilog = "gpustack tenancy show -f json"
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each host and aggregate."""
         from gpustack.offer.tenancy.cloud import present
         from gpustack.offer.tenancy.model import reserved
         from gpustack.spec.tenancy import DEFAULT_TRAIT
 
-        raw = is_for_machines(parsed_args)
-        rows: list[tuple[Any, ...]] = []
-        for entry in reserved(present(self.connection(parsed_args), DEFAULT_TRAIT)):
-            projects = list(entry.projects) if raw else ", ".join(entry.projects) or "all"
-            flags = [flag if raw else "yes" if flag else "no" for flag in (entry.isolated, entry.bears_trait)]
-            rows.append((entry.host, entry.aggregate, projects, *flags))
-        return ("Host", "Aggregate", "Projects", "Isolated", "Trait"), rows
+        columns: tuple[Column[ReservedHost], ...] = (
+            Column("Host", lambda entry: entry.host, "Host"),
+            Column("Aggregate", lambda entry: entry.aggregate, "Aggregate"),
+            Column("Projects", lambda e: list(e.projects), "Projects", lambda e: ", ".join(e.projects) or "all"),
+            Column("Isolated", lambda entry: entry.isolated, "Isolated"),
+            Column("Trait", lambda entry: entry.bears_trait, "Trait"),
+        )
+        return table(parsed_args, columns, reserved(present(self.connection(parsed_args), DEFAULT_TRAIT)))
