@@ -148,6 +148,7 @@ lint: ## ruff, mypy, ansible-lint, codespell, and the words that documentation, 
 	.venv/bin/mypy
 	.venv/bin/ansible-lint --offline -q
 	.venv/bin/codespell
+	.venv/bin/zizmor --quiet --offline --min-severity medium .github/workflows
 	$(PYTEST) -q tests/unit/test_words.py
 
 docs: ## the documentation, into docs/_build/html; warnings are errors
@@ -186,12 +187,16 @@ collection: ## the Ansible collection as a tarball in dist, installed from there
 	@.venv/bin/python tools/collection --build dist
 	$(PYTEST) -q tests/unit/test_collection.py
 
-zizmor: ## faults of the workflows in .github, above low
-	@tools/setup lint
-	.venv/bin/zizmor --offline --min-severity medium .github/workflows
+offline: dist ## one archive in dist that installs on a machine without network: wheels, collection, SBOM, checksums
+	@tools/setup release
+	@PYTHONPATH=. .venv/bin/python tools/offline dist
+
+release-check: ## whether TAG is the version and the head of CHANGELOG.md
+	@tools/setup
+	@.venv/bin/python tools/release --check $(or $(TAG),$(error set TAG))
 
 bench: ## the figures that the documentation claims, as ratios beside their limits; ONLY="render startup"
 	@tools/setup test
 	@.venv/bin/python bench/run.py $(ONLY)
 
-.PHONY: help states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist bench
+.PHONY: help states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench

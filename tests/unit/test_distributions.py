@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -57,6 +58,37 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
         (source,) = (path for path in place.iterdir() if path.is_dir())
         by_project[project] = build(source, "wheel", place / "wheel")
     return by_project
+
+
+def test_builds_of_two_clones_with_different_umasks_are_equal(tmp_path: Path) -> None:
+    built = []
+    for umask in (0o022, 0o077):
+        clone, out = tmp_path / f"clone{umask}", tmp_path / f"out{umask}"
+        command = ["git", "clone", "--quiet", "--depth=1", f"file://{TOP}", str(clone)]
+        subprocess.run(command, check=True, umask=umask)
+        for project in (MAIN, DEMO, WEIGHER):
+            command = [sys.executable, "-m", "hatchling", "build", "-d", str(out)]
+            subprocess.run(command, cwd=clone / project.relative_to(TOP), check=True, umask=umask, capture_output=True)
+        built.append({path.name: path.read_bytes() for path in out.iterdir()})
+    assert len(built[0]) == 6
+    assert built[0] == built[1]
+
+
+def test_the_metadata_have_addresses_of_the_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    repository, pages = "https://code.example/nova-gpustack", "https://docs.example/en"
+    monkeypatch.setenv("GPUSTACK_REPOSITORY", repository)
+    monkeypatch.setenv("GPUSTACK_DOCUMENTATION", pages)
+    with zipfile.ZipFile(build(MAIN, "wheel", tmp_path)) as archive:
+        (record,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        text = archive.read(record).decode()
+    assert f"Project-URL: Documentation, {pages}\n" in text
+    assert f"Project-URL: Source, {repository}\n" in text
+    links = re.findall(r"\]\(([^)]+)\)", text.partition("\n\n")[2])
+    assert len(links) > 20
+    tag = f"{repository}/blob/v{gpustack.__version__}/"
+    assert [link for link in links if not link.startswith(tag)] == []
+    paths = {link.removeprefix(tag).partition("#")[0] for link in links}
+    assert [path for path in paths if not (TOP / path).exists()] == []
 
 
 def contents(wheel: Path) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -235,7 +235,7 @@ def test_a_deployment_tool(place: Path) -> None:
 
 
 def test_a_release_changes_the_version_in_each_place(place: Path) -> None:
-    step = re.search(r"^2\. Run `\.venv/bin/python (tools/release) VERSION --only-version`", GUIDE, re.MULTILINE)
+    step = re.search(r"^5\. Run `\.venv/bin/python (tools/release) NEXT\.dev0 --only-version`", GUIDE, re.MULTILINE)
     assert step is not None
     command = [sys.executable, step[1], "9.8.7", "--only-version"]
     subprocess.run(command, cwd=place, env=checkout.environment(place), check=True, timeout=LONGEST)
@@ -256,3 +256,52 @@ def test_a_release_refuses_other_forms_of_a_version(place: Path, version: str) -
     ran = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
     assert "is not a version in the normal form" in ran.stderr
+
+
+def repository(place: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Make a git repository of the copy, and answer a function that runs ``tools/release`` there."""
+    names = {
+        f"GIT_{role}_{part}": f"{role}@example.org" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")
+    }
+    environment = {**checkout.environment(place), **names, "GIT_CONFIG_GLOBAL": "/dev/null"}
+    for arguments in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "--message", "all")):
+        subprocess.run(["git", *arguments], cwd=place, env=environment, check=True)
+
+    def release(version: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "tools/release", version]
+        return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, check=False)
+
+    return release
+
+
+def test_a_release_refuses_before_it_changes_anything(place: Path) -> None:
+    release = repository(place)
+    assert "0.0.1 is not above the last release" in release("0.0.1").stderr
+    (place / "new").touch()
+    assert "uncommitted changes" in release("9.8.7").stderr
+    (place / "new").unlink()
+    for path in (place / "changelog.d").glob("+*.md"):
+        path.unlink()
+    subprocess.run(
+        ["git", "-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qam", "none"], cwd=place, check=True
+    )
+    assert "no fragment" in release("9.8.7").stderr
+    head = subprocess.run(["git", "log", "-1", "--format=%s"], cwd=place, capture_output=True, text=True, check=True)
+    assert head.stdout == "none\n"
+
+
+def test_a_release_commits_and_tags(place: Path) -> None:
+    (place / "changelog.d/+made.removed.md").write_text("The option `--made-up` is removed.\n", encoding="utf-8")
+    release = repository(place)
+    ran = release("9.8.7")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    described = subprocess.run(["git", "describe"], cwd=place, capture_output=True, text=True, check=True)
+    assert described.stdout == "v9.8.7\n"
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=place, capture_output=True, text=True, check=True)
+    assert status.stdout == ""
+    assert release("--check=v9.8.7").returncode == 0
+    assert "the tag is v9.8.6, but gpustack/__init__.py has 9.8.7" in release("--check=v9.8.6").stderr
+    assert "## 9.8.7 (" in (place / "CHANGELOG.md").read_text(encoding="utf-8")
+    notes = (place / "docs/reference/upgrade-notes.md").read_text(encoding="utf-8")
+    assert "## 9.8.7\n" in notes
+    assert "- The option `--made-up` is removed.\n" in notes
