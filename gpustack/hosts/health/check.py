@@ -5,7 +5,7 @@ counts; a baseline of another boot still has the cards.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.base.codes import Code
@@ -15,7 +15,7 @@ from gpustack.hosts.facts.gpus import Gpu, gpus
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.health.kernel_log import events
 from gpustack.hosts.readiness.assessment import assess
-from gpustack.hosts.readiness.host import is_virtual_machine
+from gpustack.hosts.readiness.host import host_reasons, is_virtual_machine
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import narrow_links
 
@@ -60,16 +60,24 @@ def check(host: Host, baseline: Host | None = None) -> Report:
     links = {entry.place: entry for entry in narrow_links(topology(host))}
     earlier = baseline if baseline is not None and _same_boot(host, baseline) else None
     new = _new_events(host, earlier)
-    judged = tuple(_judged(host, gpu, earlier, new, links.values()) for gpu in gpus(host))
+    reasons = host_reasons(host)
+    judged = tuple(_judged(host, gpu, earlier, new, links.values(), reasons) for gpu in gpus(host))
     of_host = tuple(event for event in new if event.address is None)
     others = (*_cards(host, baseline), *sign_findings(of_host, host.hostname, host.hostname), *_unknown(host))
     return Report(gpus=judged, others=others, signs=of_host)
 
 
-def _judged(host: Host, gpu: Gpu, earlier: Host | None, new: Iterable[Event], links: Iterable[Finding]) -> Health:
+def _judged(
+    host: Host,
+    gpu: Gpu,
+    earlier: Host | None,
+    new: Iterable[Event],
+    links: Iterable[Finding],
+    reasons: Sequence[Finding],
+) -> Health:
     errors = {f.address: _since(f, earlier) for f in _counted(host, gpu)}
     concerned = _concerned(host, gpu)
-    readiness = assess(host, gpu)
+    readiness = assess(host, gpu, of_host=reasons)
     assessed = (*readiness.reasons, *readiness.notes)
     signs = tuple(event for event in new if event.address in concerned)
     findings = [

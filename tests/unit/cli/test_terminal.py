@@ -79,6 +79,7 @@ def test_the_command_line_prints_to_the_applications_streams_only() -> None:
 def test_action_plugins_print_what_the_controllers_made_printable() -> None:
     texts = {
         "str(error)",
+        "_REMEDY",  # constant
         "outcome['details' if detailed else 'text']",
         'f"an answer of the host can\'t be read: {type(error).__name__}"',
     }
