@@ -31,6 +31,7 @@ class ReasonChange(CloudChange):
 
     kind: ClassVar[str] = "switch_service"
     object_kind: ClassVar[str] = "closed_host"
+    undone: ClassVar[str] = "ends the reason, or adds it again; the other reasons stay"
     value: ClassVar[Any] = bool
     described: ClassVar[tuple[str, ...]] = ("host", "reason", "text", "left")
 

@@ -378,7 +378,12 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             return record
         kind = _UNDONE_BY.get(self.words.removesuffix("undo").strip(), "")
         self._databases_alone = kind == "repair"
-        last = journal.last(lambda: self.place(parsed_args).key, lambda record: not kind or kind in record.made_kinds)
+
+        def fits(record: RunRecord) -> bool:
+            # Without a name, no run of the hosts: the end of a maintenance must not close its host again.
+            return kind in record.made_kinds if kind else record.head.command != "host apply"
+
+        last = journal.last(lambda: self.place(parsed_args).key, fits)
         if last is not None:
             return last
         raise JournalError(

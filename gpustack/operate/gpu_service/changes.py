@@ -34,6 +34,7 @@ class ReservationChange(CloudChange):
 
     kind: ClassVar[str] = "set_inventory"
     object_kind: ClassVar[str] = "reservation"
+    undone: ClassVar[str] = "reserves the former amounts"
     value: ClassVar[Any] = dict[str, Annotated[int, Field(ge=0)]]
     described: ClassVar[tuple[str, ...]] = ("place",)
     written: ClassVar[tuple[str, ...]] = ("CUSTOM_*", "PGPU", "VGPU", "FPGA")

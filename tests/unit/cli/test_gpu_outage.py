@@ -10,8 +10,9 @@ import pytest
 
 from gpustack.cloud.session import NOBODY
 from gpustack.operate.doctor.cloud import out_of_service
+from gpustack.prepare.drain.recorded import RecordedCloud
 from gpustack.spec.load import load_spec
-from support.change_runs import without_cloud
+from support.change_runs import PLACE, without_cloud
 from support.fleet_answers import device
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 
@@ -105,6 +106,29 @@ def test_a_change_is_recorded_found_by_its_gpu_and_undone(cloud: NovaModel, gpus
     assert [(run["Command"], run["Done"], run["State"]) for run in listed] == [("gpu disable", "2/2", "done")]
     assert gpustack("undo", "--yes").code == 0
     assert (cloud.service["status"], cloud.reserved) == ("enabled", [0, 0])
+
+
+def test_an_undo_without_a_name_leaves_maintenance_alone(
+    cloud: NovaModel, gpustack: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpustack.cloud.server_actions.ServiceCloud.__init__", ServiceStandIn.__init__)
+    monkeypatch.setattr("gpustack.prepare.drain.recorded.place_of", lambda connection: dict(PLACE))
+    assert gpustack(*DISABLE, "--yes").code == 0
+    maintenance = RecordedCloud(cloud.connection, lambda text: None)
+    maintenance.close("gpu1", "kernel arguments")
+    assert cloud.service["disabled_reason"] == "gpustack: maintenance (kernel arguments); GPU 81:00.0 (no reset)"
+    maintenance.reopen("gpu1")
+    listed = json.loads(gpustack("history", "--object", "gpu1", "-f", "json").out)
+    assert [run["Command"] for run in listed] == ["host apply", "host apply", "gpu disable"]
+    assert gpustack("undo", "--yes").code == 0
+    assert (cloud.service["status"], cloud.reserved) == ("enabled", [0, 0])
+
+
+class ServiceStandIn:
+    """Signs in to no novaclient."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
 
 
 def test_a_second_gpu_keeps_the_host_closed(cloud: NovaModel, gpustack: Any) -> None:
