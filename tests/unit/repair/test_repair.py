@@ -87,6 +87,10 @@ FACTS = {  # what changes at the last moment, and for which classes that matters
 }
 
 
+GUARDED = ("compute_nodes", "services", "instances", "instance_extra", "migrations", "pci_devices")
+"""The tables whose facts the statements of a repair compare."""
+
+
 @pytest.mark.parametrize(("change", "matters"), FACTS.items(), ids=[change.partition(" = ")[0] for change in FACTS])
 def test_every_fact_is_compared_by_the_statement_that_writes(
     cell: CellFile, sources: Sources, tmp_path: Path, change: str, matters: str, monkeypatch: pytest.MonkeyPatch
@@ -102,6 +106,29 @@ def test_every_fact_is_compared_by_the_statement_that_writes(
         repaired |= {klass} if outcome.result is ChangeResult.DONE else set()
         restore(cell, original)
     assert repaired == set("ABCDEFGHIJ") - set(matters)
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        (table, change)
+        for change in FACTS
+        for table in GUARDED
+        # The statement on a migration compares its own row as well.
+        if table in change.split()[1:3] and not change.startswith("UPDATE migrations")
+    ],
+)
+def test_a_repair_without_one_of_its_guards_is_noticed(
+    cell: CellFile, sources: Sources, tmp_path: Path, table: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutant of each guard: it writes although the fact has changed."""
+    first = {repair["class"]: repair for repair in reversed(wanted(sources)) if repair["class"] in FACTS[change]}
+    conditions = apply.conditions
+    without = lambda facts, *more: conditions([fact for fact in facts if fact.table != table], *more)  # noqa: E731
+    monkeypatch.setattr(apply, "conditions", without)
+    monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, change)))
+    (outcome,) = run(sources, tmp_path / "journal", [min(first.items())[1]])
+    assert outcome.result is ChangeResult.DONE, outcome.detail
 
 
 def _before(function: Callable[..., object], act: Callable[[], object]) -> Callable[..., object]:
