@@ -137,6 +137,10 @@ lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all o
 attacks: ## every playbook as the documentation prints it, and on hostile hosts, with the lowest and the newest ansible-core
 	@GPUSTACK_ATTACKS=1 .venv/bin/python -m pytest -q tests/unit/attacks tests/unit/playbooks/test_printed_commands.py tests/unit/repair/test_playbook.py
 
+.PHONY: fuzz
+fuzz: ## damaged input for every reader, each case in a child with limits: MINUTES=30, SEED=n
+	@.venv/bin/python tools/fuzz --minutes $(or $(MINUTES),30) $(if $(findstring command,$(origin SEED)),--seed $(SEED))
+
 mutants: ## changes of single lines that no test notices: PACKAGE=offer/quota or SINCE=COMMIT; SAMPLE=N makes only N changes, by SEED
 	@tools/setup test
 	@.venv/bin/python tools/mutants $(if $(PACKAGE),--package $(PACKAGE),--since $(or $(SINCE),$(error set PACKAGE or SINCE))) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))

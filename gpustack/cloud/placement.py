@@ -47,6 +47,8 @@ _MOVED = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
 _MOST = 1000
 Amounts = Mapping[str, int]
 """Amounts by resource class, such as ``MEMORY_MB``."""
+DEVICE_CLASSES = ("CUSTOM_*", "FPGA", "PCI_DEVICE", "PGPU", "VGPU*")
+"""The resource classes of devices, as patterns (``os_resource_classes``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ _READING = (
 _WRITING = "this is for administrators: use a cloud of clouds.yaml with the role admin"
 _LOGS = {"compute": "nova-api", "identity": "Keystone", "image": "glance-api", "network": "neutron-server"}
 _OTHER_SERVICE = "check which service answers at this address"
-_MALFORMED = (LookupError, TypeError, ValueError, AttributeError)
+_MALFORMED = (OverflowError, LookupError, TypeError, ValueError, AttributeError)
 _FORBIDDEN, MISSING, CONFLICT = 403, 404, 409
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """The id of no object."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, LimitsCloud
+from gpustack.cloud.placement import DEVICE_CLASSES
 from gpustack.offer.quota.shares import description_of
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
-
-_DEVICES = ("CUSTOM_", "FPGA", "PCI_DEVICE", "PGPU", "VGPU")
-"""The resource classes of devices, or how they begin (``os_resource_classes``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +23,7 @@ class LimitChange(CloudChange):
     kind: ClassVar[str] = "change_limit"
     object_kind: ClassVar[str] = "limit"
     value: ClassVar[Any] = int | None
-    described: ClassVar[tuple[str, ...]] = ("resource_class", "project", "description")
+    described: ClassVar[tuple[str, ...]] = ("resource_class", "project", "description", "model", "project_name")
 
     @classmethod
     def of(
@@ -71,7 +70,7 @@ class LimitChange(CloudChange):
 
     def permitted(self) -> str:
         name = self.about["resource_class"]
-        return "" if name.startswith(_DEVICES) else f"gpustack sets no limit of {name!r}"
+        return "" if any(fnmatchcase(name, form) for form in DEVICE_CLASSES) else f"gpustack sets no limit of {name!r}"
 
     def read(self, api: LimitsCloud) -> Value:
         found = api.find(self.about["resource_class"], self.about["project"] or None)

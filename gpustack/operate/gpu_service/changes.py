@@ -37,7 +37,7 @@ class ReservationChange(CloudChange):
     undone: ClassVar[str] = "reserves the former amounts"
     value: ClassVar[Any] = dict[str, Annotated[int, Field(ge=0)]]
     described: ClassVar[tuple[str, ...]] = ("place",)
-    written: ClassVar[tuple[str, ...]] = ("CUSTOM_*", "PGPU", "VGPU", "FPGA")
+    written: ClassVar[tuple[str, ...]] = placement.DEVICE_CLASSES
 
     def describe(self) -> str:
         verb = "release" if sum(self.wanted.values()) < sum((self.seen or {}).values()) else "reserve"

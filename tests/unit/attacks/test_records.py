@@ -29,7 +29,7 @@ FLAVOR = {
     "description": "x [gpustack]",
     "extra_specs": {"a": "b"},
 }
-LIMIT = {"resource_class": "CUSTOM_GPU", "project": "p", "description": "d"}
+LIMIT = {"resource_class": "CUSTOM_GPU", "project": "p", "description": "d", "model": "m", "project_name": "p"}
 CLOSED = {"host": "h", "reason": "maintenance", "text": "", "left": ""}
 REPAIR = {"cell": "c", "database": "u", "verdict": {}, "changes": [], "before": []}
 VALID: dict[str, dict[str, Any]] = {
