@@ -20,23 +20,16 @@ class HostRun(CloudChange):
     object_kind: ClassVar[str] = "host"
 
 
-_RESULTS = {
+_RESULTS: dict[RunOutcome | None, ChangeResult] = {
     RunOutcome.DONE: ChangeResult.DONE,
     RunOutcome.NOTHING: ChangeResult.UNCHANGED,
     RunOutcome.NOT_BEGUN: ChangeResult.NOT_BEGUN,
 }
 
 
-def result_of(record: HostRecord) -> ChangeResult:
-    """The result of a host."""
-    return _RESULTS.get(record.outcome or RunOutcome.FAILED, ChangeResult.FAILED)
-
-
 @contextlib.contextmanager
-def recorded(
-    command: str, spec: Path | None, hosts: Sequence[str]
-) -> Iterator[Callable[[str, ChangeResult, str], None]]:
-    """Record a run on hosts, and yield what records the result of a host, with the reason if it failed.
+def recorded(command: str, spec: Path | None, hosts: Sequence[str]) -> Iterator[Callable[[HostRecord], None]]:
+    """Record a run on hosts, and yield what records the result of a host.
 
     :raises gpustack.base.errors.JournalError: if the record cannot be written; nothing was changed then.
     """
@@ -46,7 +39,13 @@ def recorded(
     try:
         for change in changes.values():
             log.begin(change)
-        yield lambda host, result, detail: log.end(ChangeOutcome(change=changes[host], result=result, detail=detail))
+        yield lambda record: log.end(
+            ChangeOutcome(
+                change=changes[record.host],
+                result=_RESULTS.get(record.outcome, ChangeResult.FAILED),
+                detail=record.problem,
+            )
+        )
         ended = True
     finally:
         log.close(ended=ended)

@@ -62,7 +62,7 @@ class _Change(Play):
         return {**variables, **{name: value for name, value in nova.items() if value}}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.changes.host_run import recorded, result_of
+        from gpustack.changes.host_run import recorded
         from gpustack.connect.playbooks.record import RunOutcome
 
         if parsed_args.local and parsed_args.reboot:
@@ -90,10 +90,8 @@ class _Change(Play):
                 with progress(self, "working") as listener:
                     finished = runner.run(self.playbook, listener, hosts=names)
                 for record in ready:
-                    end = finished.get(record.host)
-                    if end is None:
-                        record.outcome = RunOutcome.NOT_BEGUN
-                    note(record.host, result_of(end or record), end.problem if end else "")
+                    record.outcome = RunOutcome.NOT_BEGUN
+                    note(finished.get(record.host, record))
             self._summarize(parsed_args, [finished.get(name, record) for name, record in planned.items()])
         return 0
 

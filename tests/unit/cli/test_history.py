@@ -11,6 +11,7 @@ import pytest
 from gpustack.changes.change import ChangeResult
 from gpustack.changes.host_run import recorded
 from gpustack.cli.app import main
+from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 from support.journals import CHANGES, written
 
 
@@ -81,8 +82,8 @@ def test_changes_of_gpus_by_0_1_0_are_listed(tmp_path: Path, capsys: pytest.Capt
 
 def test_runs_on_hosts_are_listed_and_undone_on_the_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     with recorded("host apply", None, ["gpu01", "gpu02"]) as note:
-        note("gpu01", ChangeResult.DONE, "")
-        note("gpu02", ChangeResult.FAILED, "no root")
+        note(HostRecord(host="gpu01", outcome=RunOutcome.DONE))
+        note(HostRecord(host="gpu02", outcome=RunOutcome.UNREACHABLE, problem="no root"))
     with contextlib.suppress(OSError), recorded("host undo", None, ["gpu01"]):
         raise OSError
     assert main(["history", "-f", "json"]) == 0
