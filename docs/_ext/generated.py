@@ -148,6 +148,7 @@ JOBS = {
     "Prepare guests": ("guest", "image"),
     "Limit GPUs": ("quota",),
     "Reserve GPU hosts": ("tenancy",),
+    "Sync a cloud with the spec": ("cloud",),
     "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),

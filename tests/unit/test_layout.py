@@ -311,6 +311,7 @@ SCENARIOS = {
     "test_demo_picture",
     "test_distributions",
     "test_lab_signals",
+    "test_links",
     "test_house",
     "test_layout",
     "test_manuals",
