@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -337,6 +338,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         """Show the plan, ask for confirmation, and carry it out."""
         from gpustack.changes.undo import plan_undo
 
+        if parsed_args.unless_confirmed and self._is_confirmed(parsed_args):
+            return 0
         record = self._chosen(parsed_args)
         super().settle(self.optional_connection(parsed_args), parsed_args, undone=record.head.id)
         changes, final = plan_undo(record, kinds())
@@ -356,6 +359,16 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         else:
             self.carry_out(changes, parsed_args, undoes=record.head.id)
         return 0
+
+    @staticmethod
+    def _is_confirmed(parsed_args: argparse.Namespace) -> bool:
+        """Wait as the process of a :class:`Guardian`; a run without a journal changed nothing."""
+        from gpustack.changes.guardian import is_confirmed
+        from gpustack.changes.journal import is_recorded
+
+        run = parsed_args.change
+        confirmed = is_confirmed(sys.stdin.buffer, parsed_args.unless_confirmed)
+        return confirmed or not (is_recorded(run) or Path(run).is_file())
 
     def settle(self, connection: Connection | None, parsed_args: argparse.Namespace, undone: str = "") -> None:
         """Wait until the run to undo is known."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -225,3 +228,34 @@ def test_each_listing_is_read_once(cloud: ChangingCloud) -> None:
     for group in ("flavor", "quota", "tenancy"):
         cloud.run(group, "plan", spec, "--prune")
     assert len(together) < len(cloud.traffic.requests)
+
+
+@CLOUDS
+@pytest.mark.skipif(not POINTS, reason="part of make changes")
+@pytest.mark.parametrize("end", ["time", "lost"])
+def test_a_run_that_nobody_confirms_is_undone(cloud: ChangingCloud, restored: Callable[[], None], end: str) -> None:
+    """In the second case, the run itself is killed while it asks."""
+    before, known = cloud.dump(), records()
+    terminal, tty = os.openpty()
+    environment = {**os.environ, "OS_CLIENT_CONFIG_FILE": str(cloud.clouds_yaml), "OS_CLOUD": "embedded"}
+    within = ("--confirm-within", "2s" if end == "time" else "1h")
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpustack", *apply(cloud), *within],
+        env=environment,
+        stdin=tty,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        os.close(tty)
+        assert process.stderr is not None
+        assert any("keep these changes?" in line for line in process.stderr)
+        assert cloud.dump() != before
+        if end == "lost":
+            process.kill()
+        assert process.wait() in (14, -signal.SIGKILL)
+    os.close(terminal)
+    deadline = time.monotonic() + 60
+    while len(records() - known) < 2 or cloud.dump() != before:
+        assert time.monotonic() < deadline
+        time.sleep(0.5)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.changes.guardian import Guardian, is_confirmed
+from gpustack.cli.app import main
 
 PROGRAM = """#!{python}
 import sys
@@ -63,3 +64,24 @@ def test_the_process_is_asked_to_undo(
         assert guardian.asks(stream, 60 if answer else 0) is confirmed
     os.close(writing)
     assert guardian.log.read_text().strip() == f"{list(UNDO)} {confirmed}"
+
+
+@pytest.mark.parametrize(
+    ("messages", "recorded", "undone"),
+    [(b"ended\nconfirmed\n", True, False), (b"ended\n", True, True), (b"", True, True), (b"", False, False)],
+)
+def test_undo_waits_for_the_confirmation(
+    messages: bytes, recorded: bool, undone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    journal = tmp_path / "gpustack/changes/20261124T1Z.jsonl"
+    journal.parent.mkdir(parents=True)
+    if recorded:
+        journal.touch(0o600)
+    reading, writing = os.pipe()
+    os.write(writing, messages)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        # The journal is empty, so that an undo ends with an error.
+        assert (main([*UNDO, "--yes"]) != 0) is undone
