@@ -22,6 +22,9 @@ class ActionModule(normal.ActionModule):
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the module. Facts that set variables fail the host before Ansible stores them."""
+        refusal: dict[str, Any] | None = Base.refused(task_vars or {})
+        if refusal:
+            return refusal
         try:
             result: dict[str, Any] = super().run(tmp, task_vars)
         except AnsibleError as error:
@@ -30,5 +33,5 @@ class ActionModule(normal.ActionModule):
             raise
         if result.get("failed") and _NO_TERMINAL in str(result.get("module_stderr")):
             result["msg"] = _REMEDY
-        refusal: dict[str, Any] | None = Base.refused(task_vars or {}) or Base.refused(task_vars or {}, result)
+        refusal = Base.refused(task_vars or {}, result)
         return refusal or result

@@ -23,7 +23,9 @@ PROGRAM = """\
 #!{interpreter}
 import json, subprocess, sys
 kind, facts, template = json.loads({attack!r})
-ran = subprocess.run([{interpreter!r}, *sys.argv[1:]], stdout=subprocess.PIPE)
+module = sys.stdin.buffer.read() if len(sys.argv) < 2 else b""  # with pipelining
+ran = subprocess.run([{interpreter!r}, *sys.argv[1:]], input=module, stdout=subprocess.PIPE)
+module += " ".join(sys.argv).encode()
 try:
     answer = json.loads(ran.stdout)
 except ValueError:
@@ -42,7 +44,7 @@ def spoiled(value):
 if kind == "templates":
     answer = spoiled(answer)
     answer["guests"] = [template]
-elif kind == "first" or kind == "later" and "gpustack_facts" not in " ".join(sys.argv):
+elif kind == "first" or kind == "later" and b"gpustack_facts" not in module:
     answer["ansible_facts"] = facts
 print(json.dumps(answer))
 """
