@@ -396,7 +396,7 @@ CLIENTS: tuple[Any, ...] = (partial(FlavorCloud, kind=Flavor), ImageCloud, Limit
 ELSEWHERE = {"ports_of", "LimitsCloud.create", "LimitsCloud.find", "LimitsCloud.own", "LimitsCloud.present"}
 """Need keystoneauth's session: ``tests/unit/prepare/drain``, ``tests/nova/quota``."""
 WRITES = {"FlavorCloud.delete", "FlavorCloud.describe", "FlavorCloud.grant", "FlavorCloud.revoke", "delete_aggregate"}
-WRITES |= {"FlavorCloud.unset_extra_spec", "ImageCloud.project", "clock", "may_switch"}
+WRITES |= {"FlavorCloud.unset_extra_spec", "ImageCloud.project", "clock", "may", "may_reserve", "may_switch"}
 """Read no content of an answer."""
 UNREAD = ELSEWHERE | WRITES | {"limited", "connect_as", "sign_in", "place_of", "request", "get", "find"}
 UNREAD |= {"pages", "listing", "newest"}
