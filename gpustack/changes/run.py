@@ -92,6 +92,7 @@ def recorded_run(
     jobs: int = 1,
     tell: Callable[[ChangeOutcome], None] = lambda outcome: None,
     seconds: float = lock.WAIT,
+    first: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Carry changes out with the lock of the cloud and a journal.
 
@@ -99,11 +100,13 @@ def recorded_run(
     :param clients: the client of each kind of object; None to make them of the connection.
     :param path: the journal; None for a new one of this user.
     :param seconds: how long to wait for other runs.
+    :param first: what must hold when no other run is under way any more; its error ends the run without a journal.
     :raises LockedError: if another run changes the cloud.
     :raises JournalError: if the journal cannot be written.
     """
     stop = threading.Event()
     with lock.held(connection, head, warn, seconds=seconds):
+        first()
         journal = RunJournal(head, changes, path)
         if clients is None:
             clients = {change.object_kind: change.client(connection) for change in changes}

@@ -8,7 +8,7 @@ import importlib
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +165,7 @@ class ChangeCommand(OpenStackCommand):
         undoes: str = "",
         completes: str = "",
         question: str = "",
+        first: Callable[[], None] = lambda: None,
     ) -> None:
         """Ask for confirmation, carry changes out, and report the results.
 
@@ -172,6 +173,7 @@ class ChangeCommand(OpenStackCommand):
         :param undoes: the ID of the run that they revert.
         :param completes: the ID of the run that they complete.
         :param question: a text before the question.
+        :param first: what must hold when no other run is under way any more.
         :raises gpustack.base.errors.LockedError: if another run changes the cloud.
         :raises GpustackError: as :attr:`incomplete`, if a change failed or was skipped.
         """
@@ -202,6 +204,7 @@ class ChangeCommand(OpenStackCommand):
                 path=parsed_args.journal,
                 jobs=self.jobs,
                 tell=self._tell_outcome,
+                first=first,
             )
             self._report_results(ran.outcomes, ran.journal, quote(str(parsed_args.journal or head.id)))
             if ran.signals:
@@ -357,8 +360,17 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         elif parsed_args.check:
             self._preview(changes, parsed_args)
         else:
-            self.carry_out(changes, parsed_args, undoes=record.head.id)
+            self.carry_out(changes, parsed_args, undoes=record.head.id, first=lambda: self._refuse_continued(record))
         return 0
+
+    @staticmethod
+    def _refuse_continued(record: RunRecord) -> None:
+        """Refuse to undo a run that went on while its undo was planned: a part of its changes would remain."""
+        from gpustack.changes import journal
+
+        if not journal.read(record.path, former()).results.keys() <= record.results.keys():
+            remedy = f"run this command again: gpustack undo {record.head.id}"
+            raise JournalError("the run went on since the undo was planned", where=str(record.path), remedy=remedy)
 
     @staticmethod
     def _is_confirmed(parsed_args: argparse.Namespace) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,26 @@ def test_undo_restores_and_can_be_undone(cloud: NovaModel, capsys: pytest.Captur
     assert last().head.undoes == deleted.head.id
     assert main(["undo", "--yes"]) == 0
     assert cloud.state() == {}
+
+
+def test_a_run_that_goes_on_while_its_undo_is_planned(
+    cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CREATE, "--project", "research", "--yes"]) == 0
+    present, path = cloud.state(), last().path
+    complete = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    keys = [json.loads(line).get("begin") for line in complete]
+    path.write_text("".join(complete[: len(keys) - 1 - keys[::-1].index(next(filter(None, keys[::-1])))]))
+
+    @contextlib.contextmanager
+    def held(*args: object, **options: object) -> Iterator[None]:
+        path.write_text("".join(complete))
+        yield
+
+    monkeypatch.setattr("gpustack.changes.lock.held", held)
+    assert main(["undo", last().head.id, "--yes"]) == 15
+    assert "the run went on since the undo was planned" in capsys.readouterr().err
+    assert cloud.state() == present
 
 
 def test_an_object_that_changed_since_is_skipped(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:

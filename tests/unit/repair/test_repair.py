@@ -69,7 +69,7 @@ ELSEWHERE = "0000:99:00.0"
 FACTS = {  # what changes at the last moment, and for which classes that matters (fill() has a repair of each)
     "UPDATE compute_nodes SET deleted = 0, deleted_at = NULL": "C",
     "UPDATE compute_nodes SET updated_at = '2026-12-01 00:00:00'": "ABCDEFGHIJ",  # a nova-compute that starts
-    f"UPDATE services SET last_seen_up = '{ago(-1)}'": "ABDEFGHIJ",
+    "UPDATE services SET last_seen_up = '2026-12-01 00:00:00'": "ABDEFGHIJ",
     "UPDATE services SET deleted = id": "ABDEFGHIJ",
     "UPDATE instances SET host = 'third'": "ABCDFGJ",
     "UPDATE instances SET node = 'third'": "ABCDFGJ",
