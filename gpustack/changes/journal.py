@@ -55,8 +55,12 @@ class RunRecord:
 
     @property
     def made(self) -> tuple[PlannedChange, ...]:
-        """The changes that were made, or may have been made."""
-        return tuple(change for change in self.head.changes if self.results.get(change.key) in _MADE)
+        """The changes that were made, or may have been made: one that failed before it began wrote nothing."""
+        not_begun = {
+            key for key, result in self.results.items() if result is ChangeResult.FAILED
+        } - self.payloads.keys()
+        made = {key for key, result in self.results.items() if result in _MADE} - not_begun
+        return tuple(change for change in self.head.changes if change.key in made)
 
     @property
     def alters(self) -> frozenset[str]:
@@ -270,7 +274,7 @@ def last(cloud: Callable[[], str], condition: Callable[[RunRecord], bool]) -> Ru
 def completed(record: RunRecord) -> RunRecord:
     """A run together with the later ones that completed it."""
     changes = {change.key: change for change in record.head.changes}
-    results, ends = dict(record.results), dict(record.ends)
+    results, ends, payloads = dict(record.results), dict(record.ends), dict(record.payloads)
     for path, later in records():
         if path.stem <= record.head.id:
             break  # IDs sort by time
@@ -279,8 +283,9 @@ def completed(record: RunRecord) -> RunRecord:
         changes |= {change.key: change for change in later.made}
         results |= {change.key: later.results[change.key] for change in later.made}
         ends |= later.ends
+        payloads |= later.payloads
     head = record.head.model_copy(update={"changes": list(changes.values())})
-    return replace(record, head=head, results=results, ends=ends)
+    return replace(record, head=head, results=results, ends=ends, payloads=payloads)
 
 
 def find(name: str, former: Former | None = None) -> RunRecord:

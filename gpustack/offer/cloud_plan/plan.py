@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
 from gpustack.changes.change import CloudChange
+from gpustack.cloud.flavors import FlavorCloud
 from gpustack.cloud.identity import Lookup
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.limits import LimitsCloud
@@ -25,7 +26,7 @@ from gpustack.offer.flavor import apply as flavor_plans
 from gpustack.offer.flavor.changes import changes as flavor_changes
 from gpustack.offer.flavor.compare import FlavorChoices, FlavorPlan, Questions
 from gpustack.offer.flavor.desired import wanted as wanted_flavors
-from gpustack.offer.flavor.flavors import PresentFlavor, present_flavors
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.guest.requirements import conflicts
 from gpustack.offer.image.changes import changes as image_changes
 from gpustack.offer.image.check import unmatched
@@ -133,6 +134,19 @@ def plan(connection: Connection, spec: Spec, groups: frozenset[str], choices: Cl
     return _Planning(connection, spec, choices).plan(groups)
 
 
+class _Flavors(FlavorCloud[PresentFlavor]):
+    """Nova's flavors; the list of projects of each is read once."""
+
+    def access(self, flavor_id: str) -> frozenset[str]:
+        if flavor_id not in self._lists:
+            self._lists[flavor_id] = super().access(flavor_id)
+        return self._lists[flavor_id]
+
+    @functools.cached_property
+    def _lists(self) -> dict[str, frozenset[str]]:
+        return {}
+
+
 @dataclass
 class _Planning:
     """A plan in the making, with what was read so far."""
@@ -152,6 +166,7 @@ class _Planning:
     def __post_init__(self) -> None:
         self.keystone = LimitsCloud(self.connection)
         self.lookup: Lookup = functools.cache(self.keystone.projects)
+        self.api = _Flavors(self.connection, PresentFlavor, self.lookup)
 
     def plan(self, groups: frozenset[str]) -> CloudPlan:
         flavors = self._flavors() if "flavors" in groups else None
@@ -198,21 +213,20 @@ class _Planning:
 
     def _present(self) -> tuple[PresentFlavor, ...]:
         if self.present is None:
-            self.present = present_flavors(self.connection).flavors()
+            self.present = self.api.flavors()
         return self.present
 
     def _flavors(self) -> FlavorPlan:
         desired = wanted_flavors(self.spec, release=self.choices.release, hosts=self.choices.hosts or ())
-        api = present_flavors(self.connection, self.lookup)
-        self.present = api.flavors()
+        self.present = self.api.flavors()
         plan = flavor_plans.plan(
-            api, desired.flavors, self.choices.flavors, present=self.present, jobs=self.choices.jobs
+            self.api, desired.flavors, self.choices.flavors, present=self.present, jobs=self.choices.jobs
         )
         self.findings += (*desired.findings, *conflicts(self.spec), *plan.findings)
         changes = flavor_changes(plan.operations)
         private = {flavor.id for flavor in self.present if not flavor.public}
         asked = frozenset(private.intersection(decisive(changes)))
-        self.lists = flavor_plans.answers(api, Questions(access=asked), jobs=self.choices.jobs).access
+        self.lists = flavor_plans.answers(self.api, Questions(access=asked), jobs=self.choices.jobs).access
         self.changes += changes
         return plan
 
@@ -224,9 +238,7 @@ class _Planning:
         desired = self.desired = wanted_tenancy(self.spec, self.nodes.nodes, self.projects)
         later = flavor_plans.resulting(self._present(), flavors.operations if flavors else ())
         private = frozenset(flavor.id for flavor in self._present() if not flavor.public) - self.lists.keys()
-        asked = flavor_plans.answers(
-            present_flavors(self.connection), Questions(access=private), jobs=self.choices.jobs
-        )
+        asked = flavor_plans.answers(self.api, Questions(access=private), jobs=self.choices.jobs)
         self.lists = {**self.lists, **asked.access}
         plan = compare_tenancy(desired, replace(self.nodes, flavors=later), prune=self.choices.prune)
         self.findings += plan.findings

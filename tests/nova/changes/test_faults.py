@@ -186,7 +186,7 @@ def test_each_listing_is_read_once(cloud: ChangingCloud) -> None:
     together = [line for line in cloud.traffic.requests if not line.startswith("POST")]
     roots = {"GET /", "GET /v2.1", "GET /v3", "GET /v3/"}
     read = [line for line in together if line not in roots]
-    assert sorted(read) == sorted(set(read))
+    assert sorted(read) == sorted(set(read)), "\n".join(together)
     cloud.traffic.calm()
     for group in ("flavor", "quota", "tenancy"):
         cloud.run(group, "plan", spec, "--prune")

@@ -96,7 +96,7 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
             errors.append(error)
 
     def note_update(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
-        if text.startswith("UPDATE pci_devices") and threading.current_thread() is threading.main_thread():
+        if text.startswith("UPDATE pci_devices") and threading.current_thread() is not nova_thread:
             finished.set()
 
     nova_thread = threading.Thread(target=nova)

@@ -33,7 +33,7 @@ models:
   p100: {match: {vendor: "10de", product: "15f8"}, alias: gpu, resource_class: GPU, traits: [BATCH]}
   a100: {match: {vendor: "10de", product: "20b2", addresses: ["0000:07:00.0", "0000:0f:00.0"]}, numa_policy: required}
   a16: {match: {vendor: "10de", product: "25b6", function: virtual}}
-hosts: {gpu01: [k4200], gpu-nic01: [p100], gpu-nv01: [a100], gpu-vf01: [a16]}
+hosts: {gpu01: [k4200], gpu-nic01: [p100], gpu-nv01: {models: [a100], options: {nvswitch: isolated}}, gpu-vf01: [a16]}
 nova: {release: "RELEASE", placement: PLACEMENT, class_by: pool}
 flavors:
   "gpu-{count}": {model: k4200, count: [1, 2, 3, 4], vcpus: 1, ram: 512, disk: 1}
@@ -52,15 +52,24 @@ def shared() -> list[Raw]:
     return [{**card, "virtual_functions": PARTS}, *(function(address, **part) for address in PARTS)]
 
 
+def apart() -> list[Raw]:
+    """Cards and a network port of the host, each in a group of its own."""
+    port = "0000:1b:00"
+    return [
+        {**entry, "iommu_group": 900 + number} if entry["address"].startswith(port) else entry
+        for number, entry in enumerate(raw("shared-nic")["pci"])
+    ]
+
+
 FACTS = {
     "gpu01": host("k4200-prepared"),
-    "gpu-nic01": host("shared-nic"),
+    "gpu-nic01": host("shared-nic", pci=apart()),
     "gpu-nv01": host("nvswitch"),
     "gpu-vf01": host("k4200-prepared", hostname="gpu-vf01", pci=shared()),
 }
 PCI = {
     "gpu01": raw("k4200-prepared")["pci"],
-    "gpu-nic01": raw("shared-nic")["pci"],
+    "gpu-nic01": apart(),
     "gpu-nv01": raw("nvswitch")["pci"],
     "gpu-vf01": shared(),
 }

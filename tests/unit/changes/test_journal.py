@@ -48,6 +48,14 @@ def test_the_state_of_a_run(path: Any, state: str) -> None:
     assert journal.read(path()).state == state
 
 
+def test_a_change_that_failed_before_it_began_was_not_made() -> None:
+    path = written(*ALL_DONE[:2], (CHANGES[2], ChangeResult.FAILED))
+    assert [line.key for line in journal.read(path).made] == ["value:a", "value:b", "value:c"]
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if json.loads(line).get("begin") != "value:c"))
+    assert [line.key for line in journal.read(path).made] == ["value:a", "value:b"]
+
+
 @pytest.mark.parametrize(
     ("number", "values", "message"),
     [
