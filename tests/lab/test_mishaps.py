@@ -80,7 +80,7 @@ def meanwhile(host: Machine, task: str, action: Callable[[], None]) -> Iterator[
     def wait() -> None:
         end = time.monotonic() + 600
         while time.monotonic() < end:
-            if f"TASK [gpustack : {task}]" in log.read_text()[start:]:
+            if f"TASK [nova_gpustack.passthrough.gpustack : {task}]" in log.read_text()[start:]:
                 time.sleep(10)  # into its work
                 action()
                 return

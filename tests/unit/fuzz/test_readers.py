@@ -53,7 +53,7 @@ def test_a_planted_fault_is_found_and_otherwise_none(name: str) -> None:
     assert run(reader, 1, 0) == ""
     for number in range(1, 2 if name in SLOW else 8):
         assert run(reader, 1, number) == ""
-    assert any("planted" in run(reader, 1, number, planted=True) for number in range(20))
+    assert any("planted" in run(reader, 1, number, planted=True) for number in range(100))
 
 
 def _writes(value: object, directory: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_command_that_fails_is_the_last_and_the_message_says_what_to_do(place:
         assert "run the playbook again" in messages
         assert menus[name].read_text(encoding="utf-8") == before[name]
     # The menu is generated beside the present one before anything is written; the initramfs is next.
-    assert run.output.count("TASK [gpustack : Run a command]") == 2
+    assert run.output.count("TASK [nova_gpustack.passthrough.gpustack : Run a command]") == 2
 
 
 def test_a_failure_stops_before_the_next_hosts(place: Place) -> None:

@@ -21,7 +21,7 @@ PLAY = """\
 - hosts: all
   gather_facts: false
   tasks:
-    - gpustack_reboot_host:
+    - nova_gpustack.passthrough.gpustack_reboot_host:
         reboot_timeout: {timeout}
         boot_time_command: {place}/look
         reboot_command: {place}/shutdown -r 0

@@ -105,7 +105,11 @@ def gpustack(directory: Path, action: str, *more: str) -> subprocess.CompletedPr
     return subprocess.run(
         [*command, "--config-file", str(directory / "nova.conf"), *more],
         timeout=300,
-        env={**os.environ, "OS_CLIENT_CONFIG_FILE": str(directory / "clouds.json")},
+        env={
+            **os.environ,
+            "OS_CLIENT_CONFIG_FILE": str(directory / "clouds.json"),
+            "XDG_STATE_HOME": str(directory / "state"),
+        },
         capture_output=True,
         text=True,
         check=False,
