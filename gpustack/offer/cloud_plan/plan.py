@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
@@ -26,7 +26,7 @@ from gpustack.offer.flavor import apply as flavor_plans
 from gpustack.offer.flavor.changes import changes as flavor_changes
 from gpustack.offer.flavor.compare import FlavorChoices, FlavorPlan, Questions
 from gpustack.offer.flavor.desired import wanted as wanted_flavors
-from gpustack.offer.flavor.flavors import PresentFlavor
+from gpustack.offer.flavor.flavors import PresentFlavor, present_flavors
 from gpustack.offer.guest.requirements import conflicts
 from gpustack.offer.image.changes import changes as image_changes
 from gpustack.offer.image.check import unmatched
@@ -134,17 +134,15 @@ def plan(connection: Connection, spec: Spec, groups: frozenset[str], choices: Cl
     return _Planning(connection, spec, choices).plan(groups)
 
 
-class _Flavors(FlavorCloud[PresentFlavor]):
+class _ReadOnce:
     """Nova's flavors; the list of projects of each is read once."""
 
-    def access(self, flavor_id: str) -> frozenset[str]:
-        if flavor_id not in self._lists:
-            self._lists[flavor_id] = super().access(flavor_id)
-        return self._lists[flavor_id]
+    def __init__(self, flavors: FlavorCloud[PresentFlavor]) -> None:
+        self._flavors = flavors
+        self.access = functools.cache(flavors.access)
 
-    @functools.cached_property
-    def _lists(self) -> dict[str, frozenset[str]]:
-        return {}
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the other requests
+        return getattr(self._flavors, name)
 
 
 @dataclass
@@ -166,7 +164,7 @@ class _Planning:
     def __post_init__(self) -> None:
         self.keystone = LimitsCloud(self.connection)
         self.lookup: Lookup = functools.cache(self.keystone.projects)
-        self.api = _Flavors(self.connection, PresentFlavor, self.lookup)
+        self.api = cast("FlavorCloud[PresentFlavor]", _ReadOnce(present_flavors(self.connection, self.lookup)))
 
     def plan(self, groups: frozenset[str]) -> CloudPlan:
         flavors = self._flavors() if "flavors" in groups else None
