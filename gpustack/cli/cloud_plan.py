@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CHANGES, JournalError, PlanError
 from gpustack.cli.change import kinds, refuse_errors, show_operations
-from gpustack.cli.common import positive
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
@@ -114,16 +113,10 @@ class CloudApplyCommand(ApplyCommand, _CloudCommand):
 gpustack cloud apply gpustack.yaml;
 gpustack cloud apply gpustack.yaml --yes --prune --only flavors;
 gpustack cloud apply change.plan --yes"""
+    at_once = 8
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
         super().add_more(parser)
-        parser.add_argument(
-            "--jobs",
-            type=positive,
-            default=8,
-            metavar="N",
-            help="make N changes at the same time, if they do not need one another (default: %(default)s)",
-        )
         parser.add_argument(
             "--confirm-within",
             type=_seconds,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import FlavorError
-from gpustack.cli.common import positive
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
 if TYPE_CHECKING:
@@ -69,20 +68,7 @@ class FlavorApplyCommand(ApplyCommand, FlavorPlanCommand):
     """
 
     incomplete = FlavorError
+    at_once = 8
     epilog = """\
 gpustack flavor apply gpustack.yaml --snapshot hosts.json;
 gpustack flavor apply gpustack.yaml --yes --prune"""
-
-    def add_more(self, parser: argparse.ArgumentParser) -> None:
-        super().add_more(parser)
-        parser.add_argument(
-            "--jobs",
-            type=positive,
-            default=8,
-            metavar="N",
-            help="change N flavors at the same time (default: %(default)s)",
-        )
-
-    def take_action(self, parsed_args: argparse.Namespace) -> int:
-        self.jobs = parsed_args.jobs
-        return super().take_action(parsed_args)

@@ -12,7 +12,7 @@ from gpustack.base.errors import CHANGES
 from gpustack.base.operations import Operation
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import add_exit_code, add_format, release_of
+from gpustack.cli.common import add_exit_code, add_format, positive, release_of
 
 if TYPE_CHECKING:
     from gpustack.changes.change import CloudChange
@@ -123,14 +123,28 @@ class PlanCommand(OpenStackCommand):
 
 
 class ApplyCommand(ChangeCommand, PlanCommand):
-    """Base class: show the plan and its findings, ask for confirmation, and carry the plan out."""
+    """Base class: show the plan and its findings, ask for confirmation, and carry the plan out.
+
+    :cvar at_once: the default of ``--jobs``; 0 for a command that makes one change after the other.
+    """
+
+    at_once = 0
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
         super().add_more(parser)
         self.add_change_options(parser)
+        if self.at_once:
+            parser.add_argument(
+                "--jobs",
+                type=positive,
+                default=self.at_once,
+                metavar="N",
+                help="make N changes at the same time, if they do not need one another (default: %(default)s)",
+            )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and carry it out."""
+        self.jobs = parsed_args.jobs if self.at_once else 1
         self._plan = self.planned(parsed_args)
         self._print(parsed_args.format)
         refuse_errors(self, self._plan.findings)

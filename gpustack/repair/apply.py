@@ -109,8 +109,8 @@ def _repair(cell: Cell, verdict: Verdict, begin: Begin, witness: str) -> Ended:
                 return skipped(f"{detail}nothing was written")
         commit = committed(connection, cell.database, written, before)
     if commit.result is ChangeResult.DONE:
-        told = "migration set to failed" if verdict.repair is Repair.FAIL_MIGRATION else "written"
-        return Ended(ChangeResult.DONE, "; ".join(filter(None, (told, commit.detail, witness))))
+        outcome = "migration set to failed" if verdict.repair is Repair.FAIL_MIGRATION else "written"
+        return Ended(ChangeResult.DONE, "; ".join(filter(None, (outcome, commit.detail, witness))))
     if commit.result is ChangeResult.FAILED:
         return Ended(ChangeResult.FAILED, f"{commit.detail}; nothing was written")
     return commit

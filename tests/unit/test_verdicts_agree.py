@@ -149,9 +149,9 @@ def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str
     render = run("nova", "render", str(spec_file), *source, "--out", str(rendered))
     offers = {name: _offered(render["files"], host) for name, host in facts.items()}
     written = {file["target"] for file in render["files"]}
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for entry in render["findings"]:
-        told.setdefault(entry["place"].partition(" ")[0], set()).add(entry["code"])
+        reported.setdefault(entry["place"].partition(" ")[0], set()).add(entry["code"])
     shares = {share.host: share for share in host_shares(spec, [*facts.values()])}
     quotas, free, fleet = gpus_of(spec, [*facts.values()]), _free(spec, facts), _fleet(spec, facts)
     answers: Counter[str] = Counter()
@@ -159,7 +159,7 @@ def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str
         plan, offer = plans[name], offers[name]
         assigned = [a for a in GPUS if (f := host.functions.get(a)) and f.ids == "10de:11b4" and (name, a) in scan]
         counted = shares[name].gpus["k4200"] if name in shares else ()
-        about = f"{name}: {plan['findings']} {told.get(name)}"
+        about = f"{name}: {plan['findings']} {reported.get(name)}"
         assert {gpu.main.address for gpu in counted} == offer or name not in written, about
         assert sum(quotas[name].values()) == len(counted), about
         assert sum(free[name] or ()) <= len(counted), about
@@ -176,7 +176,7 @@ def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str
                 assert state is (State.FREE if not (codes or plan["operations"]) else state), about
             elif address not in out and address not in skipped:
                 assert plan["refused"], about
-                assert told[name] & (codes | READINESS | {"GPU024", "GPU032"}), about
+                assert reported[name] & (codes | READINESS | {"GPU024", "GPU032"}), about
                 assert state is not State.FREE or row["state"] == "unknown" or name not in written, about
             answers[row["state"] if address not in out else "out of service"] += 1
         assert offer <= {*assigned} - {*out}, about

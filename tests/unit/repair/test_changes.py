@@ -108,7 +108,7 @@ def test_a_check_writes_neither_rows_nor_a_journal(cell: CellFile, tmp_path: Pat
 
 
 def test_a_lost_database_ends_the_run(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was not begun is told, and the error of the database is that of the run."""
+    """Changes that were not begun are listed; the error of the run is that of the database."""
     sources = Sources.from_nova_conf([tmp_path])
     repairs = wanted(sources)[:3]
     assert len(repairs) == 3

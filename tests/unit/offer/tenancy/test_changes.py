@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.model import MARK
 from support.change_runs import results
+from support.cloud_model import Hosts
 
 KINDS = ("aggregate", "aggregate_host", "aggregate_metadata", "trait")
 NODE = Hypervisor(uuid="p", node="gpu1", host="gpu1")
@@ -33,44 +33,8 @@ OPERATIONS = [
 ]
 
 
-@dataclass
-class _Cloud:
-    """A stand-in for Nova's aggregates and Placement's traits."""
-
-    known: dict[str, Aggregate] = field(default_factory=dict)
-    traits: dict[str, set[str]] = field(default_factory=dict)
-    number: int = 1
-
-    def aggregates(self, api: object) -> list[Aggregate]:
-        return list(self.known.values())
-
-    def create_aggregate(self, api: object, name: str) -> int:
-        self.number += 1
-        self.known[name] = Aggregate(name=name, hosts=frozenset(), id=self.number)
-        return self.number
-
-    def delete_aggregate(self, api: object, aggregate: int) -> None:
-        self.known = {name: found for name, found in self.known.items() if found.id != aggregate}
-
-    def change_aggregate(self, api: object, aggregate: int, action: str, body: Mapping[str, Any]) -> None:
-        (found,) = (found for found in self.known.values() if found.id == aggregate)
-        if action == "set_metadata":
-            values = {**found.metadata, **body["metadata"]}
-            found = replace(found, metadata={key: value for key, value in values.items() if value is not None})
-        elif action == "add_host":
-            found = replace(found, hosts=found.hosts | {body["host"]})
-        else:
-            found = replace(found, hosts=found.hosts - {body["host"]})
-        self.known[found.name] = found
-
-    def bearers(self, api: object, trait: str) -> frozenset[str]:
-        return frozenset(self.traits.get(trait, ()))
-
-    def add_trait(self, api: object, provider: str, trait: str) -> None:
-        self.traits.setdefault(trait, set()).add(provider)
-
-    def remove_trait(self, api: object, provider: str, trait: str) -> None:
-        self.traits[trait].discard(provider)
+class _Cloud(Hosts):
+    """A stand-in for Nova's aggregates and Placement's traits, with its state to compare."""
 
     def state(self) -> tuple[object, ...]:
         entries = {name: (found.hosts, dict(found.metadata)) for name, found in self.known.items()}
