@@ -180,12 +180,19 @@ def _in_child(
 
 
 def _plant(reader: Reader) -> None:
-    """Let each refusal, and the function that the reader names, raise an unforeseen error."""
+    """Let each refusal, and the function that the reader names, raise an unforeseen error.
+
+    Modules that are loaded already may have taken the function under a name of their own, so they get the fault too.
+    """
     GpustackError.__init__ = _fault  # type: ignore[method-assign]
     module, _, name = reader.plant.partition(":")
     if module:
         *owners, last = name.split(".")
-        setattr(functools.reduce(getattr, owners, importlib.import_module(module)), last, _fault)
+        owner = functools.reduce(getattr, owners, importlib.import_module(module))
+        function = getattr(owner, last)
+        for place in (owner, *list(sys.modules.values())):
+            if vars(place).get(last) is function:
+                setattr(place, last, _fault)
 
 
 def _fault(*_arguments: object, **_options: object) -> None:
