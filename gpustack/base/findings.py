@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
+from gpustack.base.codes import Code as Code
 from gpustack.base.files import data_dir
 
 

@@ -1,17 +1,12 @@
 """Reasons for closed hosts as changes, for all who close hosts: a reason is added or ended, and the others stay."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gpustack.changes.change import CloudChange
-from gpustack.cloud import closed
+from gpustack.cloud import Connection, closed
 from gpustack.cloud.closed import MAINTENANCE, Reasons
 from gpustack.cloud.compute import Service
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 
 @dataclass

@@ -4,8 +4,6 @@ The lock in the cloud is an empty aggregate of Nova (:data:`gpustack.cloud.compu
 so its creation is atomic. Its metadata name the run, which renews the time every five minutes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import getpass
@@ -18,18 +16,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
 from gpustack.base.files import file_remedy, state_dir
 from gpustack.changes.journal_lines import RunHead
-from gpustack.cloud import compute
+from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
 from gpustack.cloud.session import MISSING, Refused
 from gpustack.nova_options.aggregates import Aggregate
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 WAIT = 30.0
 """Seconds to wait for another run."""
@@ -73,7 +68,7 @@ class LockHolder:
         }
 
     @classmethod
-    def of(cls, aggregate: Aggregate) -> LockHolder:
+    def of(cls, aggregate: Aggregate) -> Self:
         """The holder of a lock, which names itself directly after the creation."""
         metadata, at = aggregate.metadata, aggregate.created or datetime.now(UTC)
         with contextlib.suppress(LookupError, ValueError):

@@ -4,8 +4,6 @@ Changes run in the order of their needs, independent ones at the same time. Afte
 else begins. A signal lets the changes in progress end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading
@@ -14,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from gpustack.base.errors import CloudError, GpustackError, JournalError
 from gpustack.changes import lock
@@ -31,10 +29,8 @@ from gpustack.changes.change import (
 )
 from gpustack.changes.journal import RunJournal
 from gpustack.changes.journal_lines import RunHead
+from gpustack.cloud import Connection
 from gpustack.cloud.session import Unanswered
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = "the run was stopped"

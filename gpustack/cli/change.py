@@ -22,10 +22,9 @@ from gpustack.base.text import printable
 from gpustack.cli.cleanup_options import add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, positive, see_terminal
+from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.changes.change import ChangeOutcome, CloudChange
     from gpustack.changes.guardian import Guardian
     from gpustack.changes.journal import RunRecord

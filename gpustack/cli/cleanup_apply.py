@@ -20,10 +20,9 @@ from gpustack.cli.cleanup_options import (
     tell_unread,
 )
 from gpustack.cli.common import add_format, positive, ssh_options
+from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.changes.change import ChangeOutcome, CloudChange
     from gpustack.novadb.sources import Sources
     from gpustack.repair.outcome import Repairing

@@ -6,10 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gpustack.cli.common import Command, Lister, add_jobs, add_ssh_options, reading, ssh_options
+from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.novadb.sources import Sources
     from gpustack.repair.hypervisor import Usage
     from gpustack.repair.plan import CleanupPlan, Selection

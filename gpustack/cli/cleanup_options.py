@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import DatabaseError, UsageError
 from gpustack.cli.common import Command, Lister
+from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.novadb.sources import Sources
     from gpustack.repair.plan import CleanupPlan, Selection
 

@@ -3,16 +3,12 @@
 In ``openstack`` they use its connection, and ``openstack`` itself parses options such as ``--os-cloud``.
 """
 
-from __future__ import annotations
-
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
+from gpustack.cloud import Connection
 
 
 class OpenStackCommand(Command):

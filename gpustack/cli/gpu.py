@@ -17,10 +17,9 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, is_for_machines
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
+from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.cloud.servers import Event
     from gpustack.fleet.model import Fleet
     from gpustack.fleet.read import Detail, Given

@@ -117,7 +117,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
     def _report_unenforced(self, fleet: Fleet) -> None:
         """Report GPUs out of service that nothing keeps new instances off, when they change."""
-        from gpustack.base.codes import Code
+        from gpustack.base.findings import Code
 
         found = tuple(entry for entry in fleet.findings if entry.code == Code.OUT_OF_SERVICE_OFFERED)
         if found != self._unenforced:

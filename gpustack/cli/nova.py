@@ -204,7 +204,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         Empty for a partial rendering, and if a host could not be read or has no facts: its files are then unknown.
         """
-        from gpustack.base.codes import Code
+        from gpustack.base.findings import Code
         from gpustack.configure.output import stale
         from gpustack.configure.render import places
 

@@ -74,8 +74,7 @@ gpustack quota show --project research"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report limits that are missing, or may be."""
-        from gpustack.base.codes import Code
-        from gpustack.base.findings import finding
+        from gpustack.base.findings import Code, finding
 
         missing = [finding(Code.NO_GPU_LIMITS, place="Keystone", missing=self._missing)] if self._missing else []
         incomplete = [] if self._complete else [finding(Code.LIMITS_INCOMPLETE, place="Keystone")]

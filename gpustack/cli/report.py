@@ -12,10 +12,9 @@ from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
 from gpustack.cli.progress import counting
+from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.operate.capacity.model import Capacity
     from gpustack.operate.report.quotas import QuotaTable
     from gpustack.operate.report.tables import FlavorRow

@@ -6,21 +6,16 @@ reasons are shortened if the set does not fit; addresses, and the text of others
 reason ends.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Self
 
 from gpustack.base.errors import ApplyError, CloudError, PlanError, UsageError
-from gpustack.cloud import compute
+from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import Service
 from gpustack.cloud.microversions import UUIDS
 from gpustack.cloud.session import NOBODY, may, request
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 MAINTENANCE = "maintenance"
 UNSTATED = "disabled without a reason"
@@ -68,13 +63,13 @@ class Reasons:
     def __bool__(self) -> bool:
         return bool(self.own or self.other)
 
-    def plus(self, reason: str, text: str) -> Reasons:
+    def plus(self, reason: str, text: str) -> Self:
         """The set with a reason; it replaces the text of a present one."""
-        return Reasons(own={**self.own, reason: _clean(text)}, other=self.other)
+        return type(self)(own={**self.own, reason: _clean(text)}, other=self.other)
 
-    def minus(self, reason: str) -> Reasons:
+    def minus(self, reason: str) -> Self:
         """The set without a reason."""
-        return Reasons(own={name: text for name, text in self.own.items() if name != reason}, other=self.other)
+        return type(self)(own={name: text for name, text in self.own.items() if name != reason}, other=self.other)
 
     def __str__(self) -> str:
         return "; ".join(

@@ -1,19 +1,15 @@
 """Nova's hosts: nova-compute services, host aggregates, hypervisors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from gpustack.cloud import Connection
 from gpustack.cloud.microversions import FORCED_DOWN, SILENT_CELLS, UUIDS
 from gpustack.cloud.session import content_of, get, listing, newest, request, well_formed
 from gpustack.nova_options.aggregates import Aggregate
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _UNKNOWN = "UNKNOWN"
 """The status of services of a cell that does not answer."""

@@ -5,21 +5,16 @@ validated if every release accepts all of them: for each name in an unknown name
 and tries some hundred patterns, which is most of the cost of such a request.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud import identity
+from gpustack.cloud import Connection, identity
 from gpustack.cloud.microversions import FLAVOR_SPECS, VALIDATED_SPECS, Microversion
 from gpustack.cloud.session import CONFLICT, MISSING, Refused, find, get, listing, newest, request, well_formed
 from gpustack.spec.extra_specs import AFFINITY, ALIAS, CPU_POLICY, HIDE, NAMESPACE, NUMA_NODES, OLD_HIDE, PAGE_SIZE
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _EPHEMERAL = "OS-FLV-EXT-DATA:ephemeral"
 _PUBLIC = "os-flavor-access:is_public"

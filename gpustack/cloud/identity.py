@@ -1,19 +1,14 @@
 """Keystone's projects and users: their names, their ids, and which projects it does not have."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gpustack.base.errors import CloudError
 from gpustack.base.text import listed
+from gpustack.cloud import Connection
 from gpustack.cloud.session import Refused, each, find, get, well_formed
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOST = 100

@@ -4,19 +4,15 @@ Glance has properties and fields of an image at the same level. A change is a JS
 completely or not at all.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from gpustack.cloud import Connection
 from gpustack.cloud.session import find, listing, request, translated_errors, well_formed
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 OS_TYPE, WINDOWS = "os_type", "windows"
 TRUE = ("1", "t", "true", "on", "y", "yes")

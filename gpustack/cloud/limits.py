@@ -5,22 +5,17 @@ public endpoint of Nova in the region of clouds.yaml. Before 2026.2, Keystone li
 a token for the system, and of the own project otherwise. Nova and Placement want a token for a project.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from gpustack.base import hostnames
 from gpustack.base.errors import CloudError
-from gpustack.cloud import identity, placement
+from gpustack.cloud import Connection, identity, placement
 from gpustack.cloud.identity import Project
 from gpustack.cloud.session import MISSING, Refused, connect_as, each, get, request, translated_errors, well_formed
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _FORBIDDEN = "limits are changed by administrators: use a cloud of clouds.yaml with the role admin"
 _PROJECT_SCOPE = ("project_name", "project_id", "project_domain_name", "project_domain_id", "domain_name", "domain_id")

@@ -6,17 +6,12 @@ guest must tolerate. Nova refuses other types (``block_port_accelerators``, and 
 releases, in nova/compute/api.py). So these ports count as devices, unless the operator configures otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
+from gpustack.cloud import Connection
 from gpustack.cloud.session import raise_refusal, translated_errors
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _PLAIN = frozenset({"", "normal", "baremetal"})
 """All other types, including future ones, count as devices."""

@@ -4,18 +4,17 @@ With PCI in Placement, each device (or the physical function of virtual function
 ``<node>_<ADDRESS>`` below the compute node's provider (``nova/compute/pci_placement_translator.py``).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 from urllib.parse import urlencode
 
 from gpustack.base.errors import ApplyError, CloudError
+from gpustack.cloud import Connection
 from gpustack.cloud.microversions import CANDIDATES, CONSUMERS, PROJECT_USAGES, PROVIDERS, RESERVED, Microversion
 from gpustack.cloud.placement_documents import Consumer
 from gpustack.cloud.session import (
@@ -30,9 +29,6 @@ from gpustack.cloud.session import (
     request,
     well_formed,
 )
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _DEVICE = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 _ATTEMPTS = 4
@@ -113,7 +109,7 @@ class Inventory:
         """The reserved amounts, by resource class."""
         return {name: int(fields["reserved"]) for name, fields in self.classes.items()}
 
-    def with_reserved(self, amounts: Amounts) -> Inventory:
+    def with_reserved(self, amounts: Amounts) -> Self:
         """The same inventory with these amounts reserved."""
         return replace(
             self, classes={name: {**fields, "reserved": amounts[name]} for name, fields in self.classes.items()}

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud import closed, compute, placement, servers
+from gpustack.cloud import Connection, closed, compute, placement, servers
 from gpustack.cloud.microversions import SILENT_CELLS
 from gpustack.cloud.network import Ports, ports_of
 from gpustack.cloud.placement import Amounts, Room
@@ -24,7 +24,6 @@ from gpustack.cloud.session import MISSING, Refused, newest, translated_errors
 
 if TYPE_CHECKING:
     from novaclient.v2.client import Client
-    from openstack.connection import Connection
 
 _LATELY = timedelta(days=7)
 _ACTION = 90.0

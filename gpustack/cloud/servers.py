@@ -1,14 +1,13 @@
 """Read Nova's instances: with the devices that their flavors request, what happened to them, and their migrations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpustack.cloud import Connection
 from gpustack.cloud.microversions import (
     ACTION_ERRORS,
     ACTION_TIMES,
@@ -20,9 +19,6 @@ from gpustack.cloud.microversions import (
 from gpustack.cloud.session import Refused, find, newest, pages, request, well_formed
 from gpustack.cloud.session import listing as list_all
 from gpustack.spec.extra_specs import ALIAS, alias_names, parse_alias, required_traits
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _SOFT_DELETED = "soft_deleted=1"
 """Include instances that wait for ``reclaim_instance_interval``: they keep their devices. Nova hides them otherwise."""

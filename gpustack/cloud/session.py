@@ -4,8 +4,6 @@ Requests go through a service's proxy of openstacksdk's connection, at one of :m
 within the limits of :mod:`gpustack.cloud.time_limits`. No message contains a password or a token.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading
@@ -13,13 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from gpustack.base.errors import CloudError
+from gpustack.cloud import Connection
 from gpustack.cloud.microversions import Microversion
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _SIGN_IN = "check the user, the password and the project in clouds.yaml or the OS_* variables"
 _FIND = (

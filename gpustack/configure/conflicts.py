@@ -3,8 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePath
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.configure.deployed import ALIAS, Existing, HostNames, is_faulty, rendered_devices
 from gpustack.configure.deployed_filters import AVAILABLE, FILTERS, kept, makes_available, values

@@ -3,8 +3,7 @@
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import DeviceSpec, matched

@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import Existing
 from gpustack.configure.desired import PCI_FILTER, DesiredConfig
 from gpustack.configure.sections import with_filters

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import NothingThereError, NovaConfigError
 from gpustack.base.files import file_remedy, read_text
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment import kolla
 from gpustack.configure.render import TOOLS

@@ -7,8 +7,7 @@ virtual functions changes: Nova compares it with the virtual functions' card.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options.device_spec import DeviceSpec, offered

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.model import Host
 from gpustack.spec.flavors import named
 from gpustack.spec.model import Spec

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypedDict, TypeVar
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError, SnapshotError
-from gpustack.base.findings import Finding, errors, finding
+from gpustack.base.findings import Code, Finding, errors, finding
 from gpustack.base.task_results import TaskResult, reported
 from gpustack.configure import providers
 from gpustack.configure.deployed import Existing

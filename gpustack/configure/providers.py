@@ -7,9 +7,8 @@ there: neither its periodic tasks nor PCI in Placement touch the inventories.
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from gpustack.base.codes import Code
 from gpustack.base.files import read_text
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.sources import Source
 from gpustack.nova_options.config import NovaConfiguration
 from gpustack.nova_options.markers import MARK

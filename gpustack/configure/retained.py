@@ -2,8 +2,7 @@
 
 import contextlib
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import Existing
 from gpustack.configure.packing import Advised
 from gpustack.nova_options import releases

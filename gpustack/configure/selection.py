@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.nova_options.pci_values import reported_class
 from gpustack.spec.assignment import Assigned

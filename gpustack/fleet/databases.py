@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.cloud import Connection
 from gpustack.cloud import placement as allocations
 from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Row, Verdict
@@ -29,8 +30,6 @@ from gpustack.repair.verdict import Verdict as CleanupVerdict
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.novadb.cells import Cell
     from gpustack.novadb.sources import Sources
 

@@ -7,8 +7,7 @@ With PCI in Placement, a move may take another device than the one that Placemen
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.hostnames import key, same
 from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Row

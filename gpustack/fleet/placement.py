@@ -6,18 +6,13 @@ capacity and use of each provider. A device without capacity is reserved. Hosts 
 ``max_allocation_candidates`` of Placement, take more requests.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gpustack.cloud import placement
+from gpustack.cloud import Connection, placement
 from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
 _OF_NOVA = "COMPUTE_"

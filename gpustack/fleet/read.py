@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
 from gpustack.base.hostnames import key
-from gpustack.cloud import compute, identity, servers
+from gpustack.cloud import Connection, compute, identity, servers
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Provider, consumers_of
 from gpustack.cloud.servers import Server
@@ -24,8 +24,6 @@ from gpustack.hosts.facts.model import Host
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.novadb.sources import Sources
 
 

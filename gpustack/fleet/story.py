@@ -1,14 +1,12 @@
 """The fields of `gpustack gpu show`: a GPU with its card, its place in the host, its holders and history."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from gpustack.base.columns import described
 from gpustack.base.errors import CloudError, UsageError
 from gpustack.base.hostnames import key
+from gpustack.cloud import Connection
 from gpustack.cloud.servers import Event, actions, moves
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.fleet.table import columns
@@ -17,9 +15,6 @@ from gpustack.hosts.facts.gpus import assemble
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.variants import choice
 from gpustack.pci import catalogue
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _SHOWN = 20
 _WITHOUT = ("server", "server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since")

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.novadb import tables
 from gpustack.novadb.cells import CELL0

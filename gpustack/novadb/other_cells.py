@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import DatabaseError
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.novadb import databases, moves, schema, tables
 from gpustack.novadb.cells import Cell

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import CloudError
 from gpustack.changes.change import Begin, ChangeResult, Ended
-from gpustack.cloud import placement
+from gpustack.cloud import Connection, placement
 from gpustack.repair import permission
 from gpustack.repair.journal import JournalEntry, payload
 from gpustack.repair.outcome import GONE, Repairing, key, refused, skipped
@@ -21,8 +21,6 @@ from gpustack.repair.plan import leftovers_of
 from gpustack.repair.verdict import PlannedAllocation, PlannedVerdict, Status, Verdict
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.novadb.cells import Cell
 
 

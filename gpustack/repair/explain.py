@@ -3,15 +3,13 @@
 Values are shown as stored, even if inconsistent. It is the first step of a diagnosis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.hostnames import same
-from gpustack.cloud import placement
+from gpustack.cloud import Connection, placement
 from gpustack.novadb import tables
 from gpustack.novadb.as_stored import Record, stored_records
 from gpustack.novadb.cells import Cell
@@ -24,9 +22,6 @@ from gpustack.repair.permission import misnamed
 from gpustack.repair.plan import Selection
 from gpustack.repair.questions import names
 from gpustack.repair.verdict import Verdict
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _MOVES = 10
 """The number of an instance's migrations that are shown, latest first."""

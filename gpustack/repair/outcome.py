@@ -1,18 +1,14 @@
 """What repairs and their undo are carried out with, what they end with, and how two repairs are compared."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.changes.change import ChangeResult, Ended
+from gpustack.cloud import Connection
 from gpustack.novadb.sources import Sources
 from gpustack.repair.hypervisor import Ask, Usage
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.files import write_atomic
-from gpustack.cloud import placement
+from gpustack.cloud import Connection, placement
 from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.clock import Clock
@@ -27,8 +27,6 @@ from gpustack.repair.rules import o_hardware_drift, q_allocation_drift, s_phanto
 from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.cloud.placement import Provider
     from gpustack.repair.hypervisor import Usage
     from gpustack.repair.rules._rule import CellRule, Rule

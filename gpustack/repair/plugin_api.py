@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import DatabaseError, GpustackError
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.task_results import TaskResult, reported
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.reading import reading

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, errors, finding
+from gpustack.base.findings import Code, Finding, Severity, errors, finding
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.readiness.assessment import UNKNOWN, Readiness, State, assess, effect

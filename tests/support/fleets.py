@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity
+from gpustack.base.findings import Code, Finding, Severity
 from gpustack.cloud.servers import Server
 from gpustack.fleet.model import Fleet, Gap, Gpu, Holder, HostCount, Source, State
 from gpustack.hosts.facts.gpus import gpus

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpustack.base.codes import Code
 from gpustack.base.files import collection_dir
+from gpustack.base.findings import Code
 from gpustack_demo.examples.stage import Stage
 
 

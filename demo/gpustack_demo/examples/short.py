@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack.base.codes import Code
+from gpustack.base.findings import Code
 from gpustack_demo.examples.cloud import RELEASE
 from gpustack_demo.examples.ssh_server import ExampleSshServer
 from gpustack_demo.examples.stage import Stage

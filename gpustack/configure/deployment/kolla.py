@@ -11,10 +11,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import read_text
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, template
 from gpustack.configure.sections import ConfigSection, sections

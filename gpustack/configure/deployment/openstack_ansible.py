@@ -11,9 +11,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from gpustack.base.codes import Code
 from gpustack.base.files import read_text
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, template, typed

@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template, typed, typed_value
 from gpustack.configure.sections import ConfigSection, sections

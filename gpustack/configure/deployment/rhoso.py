@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure import providers
 from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template
 from gpustack.configure.sections import CONTROL, ConfigSection, sections

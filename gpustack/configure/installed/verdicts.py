@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import UsageError
-from gpustack.base.findings import Basis, Finding, Severity, definitions, finding
+from gpustack.base.findings import Basis, Code, Finding, Severity, definitions, finding
 from gpustack.configure.deployed import HostNames
 from gpustack.configure.installed import launch
 from gpustack.configure.sources import PLACEMENT, Source, guessed, split

@@ -6,9 +6,8 @@ A new check is a generator of findings under ``@check(title)`` in the module of 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import NovaConfigError, TemplateError
-from gpustack.base.findings import Finding, Severity, finding, worst
+from gpustack.base.findings import Code, Finding, Severity, finding, worst
 from gpustack.configure import providers
 from gpustack.configure.installed.verdicts import Verdicts, compared
 from gpustack.configure.instance_shapes import InstanceShape

@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import AliasLine, DeviceLine, LintSubject
 from gpustack.configure.sources import Source

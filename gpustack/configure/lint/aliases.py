@@ -3,8 +3,7 @@
 import difflib
 from collections.abc import Iterator, Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject
 from gpustack.nova_options import releases

@@ -7,8 +7,7 @@ is among the files: a drop-in alone leaves it open.
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.instance_shapes import InstanceShape
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject

@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.coverage import what_is
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject

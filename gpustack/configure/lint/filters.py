@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.deployed_filters import AVAILABLE, FILTERS, makes_available, values
 from gpustack.configure.desired import PCI_FILTER
 from gpustack.configure.lint.registry import check

@@ -4,8 +4,7 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.desired import PCI_FILTER

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import REPORT, SCHEDULE, LintSubject
 

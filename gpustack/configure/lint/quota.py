@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source

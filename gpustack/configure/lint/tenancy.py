@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed_filters import FILTERS, values
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject

@@ -10,9 +10,8 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
-from gpustack.base.codes import Code
 from gpustack.base.files import read_text
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import finding
+from gpustack.base.findings import Code, finding
 from gpustack.base.task_results import TaskResult
 from gpustack.base.text import listed, printable, printable_data
 

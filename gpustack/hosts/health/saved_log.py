@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.health.check import sign_findings
 from gpustack.hosts.health.kernel_log import table

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.gpus import Gpu, card_of, is_integrated
 from gpustack.hosts.facts.model import Bar, Function, Host, IommuGroup

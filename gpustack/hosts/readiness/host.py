@@ -6,8 +6,7 @@ Pure: computed from the facts of one host. Codes GPU001 to GPU009 and GPU030 to 
 import re
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.gpus import gpus, nvswitches
 from gpustack.hosts.facts.model import Host

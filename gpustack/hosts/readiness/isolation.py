@@ -7,8 +7,7 @@ The kernel makes IOMMU groups at boot, from the services that are enabled then (
 import re
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed, printable
 from gpustack.hosts.facts.gpus import Gpu, gpus
 from gpustack.hosts.facts.model import Function, Host

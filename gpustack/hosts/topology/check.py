@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.readiness import isolation

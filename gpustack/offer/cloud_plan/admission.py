@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.offer.cloud_plan.access import ANYBODY, AccessState
 from gpustack.offer.tenancy.check import accepted

@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.change import CloudChange
 from gpustack.nova_options.aggregates import TRAIT
 from gpustack.offer.cloud_plan.access import AccessState, breach

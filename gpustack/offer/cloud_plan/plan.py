@@ -1,16 +1,15 @@
 """Read a cloud once, and plan what syncs it with a spec: limits, tenancy and flavors, as one list of changes."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
 from gpustack.changes.change import CloudChange
+from gpustack.cloud import Connection
 from gpustack.cloud.flavors import FlavorCloud
 from gpustack.cloud.identity import Lookup
 from gpustack.cloud.image import ImageCloud
@@ -49,9 +48,6 @@ from gpustack.spec.model import Placement, Spec
 from gpustack.spec.quotas import CountedBy
 from gpustack.spec.tenancy import DEFAULT_TRAIT
 from gpustack.spec.verdict import doubts
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _Check = TypeVar("_Check", Check, Finding)
 GROUPS = ("quotas", "tenancy", "images", "flavors")

@@ -4,23 +4,19 @@ A flavor is created with the mark in its description, and one request then sets 
 after that. So an interruption leaves no flavor that somebody can use and that is incomplete.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gpustack.base.errors import CloudError, FlavorError
 from gpustack.changes.change import CloudChange, Value, difference
+from gpustack.cloud import Connection
 from gpustack.cloud.flavors import FlavorCloud, Sizes
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor, present_flavors
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
 from gpustack.spec.extra_specs import NAMESPACE
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _SERVER_ERRORS = 500
 _SIZES = ("vcpus", "ram", "disk", "ephemeral", "swap")

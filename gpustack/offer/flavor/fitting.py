@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Sizes, readable
 from gpustack.nova_options.releases import TRUE
 from gpustack.offer.flavor.address_space import DEFAULT_BITS, GIB, Firmware, placed

@@ -10,19 +10,15 @@ with ``capabilities``, ``AggregateInstanceExtraSpecsFilter`` those without or wi
 (``nova/scheduler/filters``). An unknown namespace is not validated (``nova/api/validation/extra_specs/validators.py``).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from gpustack.cloud import Connection
 from gpustack.cloud.flavors import Flavor, FlavorCloud, Sizes
 from gpustack.cloud.identity import Lookup
 from gpustack.spec.extra_specs import ALIAS, parse_alias
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 SETS = "gpustack:sets"
 ORIGIN = "gpustack:origin"

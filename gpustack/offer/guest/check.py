@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import UsageError
-from gpustack.base.findings import Finding, definitions, finding
+from gpustack.base.findings import Code, Finding, definitions, finding
 from gpustack.hosts.health.kernel_log import rows as rows_of_signs
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest.inside import compare

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.base.codes import Code
 from gpustack.base.files import data_dir
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.offer.guest.requirements import GuestRequirement, NvidiaDriver, version
 
 _OPEN_BY_DEFAULT = 560

@@ -1,20 +1,16 @@
 """The properties of images that gpustack sets, as changes: those whose right value follows from the spec."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from gpustack.base.codes import Code
+from gpustack.base.findings import Code
 from gpustack.changes.change import CloudChange, Value
+from gpustack.cloud import Connection
 from gpustack.cloud.image import OS_TYPE, WINDOWS, ImageCloud
 from gpustack.offer.image.guest import guest_problems
 from gpustack.offer.image.hardware import is_x86
 from gpustack.offer.image.model import FIRMWARE, HIDE, MACHINE_TYPE, Pair
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _OWNER = "owner"
 

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.base.codes import Code
 from gpustack.base.columns import Column, codes
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.cloud.image import Image
 from gpustack.offer.image.guest import NVIDIA, guest_problems
 from gpustack.offer.image.hardware import hardware_problems

@@ -8,8 +8,7 @@ Sources: ``nova/virt/libvirt/driver.py`` (``_set_features``, ``_set_clock``), ``
 import re
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Severity
+from gpustack.base.findings import Code, Severity
 from gpustack.cloud.image import WINDOWS, Image
 from gpustack.offer.image.hardware import secure_boot
 from gpustack.offer.image.model import DRIVER, HIDE, SIGNED, FlavorNeeds, Problem

@@ -6,7 +6,7 @@ Sources: ``nova/virt/libvirt/driver.py`` (``_configure_guest_by_virt_type``, ``_
 
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
+from gpustack.base.findings import Code
 from gpustack.cloud.image import Image
 from gpustack.offer.image.model import FIRMWARE, MACHINE_TYPE, SECURE_BOOT, FlavorNeeds, Problem
 from gpustack.spec.extra_specs import AFFINITY, MAXPHYSADDR

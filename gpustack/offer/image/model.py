@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Severity
+from gpustack.base.findings import Code, Severity
 from gpustack.cloud.image import TRUE, Image
 
 MACHINE_TYPE, FIRMWARE = "hw_machine_type", "hw_firmware_type"

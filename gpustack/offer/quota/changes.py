@@ -1,19 +1,15 @@
 """The changes of limits: of a project, or the default of all projects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from gpustack.changes.change import CloudChange, Value
+from gpustack.cloud import Connection
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, LimitsCloud
 from gpustack.cloud.placement import DEVICE_CLASSES
 from gpustack.offer.quota.shares import description_of
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +24,7 @@ class LimitChange(CloudChange):
     @classmethod
     def of(
         cls, counted: tuple[str, str], project: Project | None, before: Limit | None, wanted: int | None, why: str
-    ) -> LimitChange:
+    ) -> Self:
         """The change of a limit; of the default of all projects without ``project``.
 
         :param counted: the resource class, and its model in the spec (the class again if the spec has none for it).

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
 from gpustack.offer.quota.changes import LimitChange

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gpustack.base.codes import Code
 from gpustack.base.files import data_dir
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.spec.model import Placement

@@ -8,8 +8,7 @@ its new value, and restores the limits otherwise.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.change import SUCCESSFUL, CloudChange
 from gpustack.changes.journal import RunRecord
 from gpustack.changes.journal_lines import PlannedChange

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.quota.desired import WantedLimits, class_of

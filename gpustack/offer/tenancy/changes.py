@@ -1,18 +1,13 @@
 """The changes of tenancy: aggregates, their metadata and hosts, traits of hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from gpustack.changes.change import CloudChange, Value
-from gpustack.cloud import compute, placement
+from gpustack.cloud import Connection, compute, placement
 from gpustack.nova_options.aggregates import PROJECTS, TRAIT, Aggregate
 from gpustack.offer.tenancy.model import MARK, is_foreign
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _METADATA = (MARK, f"{TRAIT}*", f"{PROJECTS}*")
 
@@ -28,7 +23,7 @@ class AggregateChange(CloudChange):
     value: ClassVar[Any] = dict[str, str] | None
 
     @classmethod
-    def of(cls, name: str, metadata: Mapping[str, str] | None, why: str) -> AggregateChange:
+    def of(cls, name: str, metadata: Mapping[str, str] | None, why: str) -> Self:
         """The change that creates an aggregate, or deletes one with these metadata."""
         if metadata is None:
             return cls(why=why, name=name, seen=None, wanted={})
@@ -82,7 +77,7 @@ class MetadataChange(CloudChange):
     value: ClassVar[Any] = dict[str, str | None]
 
     @classmethod
-    def of(cls, name: str, values: Mapping[str, str | None], before: Mapping[str, str], why: str) -> MetadataChange:
+    def of(cls, name: str, values: Mapping[str, str | None], before: Mapping[str, str], why: str) -> Self:
         """The change of these values; ``before`` has all metadata."""
         return cls(why=why, name=name, seen={key: before.get(key) for key in values}, wanted=dict(values))
 
@@ -118,7 +113,7 @@ class HostChange(CloudChange):
     described: ClassVar[tuple[str, ...]] = ("host", "aggregate")
 
     @classmethod
-    def of(cls, aggregate: str, host: str, why: str, *, wanted: bool) -> HostChange:
+    def of(cls, aggregate: str, host: str, why: str, *, wanted: bool) -> Self:
         """The change that adds a host, or removes it."""
         name, about = f"{host} in the aggregate {aggregate}", {"host": host, "aggregate": aggregate}
         return cls(why=why, name=name, about=about, seen=not wanted, wanted=wanted)
@@ -161,7 +156,7 @@ class TraitChange(CloudChange):
     described: ClassVar[tuple[str, ...]] = ("host", "trait")
 
     @classmethod
-    def of(cls, node: compute.Hypervisor, trait: str, why: str, *, wanted: bool) -> TraitChange:
+    def of(cls, node: compute.Hypervisor, trait: str, why: str, *, wanted: bool) -> Self:
         """The change that adds a trait to a compute node, or removes it."""
         name, about = f"trait {trait} of {node.host}", {"host": node.host, "trait": trait}
         return cls(why=why, id=node.uuid, name=name, about=about, seen=not wanted, wanted=wanted)

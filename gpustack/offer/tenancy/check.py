@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.cloud.servers import Server
 from gpustack.offer.tenancy.model import Present, Wanted, WantedAggregate, is_ours

@@ -1,18 +1,11 @@
 """The state of a cloud that tenancy compares."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from gpustack.cloud import compute, placement
+from gpustack.cloud import Connection, compute, placement
 from gpustack.cloud.identity import Lookup, project_id
 from gpustack.cloud.servers import listing
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.tenancy.model import MARK, Present, is_ours
 from gpustack.spec.tenancy import Tenancy
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 
 def present(connection: Connection, trait: str, *, flavors: tuple[PresentFlavor, ...] | None = None) -> Present:

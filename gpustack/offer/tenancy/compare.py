@@ -8,8 +8,7 @@ trait: before that, its hosts would refuse GPU instances. Traits are removed las
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.changes.change import CloudChange
 from gpustack.nova_options.aggregates import PROJECTS, REQUIRED, TRAIT, Aggregate

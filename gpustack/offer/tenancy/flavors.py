@@ -1,12 +1,9 @@
 """Guard the order of changes: flavors require a trait after hosts have it, and as long as aggregates require it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
+from gpustack.cloud import Connection
 from gpustack.cloud.compute import aggregates
 from gpustack.cloud.placement import bearers
 from gpustack.nova_options.aggregates import Aggregate
@@ -14,9 +11,6 @@ from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorO
 from gpustack.offer.tenancy.model import is_ours
 from gpustack.spec.extra_specs import required_traits
 from gpustack.spec.tenancy import Tenancy
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 
 def guarded(

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import UsageError
-from gpustack.base.findings import Finding, finding
-from gpustack.cloud import compute
+from gpustack.base.findings import Code, Finding, finding
+from gpustack.cloud import Connection, compute
 from gpustack.cloud.session import Progress, silent
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
@@ -27,8 +26,6 @@ from gpustack.operate.capacity.model import Capacity, Demand, Host, Reason
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.novadb.cells import Cell
     from gpustack.novadb.model import NodeResources
     from gpustack.novadb.sources import Sources as Cells

@@ -9,6 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from gpustack.base.errors import PartialError
 from gpustack.base.prometheus import gauge
+from gpustack.cloud import Connection
 from gpustack.fleet.model import Fleet
 from gpustack.hosts.facts.model import Host as Facts
 from gpustack.nova_options.releases import Release
@@ -20,8 +21,6 @@ from gpustack.operate.capacity.model import Capacity
 from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.operate.capacity.assess import Databases
 
 

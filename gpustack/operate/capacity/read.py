@@ -4,19 +4,15 @@ Placement's allocation candidates for one MiB have the complete tree of every ho
 flavor shows the hosts that Placement accepts for it: they depend on traits, and on the most that one instance may have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
+from gpustack.cloud import Connection
 from gpustack.cloud.placement import DISABLED, UNKNOWN, candidates, listed
 from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
 from gpustack.operate.capacity.model import Demand
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,16 @@
 """Check the cloud: sign in with clouds.yaml, and test the rights that commands need. Read-only."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from gpustack.base.codes import Code
+from gpustack.base.findings import Code
+from gpustack.cloud import Connection
 from gpustack.cloud import session as cloudapi
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
 from gpustack.fleet.read import Detail, Given, read
 from gpustack.operate.doctor.check import Check, made, not_configured, ok, warning
 from gpustack.spec.model import Spec
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _ADMIN = "admin"
 

@@ -1,20 +1,15 @@
 """Reservations of GPUs in Placement as changes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from gpustack.base.errors import ApplyError
 from gpustack.changes.change import CloudChange
-from gpustack.cloud import placement
+from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Inventory
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 
 @dataclass

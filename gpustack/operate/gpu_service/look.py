@@ -1,9 +1,6 @@
 """Read the state of one GPU: the fleet of its host, its inventory, its nova-compute, its entry in the spec."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
 from gpustack.base.hostnames import key
@@ -11,7 +8,7 @@ from gpustack.base.text import listed
 from gpustack.changes import journal
 from gpustack.changes.history import LastChange, last_change
 from gpustack.changes.journal_lines import Cloud
-from gpustack.cloud import placement, session
+from gpustack.cloud import Connection, placement, session
 from gpustack.cloud.closed import service_of
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.index import named
@@ -20,9 +17,6 @@ from gpustack.fleet.read import Given
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.operate.gpu_service.plan import Seen
 from gpustack.spec.out_of_service import by_machine, entry_of
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _SHOWN = 16
 

@@ -9,8 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.change import CloudChange
 from gpustack.changes.closed import reason_change
 from gpustack.changes.history import LastChange

@@ -8,26 +8,22 @@ An instance starts when it is unshelved, also one that was stopped. It needs fre
 ones it stays shelved and can be unshelved later.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gpustack.base.errors import CloudError
 from gpustack.changes.change import CloudChange, Value
+from gpustack.cloud import Connection
 from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Event, Server
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.operate.reclaim.notice import AFTER, DUE, KEYS
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 PAUSE = 2.0
 """Seconds between two reads."""

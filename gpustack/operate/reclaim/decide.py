@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.marks import Since
 from gpustack.operate.reclaim.idle import Idle, idle
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.servers import Event
 from gpustack.operate.reclaim.model import Candidate, Rules
 from gpustack.operate.reclaim.notice import EXPIRES

@@ -4,15 +4,12 @@ The listing shows which instances to look at; only these take requests of their 
 instances are blocked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud import compute, identity, servers
+from gpustack.cloud import Connection, compute, identity, servers
 from gpustack.cloud.marks import hosts_named, marks
 from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
@@ -27,9 +24,6 @@ from gpustack.operate.reclaim.destinations import no_return
 from gpustack.operate.reclaim.idle import AHEAD, STOPS
 from gpustack.operate.reclaim.model import Candidate, Rules
 from gpustack.operate.reclaim.notice import EXPIRES, KEYS
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,7 @@ refuses too. If it has room, the scheduler may still refuse because of devices, 
 from collections import Counter
 from collections.abc import Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.placement import Amounts, Room
 from gpustack.prepare.drain.steps import GuestStep
 

@@ -9,8 +9,7 @@ paused (except for live migration).
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation
 from gpustack.cloud.marks import MarkKind, Since, mark_of, metadata_of
 from gpustack.cloud.servers import Server

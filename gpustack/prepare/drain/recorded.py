@@ -1,9 +1,6 @@
 """Maintenance as recorded changes: with the lock of the cloud, and a journal that ``gpustack history`` lists."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import ApplyError
 from gpustack.changes.change import SUCCESSFUL
@@ -12,12 +9,10 @@ from gpustack.changes.journal import new_id
 from gpustack.changes.journal_lines import Cloud, RunHead
 from gpustack.changes.lock import held
 from gpustack.changes.run import recorded_run
+from gpustack.cloud import Connection
 from gpustack.cloud.closed import MAINTENANCE, reasons_of, service_of
 from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.session import place_of
-
-if TYPE_CHECKING:
-    from openstack.connection import Connection
 
 _WAIT = 600.0
 """Seconds to wait for other runs: those of the other hosts of a batch, among others."""

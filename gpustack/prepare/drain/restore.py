@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import finding
+from gpustack.base.findings import Code, finding
 from gpustack.cloud.closed import MAINTENANCE, reasons_of
 from gpustack.cloud.marks import Mark, MarkKind, Since, keys_of, marks
 from gpustack.cloud.servers import Server

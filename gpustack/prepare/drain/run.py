@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import finding
+from gpustack.base.findings import Code, finding
 from gpustack.base.operations import Operation
 from gpustack.base.text import printable
 from gpustack.cloud.closed import MAINTENANCE, reasons_of

@@ -2,8 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import same, short
 from gpustack.base.text import listed
 from gpustack.cloud.compute import Service

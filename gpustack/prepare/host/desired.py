@@ -5,8 +5,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, canonical

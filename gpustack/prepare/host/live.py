@@ -7,8 +7,7 @@ remove the console. The running kernel must already have the desired arguments, 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import BindLive, Moved
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, errors, finding
+from gpustack.base.findings import Code, Finding, errors, finding
 from gpustack.base.operations import BindLive, Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import paths as grub_paths

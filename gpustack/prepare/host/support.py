@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, WriteFile
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.foreign_config import UPDATE_INITRAMFS

@@ -6,8 +6,7 @@ So if the journal exists, the next undo rebuilds all initramfs images and the bo
 
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host

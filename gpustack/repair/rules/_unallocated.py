@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from gpustack.cloud import placement
+from gpustack.cloud import Connection, placement
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
@@ -22,8 +22,6 @@ from gpustack.repair.judgement import place
 from gpustack.repair.verdict import Status, Verdict, words
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.cloud.placement import Provider
 
 TITLE = "taken, and not allocated in Placement"

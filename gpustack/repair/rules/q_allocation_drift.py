@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpustack.cloud import Connection
 from gpustack.cloud.placement import Known, Provider, stranger
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import TERMINAL, PciRow
@@ -31,8 +32,6 @@ from gpustack.repair.rules._times import timely
 from gpustack.repair.verdict import Allocation, Repair, Status, Verdict, words
 
 if TYPE_CHECKING:
-    from openstack.connection import Connection
-
     from gpustack.repair.rules._rule import Rule
 
 CLASS = "Q"

@@ -1,7 +1,6 @@
 """Results of tasks: the text for the operator, and what fails a task."""
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Severity, finding
+from gpustack.base.findings import Code, Severity, finding
 from gpustack.base.task_results import failure, reported
 
 ERROR = finding(Code.IMAGE_MODE, place="gpu01\x1b[2J", severity=Severity.ERROR)

@@ -10,8 +10,7 @@ from unittest import mock
 
 import pytest
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.journal_lines import Cloud
 from gpustack.cli.app import main
 from gpustack.nova_options import releases

@@ -7,8 +7,7 @@ from unittest import mock
 
 import pytest
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.cli.app import main
 from gpustack.nova_options import releases
 from gpustack.offer.cloud_plan.plan import CloudPlan

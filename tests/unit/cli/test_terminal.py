@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import gpustack
 from gpustack.base import errors
-from gpustack.base.codes import Code
-from gpustack.base.findings import finding
+from gpustack.base.findings import Code, finding
 from gpustack.base.task_results import failure
 from gpustack.base.text import SafeStream, printable, printable_data
 from gpustack.cli.app import Gpustack

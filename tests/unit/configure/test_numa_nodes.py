@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding
+from gpustack.base.findings import Code, Finding
 from gpustack.configure.numa_nodes import spanning_flavors
 from gpustack.spec.model import Spec
 from support.pci_layouts import Place, bridge, gpu, machine

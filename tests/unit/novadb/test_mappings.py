@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.base.codes import Code
+from gpustack.base.findings import Code
 from gpustack.cli.app import main
 from gpustack.novadb import tables
 from gpustack.novadb.sources import Sources

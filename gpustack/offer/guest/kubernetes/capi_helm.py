@@ -7,8 +7,7 @@ zero until the annotations are added to its MachineDeployment.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.offer.guest.kubernetes.capo import node_labels_of
 from gpustack.offer.guest.kubernetes.documents import Document
 from gpustack.offer.guest.kubernetes.groups import NodeGroup, tolerations

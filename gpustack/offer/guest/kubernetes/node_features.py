@@ -6,8 +6,7 @@ It needs no driver in the node and no option of its kubelet, so it works in clus
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.offer.guest.kubernetes.documents import Document
 from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype
 from gpustack.spec.model import Spec

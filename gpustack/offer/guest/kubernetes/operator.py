@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.offer.guest.drivers import OperatorPin, operator_pin
 from gpustack.offer.guest.kubernetes.documents import Document
 from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NVIDIA, NodeGroup, gputype, node_name, tolerations

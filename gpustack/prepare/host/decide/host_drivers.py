@@ -7,8 +7,7 @@ USB-C controller of a card. The GPU itself is never unbound: its console and fir
 
 from collections.abc import Iterator, Mapping
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import canonical

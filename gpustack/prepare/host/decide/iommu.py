@@ -7,8 +7,7 @@ their lists.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.module_parameters import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
 from gpustack.prepare.host.foreign_config import Elsewhere

@@ -12,8 +12,7 @@ boot would take the network from the host, so that is an error.
 
 from collections.abc import Container, Iterable, Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.readiness.assessment import made_at_boot

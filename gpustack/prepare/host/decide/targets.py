@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, errors, finding
+from gpustack.base.findings import Code, Finding, Severity, errors, finding
 from gpustack.hosts.facts import variants
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host

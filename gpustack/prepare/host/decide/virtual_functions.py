@@ -7,8 +7,7 @@ only if the driver of the physical function supports that, and they disappear at
 import re
 from collections.abc import Iterable, Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.assessment import boot_record, made_at_boot, of_instances
 from gpustack.linux.drivers import is_passthrough_driver

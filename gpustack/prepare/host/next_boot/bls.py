@@ -8,8 +8,7 @@ from the running kernel's command line. So gpustack adds arguments to all of the
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import RunCommand
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine, argument

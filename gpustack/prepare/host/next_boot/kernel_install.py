@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import RunCommand
 from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
 from gpustack.hosts.facts.model import Host

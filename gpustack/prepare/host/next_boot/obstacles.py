@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import printable
 from gpustack.hosts.facts.boot_model import BootKernel, Mount
 from gpustack.hosts.facts.model import Host

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Reboot, TrialReboot, WriteFile
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.cmdline import CommandLine

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, RunCommand, WriteFile
 from gpustack.hosts.facts.boot_model import BootEntry, BootKernel
 from gpustack.hosts.facts.model import Host

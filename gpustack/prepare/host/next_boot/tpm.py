@@ -8,8 +8,7 @@ systemd"): the command line into PCR 12; the kernel's own stub measures the init
 
 from collections.abc import Iterable, Iterator
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RunCommand
 from gpustack.base.text import printable
 from gpustack.hosts.facts.model import Host

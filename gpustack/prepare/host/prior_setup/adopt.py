@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from gpustack.base.codes import Code
 from gpustack.base.errors import HostError
-from gpustack.base.findings import Finding, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.hosts.facts.collector.limits import TEXT_LIMIT
 from gpustack.hosts.facts.model import ConfigFile, Host

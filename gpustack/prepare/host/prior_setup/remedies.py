@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding
+from gpustack.base.findings import Code, Finding
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import DEFAULTS, TUNED
 from gpustack.prepare.host.prior_setup.traces import Part, Trace

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import printable
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.gpus import Gpu, forwards

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Severity, finding
+from gpustack.base.findings import Code, Severity, finding
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.decide.virtual_functions import left

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpustack.base.codes import Code
+from gpustack.base.findings import Code
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import check
 from support.host_samples import function, host

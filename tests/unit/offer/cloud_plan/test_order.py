@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gpustack.base.codes import Code
+from gpustack.base.findings import Code
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, CloudChange, reversed_order
 from gpustack.changes.run import run
 from gpustack.cloud.compute import Hypervisor

@@ -6,9 +6,8 @@ import tomllib
 
 import pytest
 
-from gpustack.base.codes import Code
 from gpustack.base.files import data_dir
-from gpustack.base.findings import Finding
+from gpustack.base.findings import Code, Finding
 from gpustack.offer.guest import drivers
 from gpustack.offer.guest.drivers import Installation, installations, operator_pin, recommended
 from gpustack.offer.guest.requirements import GuestRequirement, NvidiaDriver, combined, requirement_of_model

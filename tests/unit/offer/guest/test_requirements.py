@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.codes import Code
+from gpustack.base.findings import Code
 from gpustack.offer.guest.drivers import findings_of as driver_findings
 from gpustack.offer.guest.drivers import installations
 from gpustack.offer.guest.requirements import (

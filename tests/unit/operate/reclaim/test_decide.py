@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import finding
+from gpustack.base.findings import Code, finding
 from gpustack.cloud.marks import marks
 from gpustack.cloud.servers import Disks, Event, Server
 from gpustack.operate.reclaim.decide import decide, judge

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import Finding, Severity
+from gpustack.base.findings import Code, Finding, Severity
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gap, HostCount, Source, State

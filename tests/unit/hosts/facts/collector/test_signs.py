@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.base.codes import Code
 from gpustack.base.files import data_dir
-from gpustack.base.findings import definitions
+from gpustack.base.findings import Code, definitions
 from gpustack.hosts.facts.collector.kernel_log import _kind, _words
 from gpustack.hosts.facts.collector.signs import MOST_EVENTS, SignTable
 from gpustack.hosts.facts.collector.text import lines

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpustack.base.codes import Code
-from gpustack.base.findings import definitions
+from gpustack.base.findings import Code, definitions
 from gpustack.prepare.host.plan import plan_host
 from gpustack.spec.load import parse_spec
 from support.boot_simulation import Machine
