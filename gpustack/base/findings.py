@@ -9,11 +9,13 @@ hosts of projects, otherwise GPU8xx and GPU9xx the guest: drivers, images, firmw
 
 import enum
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.base.codes import Code as Code
 from gpustack.base.files import data_dir
+from gpustack.base.host_groups import fold, impersonal, pattern
 
 
 class Severity(enum.StrEnum):
@@ -40,6 +42,7 @@ class Basis(enum.StrEnum):
     """Nova accepts the value."""
 
 
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SHOWN_HOSTS = 8
 _SHOWN_PLACES = 4  # per host, if there are several hosts
 
@@ -135,11 +138,21 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 
 def merged(findings: Iterable[Finding]) -> Mapping[tuple[Severity, Code, str], Mapping[str, Sequence[str]]]:
     """The places of each message, by severity, code and remedy; most severe first."""
-    by_remedy: dict[tuple[Severity, Code, str], dict[str, dict[str, None]]] = {}
+    by_remedy: dict[tuple[Severity, Code, str], dict[str, dict[str, str]]] = {}
     for finding in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
         messages = by_remedy.setdefault((finding.severity, finding.code, finding.remedy), {})
-        messages.setdefault(finding.message, {})[finding.place] = None
-    return {key: {text: list(places) for text, places in messages.items()} for key, messages in by_remedy.items()}
+        host = finding.place.partition(" ")[0]
+        messages.setdefault(impersonal(finding.message, host), {})[finding.place] = finding.message
+    return {key: {_of_all(places): list(places) for places in messages.values()} for key, messages in by_remedy.items()}
+
+
+def _of_all(messages: Mapping[str, str]) -> str:
+    """The message of several places, which differs in the names of hosts at most."""
+    place, message = next(iter(messages.items()))
+    if len({*messages.values()}) == 1:
+        return message
+    hosts = (other.partition(" ")[0] for other in messages)
+    return impersonal(message, place.partition(" ")[0], pattern(hosts))
 
 
 def report_lines(findings: Iterable[Finding]) -> Iterator[list[str]]:
@@ -155,16 +168,20 @@ def report_lines(findings: Iterable[Finding]) -> Iterator[list[str]]:
 
 
 def joined(places: Sequence[str]) -> str:
-    """``gpu01 0000:84:00.0, 0000:88:00.0``; long lists are abbreviated to counts."""
+    """``gpu[01:40] 0000:84:00.0, 0000:88:00.0``; long lists are abbreviated to counts."""
     by_host: dict[str, list[str]] = {}
     for place in places:
         host, _, item = place.partition(" ")
         by_host.setdefault(host, []).append(item)
+    equal: dict[tuple[str, ...], list[str]] = {}
+    for host, items in by_host.items():
+        equal.setdefault(tuple(items), []).append(host)
     phrases = [
-        f"{host} ({len(items)} places)"
-        if len(by_host) > 1 and len(items) > _SHOWN_PLACES
-        else " ".join((host, ", ".join(items))).rstrip()
-        for host, items in by_host.items()
+        f"{hosts} ({len(items)} places)"
+        if len(equal) > 1 and len(items) > _SHOWN_PLACES
+        else " ".join((hosts, ", ".join(items))).rstrip()
+        for items, names in equal.items()
+        for hosts in (fold(names) if all(map(_HOST.fullmatch, names)) else names)
     ]
     more = len(phrases) - _SHOWN_HOSTS
     return "; ".join(phrases[:_SHOWN_HOSTS]) + (f"; and {more} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from cliff import command, lister, show
 
 from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError
 from gpustack.base.findings import Finding, Severity, report_lines
+from gpustack.base.host_groups import host_groups, total
 from gpustack.base.text import printable, raw
 from gpustack.cli import decoration
 
@@ -62,6 +63,32 @@ class _Voice(command.Command):
         :param changes: whether it contains lines of a diff.
         """
         decoration.write(self.app.stdout, text, self._color, changes=changes)
+
+    def show_hosts(
+        self,
+        parsed_args: argparse.Namespace,
+        texts: Sequence[tuple[str, str]],
+        keys: Iterable[str] | None = None,
+        *,
+        changes: bool = False,
+        between: str = "\n\n",
+    ) -> None:
+        """Print the texts of hosts; equal ones once, without ``--each``.
+
+        :param texts: the name and text of each host.
+        :param keys: longer texts to compare.
+        :param between: the text between two hosts.
+        """
+        if groups := host_groups(texts, keys, each=parsed_args.each):
+            self.show(between.join(group.text for group in groups), changes=changes)
+
+    def show_total(self, things: Mapping[str, int], states: Mapping[str, int]) -> None:
+        """Print the totals below a text about several hosts.
+
+        :param things: numbers by noun, the first of which is ``host``.
+        """
+        if things["host"] > 1:
+            self.show(f"\n{total(things, states)}")
 
     def show_data(self, data: object, form: str) -> None:
         """Print data for programs on stdout, as ``json`` or ``yaml``."""
@@ -235,6 +262,11 @@ def add_hosts(parser: argparse.ArgumentParser, selection: str, default: str) -> 
     parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
 
 
+def add_each(parser: argparse.ArgumentParser) -> None:
+    """Add ``--each``; without it, equal hosts are shown once (:mod:`gpustack.base.host_groups`)."""
+    parser.add_argument("--each", action="store_true", help="show every host (default: equal hosts are shown once)")
+
+
 def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_SPEC) -> None:
     """Add ``[HOST…]``, ``--local``, ``--root``, ``--snapshot`` and the SSH options to a command.
 
@@ -349,7 +381,7 @@ def expanded(patterns: Iterable[str]) -> list[str]:
     from gpustack.spec.hosts import expand
 
     hosts: dict[str, None] = {}
-    for pattern in patterns:
+    for pattern in (part.strip() for given in patterns for part in given.split(",") if part.strip()):
         user, at, name = pattern.rpartition("@")
         if name.count(":") > 1 and "[" not in name:  # an IPv6 address
             hosts[pattern] = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from gpustack.base.findings import Severity
 from gpustack.cli.common import (
     THIS_MACHINE,
     Lister,
+    add_each,
     add_exit_code,
     add_source_options,
     gather,
@@ -45,6 +47,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
+        add_each(parser)
         parser.add_argument(
             "--baseline", type=Path, metavar="FILE", help="compare with this earlier snapshot (gpustack scan --save)"
         )
@@ -72,7 +75,12 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         return table(parsed_args, COLUMNS, judged)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings, and the hosts that could not be read."""
+        """Print the totals; report the findings, and the hosts that could not be read."""
+        if parsed_args.formatter == "table":
+            states = Counter(
+                "with findings" if health.findings else "ok" for of_host in self._reports for health in of_host.gpus
+            )
+            self.show_total({"host": len(self._reports), "GPU": states.total()}, states)
         findings = [*self._of_log]
         for report in self._reports:
             findings += (*report.others, *(entry for health in report.gpus for entry in health.findings))

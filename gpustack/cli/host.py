@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CHANGES, GpustackError, PlanError, UsageError
-from gpustack.cli.common import Command, add_exit_code, add_format, add_source_options, gather, tell_failures
+from gpustack.base.host_groups import host_groups, patterns_of
+from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather, tell_failures
 
 if TYPE_CHECKING:
     from gpustack.hosts.facts.gather import Gathered
@@ -34,6 +35,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
+        add_each(parser)
         add_format(parser)
         parser.add_argument(
             "--adopt",
@@ -50,7 +52,11 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             action="store_true",
             help="try new kernel arguments for one boot first, as host apply --trial does",
         )
-        parser.add_argument("--no-diff", action="store_true", help="omit the differences of files")
+        parser.add_argument(
+            "--diff",
+            action=argparse.BooleanOptionalAction,
+            help="show the differences of files (default: for a single host)",
+        )
         add_exit_code(parser, "a plan contains changes")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -82,11 +88,21 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                 self._gathered = self._gathered.without(host, error)
             else:
                 self._plans = (*self._plans, plan)
+        complete = [(plan.host, show_plan(plan, diffs=True)) for plan in self._plans]
         if parsed_args.format != "text":
-            self.show_data([plan.to_dict() for plan in self._plans], parsed_args.format)
-        elif self._plans:
-            shown = (show_plan(plan, diffs=not parsed_args.no_diff) for plan in self._plans)
-            self.show("\n\n".join(shown), changes=True)
+            groups = patterns_of(host_groups(complete))
+            data = [{**plan.to_dict(), "group": groups[plan.host]} for plan in self._plans]
+            self.show_data(data, parsed_args.format)
+        else:
+            diffs = len(complete) == 1 if parsed_args.diff is None else parsed_args.diff
+            shown = complete if diffs else [(plan.host, show_plan(plan)) for plan in self._plans]
+            self.show_hosts(parsed_args, shown, (text for _, text in complete), changes=True)
+            states = {
+                "to change": sum(plan.changes and not plan.refused for plan in self._plans),
+                "blocked": sum(plan.refused for plan in self._plans),
+                "to reboot": sum(bool(plan.reboot) and not plan.refused for plan in self._plans),
+            }
+            self.show_total({"host": len(self._plans), "GPU": sum(len(plan.gpus) for plan in self._plans)}, states)
         return CHANGES if parsed_args.exit_code and any(plan.changes for plan in self._plans) else 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:

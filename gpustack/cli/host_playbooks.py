@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
+from gpustack.base.host_groups import pattern
 from gpustack.cli.common import confirm, see_terminal
 from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
@@ -76,9 +77,9 @@ class _Change(Play):
         with self._stage(parsed_args) as runner:
             with progress(self, "planning") as listener:
                 planned = runner.run(playbook, listener, check=check)
-            for record in planned.values():
-                if record.text and parsed_args.format == "text":
-                    self.show(f"{record.text}\n", changes=True)
+            if parsed_args.format == "text":
+                texts = [(record.host, f"{record.text}\n") for record in planned.values() if record.text]
+                self.show_hosts(parsed_args, texts, changes=True, between="\n")
             ready = [record for record in planned.values() if not record.problem and record.todo]
             if parsed_args.check or not ready:
                 self._summarize(parsed_args, list(planned.values()), checked=parsed_args.check)
@@ -99,8 +100,8 @@ class _Change(Play):
         if parsed_args.yes:
             return
         rebooted = [record.host for record in ready if record.reboot]
-        reboot = "no reboot" if not parsed_args.reboot or not rebooted else f"reboot {', '.join(rebooted)}"
-        confirm(self, f"{self.question} {', '.join(record.host for record in ready)}? ({reboot})")
+        reboot = "no reboot" if not parsed_args.reboot or not rebooted else f"reboot {pattern(rebooted)}"
+        confirm(self, f"{self.question} {pattern(record.host for record in ready)}? ({reboot})")
 
 
 class _OfSpec(Play):
@@ -198,9 +199,8 @@ class HostVerifyCommand(_OfSpec):
         with self._stage(parsed_args) as runner, progress(self, "verifying") as listener:
             records = list(runner.run(self.playbook, listener).values())
         if parsed_args.format == "text":
-            for record in records:
-                if record.text:
-                    self.show(record.details if self.verbosity > 1 else record.text)
+            texts = [(r.host, r.details if self.verbosity > 1 else r.text) for r in records if r.text]
+            self.show_hosts(parsed_args, texts, between="\n")
         self._summarize(
             parsed_args, records, listed=[record for record in records if record.problem or not record.text]
         )

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from gpustack.base.columns import Column
 from gpustack.base.errors import CHANGES, NovaConfigError, UsageError
+from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.base.text import printable
 from gpustack.cli.common import (
     Command,
     Lister,
+    add_each,
     add_exit_code,
     add_format,
     add_source_options,
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from gpustack.configure.installed.verdicts import Verdicts
     from gpustack.configure.lint import LintResult, Read, Report
     from gpustack.configure.packing import Advised
-    from gpustack.configure.rendered import RenderedFile, Rendering
+    from gpustack.configure.rendered import Rendering
     from gpustack.hosts.facts.gather import Gathered
     from gpustack.hosts.facts.model import Host
     from gpustack.nova_options.releases import Option, Release
@@ -62,6 +65,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
+        add_each(parser)
         parser.add_argument(
             "--service",
             action="append",
@@ -117,10 +121,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         elif errors(self._rendering.findings):
             return 0
         elif parsed_args.diff:
-            self._print_diff(parsed_args.out or self._usual_root())
-            self._print_stale(parsed_args)
+            self._print_diff(parsed_args)
         elif parsed_args.out is None:
-            self._print_files()
+            self._print_files(parsed_args)
         if parsed_args.out and not parsed_args.diff and not errors(self._rendering.findings):
             self._write(parsed_args.out)
             self._clear(parsed_args)
@@ -160,17 +163,30 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         )
 
     def _as_data(self) -> dict[str, object]:
+        files = self._rendering.files
+        owned = self._of_hosts((file.name, f"{file.name}\n{file.text}") for file in files)
+        texts = {host: "".join(text for owner, text in owned if owner == host) for host, _ in owned}
+        groups = patterns_of(host_groups(texts.items()))
         return {
-            "files": [file.to_dict() for file in self._rendering.files],
+            "files": [{**f.to_dict(), "group": groups[host]} for f, (host, _) in zip(files, owned, strict=True)],
             "findings": [finding.to_dict() for finding in (*self._rendering.findings, *self._rendering.unknown)],
         }
 
-    def _print_files(self) -> None:
+    def _print_files(self, parsed_args: argparse.Namespace) -> None:
         files = self._rendering.files
-        for index, file in enumerate(files):
-            if len(files) > 1:
-                print(f"{'' if index == 0 else chr(10)}### {_name(file)}", file=self.app.stdout)
-            print(file.text, end="", file=self.app.stdout)
+        if len(files) == 1:
+            print(files[0].text, end="", file=self.app.stdout)
+        else:
+            self.show_hosts(parsed_args, self._of_hosts((f.name, f"### {f.name}\n{f.text.rstrip()}") for f in files))
+            self.show_total({"host": len(self._gathered.hosts), "file": len(files)}, {})
+
+    def _of_hosts(self, texts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Texts with the host whose name is a part of their file's name, or with this name."""
+        hosts = {host.hostname for host in self._gathered.hosts}
+        return [
+            (next((part for part in re.split("[:/]", name) if part.removesuffix(".yml") in hosts), name), text)
+            for name, text in texts
+        ]
 
     def _usual_root(self) -> Path:
         """The directory to compare with if there is no --out: the usual parent of the deployment tool's directory."""
@@ -178,15 +194,15 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         return usual_root(self._deployment)
 
-    def _print_diff(self, root: Path) -> None:
+    def _print_diff(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.configure.output import changes
 
-        for change in changes(self._rendering.files, root):
-            self.show(change.diff().removesuffix("\n"), changes=True)
-
-    def _print_stale(self, parsed_args: argparse.Namespace) -> None:
-        for change in self._stale(parsed_args):
-            self.show(change.diff().removesuffix("\n"), changes=True)
+        shown = [
+            *changes(self._rendering.files, parsed_args.out or self._usual_root()),
+            *self._stale(parsed_args),
+        ]
+        texts = self._of_hosts((change.path, change.diff().removesuffix("\n")) for change in shown)
+        self.show_hosts(parsed_args, texts, changes=True, between="\n")
 
     def _write(self, out: Path) -> None:
         from gpustack.base.operations import counted
@@ -438,7 +454,3 @@ def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advis
 
     counts = requested(spec, gpus_of(spec, hosts))
     return tuple(advised(counts, release, spec.nova.placement if spec.nova else "off"))
-
-
-def _name(file: RenderedFile) -> str:
-    return f"{file.target}:{file.path}" if file.target else file.path

@@ -2,9 +2,11 @@
 
 import argparse
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpustack.base.columns import Column, Row, selected
+from gpustack.base.host_groups import fold
 from gpustack.base.text import printable
 from gpustack.cli.common import is_for_machines
 
@@ -15,6 +17,9 @@ Table = tuple[Sequence[str], list[list[Any]]]
 def table(parsed_args: argparse.Namespace, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
     """The output of rows in the chosen format, with the columns of ``-c``, in the order of ``--sort-column``.
 
+    If the command has ``--each``, a table shows hosts with equal rows once, and data have the group of each host.
+
+    :param columns: the first is the host if the rows are of hosts.
     :raises UsageError: if a column is unknown.
     """
     ordered = list(rows)
@@ -22,12 +27,36 @@ def table(parsed_args: argparse.Namespace, columns: Sequence[Column[Row]], rows:
         by = selected(columns, [name])[0].value
         ordered.sort(key=lambda row: _order(by(row)), reverse=parsed_args.sort_direction == "desc")
     machines, long = is_for_machines(parsed_args), getattr(parsed_args, "long", False)
-    chosen = selected(columns, parsed_args.columns) if parsed_args.columns else None
-    chosen = chosen or [c for c in columns if machines or (c.title and (long or not c.long))]
+    usual = [column for column in columns if column.title and (long or not column.long)]
+    if hasattr(parsed_args, "each") and columns[0].key == "host":
+        usual, columns, ordered = _grouped(parsed_args, usual, columns, ordered)
+    chosen = selected(columns, parsed_args.columns) if parsed_args.columns else list(columns) if machines else usual
     parsed_args.columns, parsed_args.sort_columns = [], []  # cliff would look for them in the names
     if machines:
         return [column.key for column in chosen], [[column.value(row) for column in chosen] for row in ordered]
     return [c.heading for c in chosen], [[_cell(column, row) for column in chosen] for row in ordered]
+
+
+def _grouped(
+    parsed_args: argparse.Namespace, usual: list[Column[Row]], columns: Sequence[Column[Row]], rows: list[Row]
+) -> tuple[list[Column[Row]], Sequence[Column[Row]], list[Row]]:
+    """The usual columns, all columns and the rows, with the groups of hosts whose cells are equal."""
+    first = columns[0]
+    columns = (*columns, Column("group", lambda row: ",".join(groups[str(first.value(row))])))
+    shown = {column.key: column for column in (*selected(columns, parsed_args.columns), *usual)}
+    compared = [column for key, column in shown.items() if key not in (first.key, "group")]
+    cells: dict[str, list[object]] = {}
+    for row in rows:
+        cells.setdefault(str(first.value(row)), []).append([column.cell(row) for column in compared])
+    equal: dict[str, list[str]] = {}
+    for host, of_host in cells.items():
+        equal.setdefault(repr(of_host), []).append(host)
+    groups = {host: fold(hosts) for hosts in equal.values() for host in hosts}
+    if parsed_args.each or parsed_args.formatter != "table":
+        return usual, columns, rows
+    named = replace(first, text=lambda row: ", ".join(groups[str(first.value(row))]))
+    kept = {hosts[0] for hosts in equal.values()}
+    return [named, *usual[1:]], (named, *columns[1:]), [row for row in rows if str(first.value(row)) in kept]
 
 
 def _cell(column: Column[Row], row: Row) -> object:

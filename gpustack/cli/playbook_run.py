@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_format, add_hosts, expanded
+from gpustack.base.host_groups import host_groups, patterns_of
+from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts, expanded
 from gpustack.cli.progress import ProgressListener
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Play(Command):
 
     def _add_hosts(self, parser: argparse.ArgumentParser) -> None:
         add_hosts(parser, "With -i, HOST selects from the inventory", self.default_hosts)
+        add_each(parser)
         parser.add_argument("--local", action="store_true", help="work on this machine, without SSH")
         group = parser.add_argument_group(
             "Ansible",
@@ -128,17 +130,25 @@ class Play(Command):
 
         :param listed: the hosts of the summary; all when None.
         """
-        from gpustack.connect.playbooks.show import problems, summary
+        from gpustack.connect.playbooks.record import RunOutcome
+        from gpustack.connect.playbooks.show import line, problems, summary
 
         self._records = tuple(records)
         if parsed_args.format != "text":
-            self.show_data([record.to_dict() for record in records], parsed_args.format)
+            groups = patterns_of(host_groups((record.host, line(record, checked=checked)) for record in records))
+            data = [{**record.to_dict(), "group": groups[record.host]} for record in records]
+            self.show_data(data, parsed_args.format)
             return
-        for record in records:
-            if problem := problems(record):
-                self.report(problem)
-        if text := summary(records if listed is None else listed, checked=checked):
-            self.show(text)
+        found = [(record.host, problem) for record in records if (problem := problems(record))]
+        for group in host_groups(found, each=parsed_args.each):
+            self.report(group.text)
+        self.show_hosts(parsed_args, summary(records if listed is None else listed, checked=checked), between="\n")
+        states = {
+            "to change" if checked else "changed": sum(record.changed for record in records),
+            "blocked": sum(record.outcome is RunOutcome.REFUSED for record in records),
+            "to reboot": sum(bool(record.reboot) and not record.rebooted for record in records),
+        }
+        self.show_total({"host": len(records)}, states)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """End with the error of the most severe outcome."""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gpustack.base.host_groups import host_groups
 from gpustack.base.text import printable, raw
 from gpustack.cli.common import Command
 
@@ -27,9 +28,12 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
         from gpustack.connect.playbooks.show import line
 
         def report_hosts(record: Record, over: Sequence[str]) -> None:
-            for name in over:
-                if doing == "planning" or record.hosts[name].begun or record.hosts[name].problem:
-                    command.report(f"{doing}: {line(record.hosts[name], checked=record.checked)}")
+            ended = [record.hosts[name] for name in over]
+            texts = [
+                (h.host, line(h, checked=record.checked)) for h in ended if doing == "planning" or h.begun or h.problem
+            ]
+            for group in host_groups(texts):
+                command.report(f"{doing}: {group.text}")
 
         yield report_hosts
         return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Severity
-from gpustack.cli.common import THIS_MACHINE, Lister, add_source_options, gather, tell_failures
+from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_source_options, gather, tell_failures
 from gpustack.cli.output import Table, table
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
+        add_each(parser)
         parser.add_argument(
             "--save",
             type=Path,
@@ -58,7 +60,10 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         return table(parsed_args, (*COLUMNS, column), [row for of_host in self._scanned for row in of_host.rows])
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings, and the hosts that could not be read."""
+        """Print the totals; report the findings, and the hosts that could not be read."""
+        if parsed_args.formatter == "table":
+            states = Counter(row.readiness.state.value for of_host in self._scanned for row in of_host.rows)
+            self.show_total({"host": len(self._scanned), "GPU": states.total()}, states)
         for of_host in self._scanned:
             if not of_host.rows:
                 self.report(f"{of_host.host.hostname}: no GPU among its {len(of_host.host.pci)} PCI functions")

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import THIS_MACHINE, Command, add_format, add_source_options, gather, tell_failures
+from gpustack.base.host_groups import host_groups, patterns_of
+from gpustack.cli.common import THIS_MACHINE, Command, add_each, add_format, add_source_options, gather, tell_failures
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
@@ -30,6 +31,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
+        add_each(parser)
         add_format(parser, others=("mermaid", "dot"))
         parser.add_argument("--all", action="store_true", help="print all PCI functions, as lspci -t does")
         parser.add_argument(
@@ -55,22 +57,31 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
                 findings += tuple(spanning_flavors(host, spec))
             self._findings += findings
             shown.append((complete if parsed_args.all else complete.pruned(), findings))
-        self._print(parsed_args.format, shown)
+        self._print(parsed_args, shown)
         return 0
 
-    def _print(self, form: str, shown: list[tuple[Topology, tuple[Finding, ...]]]) -> None:
+    def _print(self, parsed_args: argparse.Namespace, shown: list[tuple[Topology, tuple[Finding, ...]]]) -> None:
         from gpustack.hosts.topology import diagram
         from gpustack.hosts.topology.document import document
+        from gpustack.hosts.topology.model import Kind
         from gpustack.hosts.topology.show import ASCII, UNICODE, text
 
-        topologies = [topology for topology, _ in shown]
+        topologies, form = [topology for topology, _ in shown], parsed_args.format
+        lines = UNICODE if _can_print(UNICODE.last + UNICODE.arrow, self.app.stdout.encoding) else ASCII
+        texts = [(of_host.host.hostname, text(of_host, lines)) for of_host in topologies]
         if form in ("json", "yaml"):
-            self.show_data([document(topology, findings) for topology, findings in shown], form)
+            groups = patterns_of(host_groups(texts))
+            documents = [document(topology, findings) for topology, findings in shown]
+            self.show_data([{**one, "group": groups[str(one["host"])]} for one in documents], form)
         elif not topologies:
             return
         elif form == "text":
-            lines = UNICODE if _can_print(UNICODE.last + UNICODE.arrow, self.app.stdout.encoding) else ASCII
-            self.show("\n\n".join(text(topology, lines) for topology in topologies))
+            self.show_hosts(parsed_args, texts)
+            kinds = {
+                noun: sum(len(t.devices(kind)) for t in topologies)
+                for noun, kind in (("GPU", Kind.GPU), ("NIC", Kind.NIC))
+            }
+            self.show_total({"host": len(topologies), **kinds}, {})
         else:
             print((diagram.mermaid if form == "mermaid" else diagram.dot)(topologies), file=self.app.stdout)
 

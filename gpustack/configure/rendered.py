@@ -40,6 +40,11 @@ class RenderedFile:
     shared: bool = False
     mode: int = 0o644
 
+    @property
+    def name(self) -> str:
+        """Its target, if there is one, and its path."""
+        return f"{self.target}:{self.path}" if self.target else self.path
+
     def onto(self, before: str | None, place: str | None = None) -> str:
         """The complete new content of the file.
 

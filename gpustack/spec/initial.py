@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.base.errors import GpustackError
+from gpustack.base.host_groups import fold, natural
 from gpustack.base.operations import counted
 from gpustack.base.text import listed, printable
 from gpustack.hosts.facts.gpus import Gpu, card_of, displays, gpus, is_integrated, nvswitches
@@ -18,7 +19,6 @@ from gpustack.pci import catalogue
 from gpustack.spec.document import is_text
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import NvSwitch
-from gpustack.spec.patterns import fold, natural
 from gpustack.spec.schema import SCHEMA_FILE
 
 _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}

@@ -42,10 +42,10 @@ def problems(host: HostRecord) -> str:
     return "\n".join([*lines, *(f"  → {remedy}" for remedy in remedies)])
 
 
-def summary(records: Iterable[HostRecord], *, checked: bool = False) -> str:
-    """All hosts, one per line, those with problems last."""
+def summary(records: Iterable[HostRecord], *, checked: bool = False) -> list[tuple[str, str]]:
+    """All hosts, each with its line, those with problems last."""
     ordered = sorted(records, key=lambda host: (bool(host.problem), host.host))
-    return "\n".join(line(host, checked=checked) for host in ordered)
+    return [(host.host, line(host, checked=checked)) for host in ordered]
 
 
 def verdict(records: Sequence[HostRecord], log: str) -> GpustackError | None:

@@ -230,13 +230,24 @@ def test_findings_are_printed_once_for_all_their_places():
 
 
 def test_many_hosts_are_counted():
-    ((line, _),) = report_lines(finding(f"gpu{n:02}") for n in range(50))
-    assert line.endswith("gpu07; and 42 more: it is so")
+    ((line, _),) = report_lines(finding(f"gpu{n:02}") for n in range(0, 100, 2))
+    assert line.endswith("gpu14; and 42 more: it is so")
+
+
+def test_hosts_with_equal_places_are_a_pattern():
+    places = [f"gpu{host:02} 0000:8{n}:00.0" for host in range(1, 41) for n in range(2)]
+    ((line, _),) = report_lines([*map(finding, places), finding("storage 0000:01:00.0")])
+    assert line == "WARNING GPU901 gpu[01:40] 0000:80:00.0, 0000:81:00.0; storage 0000:01:00.0: it is so"
+
+
+def test_hosts_with_their_own_name_in_the_message_are_a_pattern():
+    ((line, _),) = report_lines(finding(f"gpu{n}", f"/dev/vg_gpu{n}-root is full") for n in (1, 2))
+    assert line == "WARNING GPU901 gpu[1:2]: /dev/vg_gpu[1:2]-root is full"
 
 
 def test_many_places_of_several_hosts_are_counted():
-    ((line, _),) = report_lines(finding(f"gpu0{host} 0000:8{n}:00.0") for host in (1, 2) for n in range(8))
-    assert line == "WARNING GPU901 gpu01 (8 places); gpu02 (8 places): it is so"
+    ((line, _),) = report_lines(finding(f"gpu0{host} 0000:8{n}:00.0") for host in (1, 2) for n in range(8 - host))
+    assert line == "WARNING GPU901 gpu01 (7 places); gpu02 (6 places): it is so"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_json_is_a_list_of_plans(run: Run) -> None:
     (plan,) = json.loads(out)
     assert code == 0
     keys = ["host", "refused", "gpus", "shared", "operations", "findings", "reboot", "expected", "next_boot", "trial"]
-    assert list(plan) == keys
+    assert list(plan) == [*keys, "group"]
     assert [op["kind"] for op in plan["operations"]] == ["write_file"] * 4 + ["run_command"] * 3 + ["reboot"]
 
 
