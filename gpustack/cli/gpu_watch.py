@@ -116,10 +116,10 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         return 0
 
     def _report_unenforced(self, fleet: Fleet) -> None:
-        """Report GPUs out of service that nothing keeps new instances off, when they change."""
-        from gpustack.base.findings import Code
+        """Report GPUs out of service that nothing keeps new instances off, or may not, when they change."""
+        from gpustack.fleet.join import unenforced
 
-        found = tuple(entry for entry in fleet.findings if entry.code == Code.OUT_OF_SERVICE_OFFERED)
+        found = unenforced(fleet)
         if found != self._unenforced:
             self.report_findings(found)
         self._unenforced = found

@@ -78,7 +78,7 @@ class Reasons:
                     f"{name}{'' if name == MAINTENANCE else ' out of service'}{f' ({text})' if text else ''}"
                     for name, text in _sorted(self.own)
                 ),
-                *([f"reason of others: {self.other}"] if self.other else []),
+                *([self.other if self.other == UNSTATED else f"reason of others: {self.other}"] if self.other else []),
             ]
         )
 

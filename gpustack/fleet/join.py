@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.hostnames import key
+from gpustack.base.hostnames import key, may_be_of_one_machine, short
 from gpustack.base.text import listed as names
 from gpustack.cloud.closed import reasons_of
 from gpustack.fleet.answers import Answers, Row
@@ -51,6 +51,7 @@ def join(answers: Answers) -> Fleet:
     fleet = Fleet(
         gpus=tuple(sorted(listed, key=lambda gpu: (gpu.host, gpu.address, _first(gpu)))),
         servers=tuple(server for server in answers.servers or () if server.devices),
+        services=answers.services or (),
         projects=answers.projects,
         users=answers.users,
         findings=(
@@ -65,8 +66,16 @@ def join(answers: Answers) -> Fleet:
         located=(answers.rows is not None or answers.devices is not None)
         and all(gpu.address for gpu in listed)
         and (answers.rows is not None or not unlisted),
+        exhaustive=answers.rows is not None or bool(answers.models.scheduled),
     )
-    return replace(fleet, counts=host_counts(fleet.gpus, index))
+    findings = (*fleet.findings, *_unseen(index, fleet))
+    return replace(fleet, counts=host_counts(fleet.gpus, index), findings=findings)
+
+
+def unenforced(fleet: Fleet) -> tuple[Finding, ...]:
+    """The findings about GPUs out of service that new instances get, or for which that is unknown."""
+    codes = (Code.OUT_OF_SERVICE_OFFERED, Code.OUT_OF_SERVICE_UNSEEN)
+    return tuple(entry for entry in fleet.findings if entry.code in codes)
 
 
 def _usable(index: Index, gpu: Gpu) -> State:
@@ -91,10 +100,9 @@ def _unoffered(absent: Iterable[Gpu]) -> Iterator[Finding]:
 
 def _still_offered(index: Index, listed: Iterable[Gpu]) -> Iterator[Finding]:
     """GPUs out of service that nothing keeps new instances off, now or when their instance ends."""
-    placed = index.answers.models.scheduled is not False
     for gpu in listed:
         offered = gpu.state is not State.UNAVAILABLE and gpu.service != "disabled"
-        if gpu.out_of_service and offered and not (gpu.reserved and placed):
+        if gpu.out_of_service and offered and not (gpu.reserved and index.answers.models.scheduled):
             yield finding(
                 Code.OUT_OF_SERVICE_OFFERED,
                 place=gpu.place,
@@ -102,6 +110,25 @@ def _still_offered(index: Index, listed: Iterable[Gpu]) -> Iterator[Finding]:
                 host=gpu.host,
                 address=gpu.address,
             )
+
+
+def _unseen(index: Index, fleet: Fleet) -> Iterator[Finding]:
+    """Entries of which no source shows whether Nova offers the GPU, on hosts that may be open."""
+    spec, services = index.answers.spec, index.answers.services
+    names_of: dict[str, set[str]] = {}
+    for name in {name for gpu in fleet.gpus for name in (gpu.host, gpu.node)}:
+        names_of.setdefault(short(name), set()).add(name)
+    for entry in spec.out_of_service if spec else ():
+        alike = (name for name in names_of.get(short(entry.host), ()) if may_be_of_one_machine({name}, {entry.host}))
+        names = {entry.host, *alike}
+        facts, state = index.facts(entry.host), index.service(entry.host)
+        serials = {function.serial for function in facts.functions.values()} if facts else set()
+        is_known = entry.address is not None or entry.serial in serials
+        is_absent = services is not None and fleet.complete and not state
+        if state != "disabled" and not is_absent and not (is_known and fleet.lists_all(*names)):
+            listed = by_machine([entry])
+            if not any(_with_reason(index, gpu, listed).out_of_service for gpu in fleet.at(*names)):
+                yield finding(Code.OUT_OF_SERVICE_UNSEEN, place=f"{entry.host} {entry.card}", reason=entry.why)
 
 
 def _first(gpu: Gpu) -> str:
@@ -289,7 +316,7 @@ def _closed(index: Index, listed: list[Gpu]) -> Iterator[str]:
     """Each closed host with GPUs, and why it is closed."""
     known = {key(name) for gpu in listed for name in (gpu.host, gpu.node)}
     for service in index.answers.services or ():
-        if service.reason and not service.enabled and key(service.host) in known:
+        if not service.enabled and key(service.host) in known:
             yield f"host {service.host} is closed: {reasons_of(service)}"
 
 

@@ -3,8 +3,11 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gpustack.base.findings import Finding
+from gpustack.base.hostnames import key
+from gpustack.cloud.compute import Service
 from gpustack.cloud.servers import Server
 
 
@@ -148,24 +151,45 @@ class Fleet:
     :ivar gpus: by host and address.
     :ivar counts: by host and model, of all hosts.
     :ivar servers: the instances whose flavors request devices.
+    :ivar services: the nova-compute services of cells that answer; empty if unknown.
     :ivar projects: names of projects by id; without those that are unknown.
     :ivar users: names of users by id; without those that are unknown.
     :ivar partial: everything that is missing; empty if the fleet is complete.
     :ivar located: whether all GPUs are listed one by one; otherwise free ones are unknown on some hosts.
+    :ivar exhaustive: whether Nova offers no GPU of a host of which none is listed.
     :ivar notes: remarks for people, such as devices that are not listed.
     """
 
     gpus: tuple[Gpu, ...] = ()
     counts: tuple[HostCount, ...] = ()
     servers: tuple[Server, ...] = ()
+    services: tuple[Service, ...] = ()
     projects: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     partial: tuple[Gap, ...] = ()
     located: bool = True
+    exhaustive: bool = False
     notes: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Whether nothing is missing."""
         return not self.partial
+
+    def at(self, *names: str) -> list[Gpu]:
+        """The GPUs of a host, by its names or those of its compute node; one with two of the names twice."""
+        return [gpu for name in dict.fromkeys(map(key, names)) for gpu in self._by_name.get(name, ())]
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[Gpu]]:
+        by_name: dict[str, list[Gpu]] = {}
+        for gpu in self.gpus:
+            for name in {key(gpu.host), key(gpu.node)}:
+                by_name.setdefault(name, []).append(gpu)
+        return by_name
+
+    def lists_all(self, *names: str) -> bool:
+        """Whether Nova certainly offers no other GPUs of a host than those that are listed with their addresses."""
+        here = self.at(*names)
+        return self.complete and (all(gpu.address for gpu in here) if here else self.exhaustive)

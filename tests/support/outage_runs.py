@@ -33,6 +33,8 @@ class Outage:
     lines: str = ""
     report: bool = False
     """Whether Nova only reports devices to Placement."""
+    sources: tuple[str, ...] = ()
+    """Options of each command."""
 
     def __post_init__(self) -> None:
         snapshot = facts(self.host, 0x81, 0x82).model_dump(by_alias=True)
@@ -53,7 +55,7 @@ class Outage:
         """Run ``gpustack gpu disable`` or ``enable``."""
         reason = ("--reason", "fatal AER errors") if action == "disable" else ()
         files = ("--spec", str(self.spec), "--snapshot", str(self.directory / "hosts.json"))
-        command = (action, self.host, address, *reason, *files, *more)
+        command = (action, self.host, address, *reason, *files, *self.sources, *more)
         return run(self.world.nova.clouds_yaml, *command)
 
     def plan(self, action: str, address: str, *more: str) -> dict[str, Any]:

@@ -7,12 +7,16 @@ from gpustack.base.findings import Code
 from gpustack.cloud import Connection
 from gpustack.cloud import session as cloudapi
 from gpustack.fleet.cards import models_of
-from gpustack.fleet.join import join
+from gpustack.fleet.join import join, unenforced
 from gpustack.fleet.read import Detail, Given, read
 from gpustack.operate.doctor.check import Check, made, not_configured, ok, warning
 from gpustack.spec.model import Spec
 
 _ADMIN = "admin"
+_UNENFORCED = {
+    Code.OUT_OF_SERVICE_OFFERED: "nothing keeps new instances off",
+    Code.OUT_OF_SERVICE_UNSEEN: "no source shows whether Nova offers",
+}
 
 
 def checks(cloud: str | None, spec: Spec | None = None) -> Iterator[Check]:
@@ -45,12 +49,15 @@ def out_of_service(connection: Connection, spec: Spec) -> Iterator[Check]:
     """Whether something keeps new instances off each GPU that a spec lists as out of service."""
     given = Given(models=models_of(spec), spec=spec)
     fleet = join(read(lambda: connection, Detail.STATES, given))
-    offered = [entry.place for entry in fleet.findings if entry.code == Code.OUT_OF_SERVICE_OFFERED]
-    if offered:
-        remedy = "gpustack gpu list --spec SPEC"
-        yield warning("Out of service", f"nothing keeps new instances off {', '.join(offered)} (GPU760)", remedy)
-    else:
-        yield ok("Out of service", f"{len(spec.out_of_service)} in the spec; Nova offers none of those that it lists")
+    remedy = "gpustack gpu list --spec SPEC"
+    found = unenforced(fleet)
+    for code, seen in _UNENFORCED.items():
+        if places := [entry.place for entry in found if entry.code == code]:
+            yield warning("Out of service", f"{seen} {', '.join(places)} ({code})", remedy)
+    if not found and fleet.complete:
+        yield ok("Out of service", f"{len(spec.out_of_service)} in the spec; Nova offers none of them")
+    elif not found:
+        yield warning("Out of service", f"unknown: {'; '.join(gap.reason for gap in fleet.partial)}", remedy)
 
 
 def _signed_in(connection: Connection) -> Check:

@@ -3,22 +3,23 @@
 from collections.abc import Iterable
 
 from gpustack.base.errors import UsageError
-from gpustack.base.hostnames import key
 from gpustack.base.text import listed
 from gpustack.changes import journal
 from gpustack.changes.history import LastChange, last_change
 from gpustack.changes.journal_lines import Cloud
 from gpustack.cloud import Connection, placement, session
 from gpustack.cloud.closed import service_of
+from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.index import named
-from gpustack.fleet.model import Fleet, Gpu, Source
+from gpustack.fleet.model import Fleet, Source
 from gpustack.fleet.read import Given
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.operate.gpu_service.plan import Seen
 from gpustack.spec.out_of_service import by_machine, entry_of
 
 _SHOWN = 16
+_WITHOUT_SERVICE = "add the GPU to out_of_service of the spec, and install its device_spec before nova-compute starts"
 
 
 def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given, *, force: bool = False) -> Seen:
@@ -29,7 +30,7 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
     :raises UsageError: if the GPU cannot be taken out of service by its address, or no source has it.
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
-    here = [gpu for gpu in fleet.gpus if key(host) in (key(gpu.host), key(gpu.node))]
+    here = fleet.at(host)
     # A GPU that only the snapshot has is one that Nova does not offer.
     gpu = next((gpu for gpu in here if gpu.address == address and gpu.sources != (Source.SNAPSHOT,)), None)
     if gpu is not None and gpu.dev_type == "type-VF":
@@ -37,10 +38,7 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
             f"{host} {address} is a virtual function; a card leaves service with all its functions",
             remedy="name the address of the card, without which its virtual functions are not offered",
         )
-    try:
-        service = service_of(cloud, gpu.host if gpu else here[0].host if here else host)
-    except UsageError as error:
-        raise UsageError(error.what, remedy=f"hosts with GPUs: {_hosts(fleet, given)}") from error
+    service = _service(cloud, fleet, gpu.host if gpu else here[0].host if here else host, given)
     names = {host, service.host, *(gpu.node for gpu in here)}
     facts = named(given.hosts, names)
     function = facts.functions.get(address) if facts else None
@@ -57,7 +55,7 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
         address=address,
         service=service,
         gpu=gpu,
-        by_address=_by_address(fleet, here),
+        by_address=fleet.lists_all(host),
         inventory=inventory,
         scheduled=given.models.scheduled,
         entry=entry,
@@ -69,6 +67,19 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
         known |= {of.address for of in facts.functions.values() if is_gpu(of)} if facts else set()
         raise _unknown(service.host, address, known, _hosts(fleet, given))
     return seen
+
+
+def _service(cloud: Connection, fleet: Fleet, host: str, given: Given) -> Service:
+    """The service as the fleet has it, else as Nova has it."""
+    if len(known := [service for service in fleet.services if service.host == host]) == 1:
+        return known[0]
+    try:
+        return service_of(cloud, host)
+    except UsageError as error:
+        if fleet.at(host):
+            what = f"{error.what}, only Placement has its GPUs: no instance starts there until a nova-compute does"
+            raise UsageError(what, remedy=_WITHOUT_SERVICE) from error
+        raise UsageError(error.what, remedy=f"hosts with GPUs: {_hosts(fleet, given)}") from error
 
 
 def _unknown(host: str, address: str, present: Iterable[str], hosts: str) -> UsageError:
@@ -94,9 +105,3 @@ def _record(cloud: Connection, inventory: Inventory | None) -> LastChange | None
     records = (record for _path, record in journal.records())
     here = Cloud(**session.place_of(cloud)).key
     return last_change(records, here, "reservation", inventory.provider, inventory.reserved)
-
-
-def _by_address(fleet: Fleet, here: list[Gpu]) -> bool:
-    """Whether the sources list the GPUs of the host one by one. A partial fleet may lack some."""
-    listed = all(gpu.address for gpu in here) if here else fleet.located
-    return listed and fleet.complete

@@ -66,6 +66,12 @@ class Seen:
         return self.inventory is not None and self.inventory.is_reserved
 
     @property
+    def reserved_for(self) -> str:
+        """Who else reserved units of the GPU; empty if nobody did."""
+        held = self.inventory is not None and any(self.inventory.reserved.values()) and self.reserved_by is None
+        return ("Nova, for one-time use" if self.one_time_use else "somebody else") if held else ""
+
+    @property
     def reasons(self) -> Reasons:
         """Why the host is closed."""
         return reasons_of(self.service)
@@ -157,7 +163,7 @@ def disable(seen: Seen, reason: str, since: str, *, close: bool | None = None) -
     protection = _protection(seen, reserved=certain, closed=key in left.own)
     return OutagePlan(
         operations=tuple(operations),
-        findings=tuple(_remarks(seen, protection, closing=closed and not seen.closed)),
+        findings=tuple(_remarks(seen, protection, closed=key in left.own)),
         lines=() if seen.entry else _lines(seen, reason, since),
         steps=() if seen.gone and seen.entry else tuple(_steps_off(seen)),
         state=_state(seen),
@@ -170,8 +176,10 @@ def _protection(seen: Seen, *, reserved: bool, closed: bool) -> Protection:
     if seen.gone:
         gone = "Nova does not have the GPU"
         return Protection(now=gone, after_instance=gone, after_restart=gone)
-    kept = "the reservation in Placement (gpustack)" if reserved else ""
-    kept = kept or (f"the closed host: nova-compute of {seen.host} is disabled (gpustack)" if closed else "")
+    by = f"{seen.reserved_for}, until they release it" if seen.reserved and seen.reserved_for else "gpustack"
+    means = [f"the reservation in Placement ({by})"] if reserved else []
+    means += [f"the closed host: nova-compute of {seen.host} is disabled (gpustack)"] if closed else []
+    kept = "; ".join(means)
     excluded = "device_spec without the GPU, if you installed it before (steps below)"
     return Protection(
         now="the instance that has it" if seen.in_use else kept,
@@ -180,15 +188,17 @@ def _protection(seen: Seen, *, reserved: bool, closed: bool) -> Protection:
     )
 
 
-def _remarks(seen: Seen, protection: Protection, *, closing: bool) -> Iterator[Finding]:
+def _remarks(seen: Seen, protection: Protection, *, closed: bool) -> Iterator[Finding]:
     for holder in seen.gpu.holders if seen.gpu else ():
         yield finding(Code.INSTANCE_ON_FAULTY_GPU, place=seen.place, server=_words(holder), owner=_owner(holder))
     if seen.inventory is not None and seen.scheduled is not False and not seen.gone:
         yield finding(Code.MOVE_MAY_CLAIM_RESERVED, place=seen.place, host=seen.host)
-    if seen.in_use and closing:
+    if seen.in_use and closed and not seen.closed:
         yield finding(Code.HOST_CLOSED_FOR_GPU, place=seen.place, host=seen.host)
     if not protection.after_instance:
         yield finding(Code.GPU_UNPROTECTED, place=seen.place)
+    elif seen.reserved and seen.reserved_for and not closed:
+        yield finding(Code.RESERVED_BY_OTHERS_ONLY, place=seen.place, by=seen.reserved_for)
 
 
 def _words(holder: Holder) -> str:
@@ -251,10 +261,9 @@ def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
         if record or take_over:
             operations.append(reservation(seen.place, inventory, before, why="back in service"))
         else:
-            by = "Nova, for one-time use" if seen.one_time_use else "somebody else"
-            findings.append(finding(Code.RESERVED_BY_OTHERS, place=seen.place, by=by))
+            findings.append(finding(Code.RESERVED_BY_OTHERS, place=seen.place, by=seen.reserved_for))
         if not record and take_over:
-            question = f"{seen.place}: somebody else reserved it ({_amounts(inventory)}). "
+            question = f"{seen.place}: reserved by {seen.reserved_for} ({_amounts(inventory)}). "
     if seen.closed and not seen.entry:
         operations.append(reason_change(seen.service, key, "", close=False, why="back in service"))
     left = seen.reasons if seen.entry else seen.reasons.minus(key)
@@ -291,7 +300,7 @@ def _state(seen: Seen) -> str:
         return "unknown: without PCI in Placement, only Nova's databases (--config-file) show each GPU"
     text = seen.gpu.state.value
     if seen.reserved:
-        by = f" by {seen.reserved_by}" if seen.reserved_by else " by somebody else"
+        by = f" by {seen.reserved_by or seen.reserved_for}"
         text = f"in use, reserved{by} for when it becomes free" if seen.in_use else f"reserved{by}"
     elif seen.in_use:
         text = "in use"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
@@ -14,16 +15,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from openstack.compute.v2.server import Server
 
 from gpustack.cloud.closed import MAINTENANCE, UNSTATED, Reasons, gpu_reason, reasons_of, service_of
+from gpustack.prepare.drain.model import World as Hosts
 from gpustack.prepare.drain.recorded import RecordedCloud
+from gpustack.prepare.drain.restore import plan_resume
 from support.clouds import NAMED, running
-from support.cloudworld import World
+from support.cloudworld import Ran, World
+from support.fleet_runs import listed, run
 from support.outage_runs import FIRST, SECOND, Outage
 
 STEPS = int(os.environ.get("GPUSTACK_SERVICE_STEPS", "10"))
 """Steps of each machine; ``make states`` takes many, in all clouds."""
 MACHINES = int(os.environ.get("GPUSTACK_SERVICE_MACHINES", "1"))
 WAYS = ("schedule", "report", "off")
-ALL = [(release, way) for release in NAMED if release != "yoga" for way in WAYS]
+ALL = [pytest.param((release, way), id=f"{release}-{way}") for release in NAMED if release != "yoga" for way in WAYS]
 GPU = st.sampled_from([FIRST, SECOND])
 SERVICE = st.sampled_from(["", "", "--disable-service", "--no-disable-service"])
 OPERATOR = st.sampled_from(["ann", "bob"])
@@ -44,10 +48,14 @@ class Service(RuleBasedStateMachine):
         self.out: dict[str, str] = {}
         """The operator who took each GPU out of service."""
         self.excluded: set[str] = set()
+        """The GPUs that the spec excludes."""
+        self.installed: set[str] = set()
+        """The GPUs that device_spec of nova-compute excludes."""
         self.reasons: set[str] = set()
         self.hand = ""
         self.gaps: set[str] = set()
-        self.guests: list[Server] = []
+        self.guests: list[tuple[Server, list[str]]] = []
+        """The instances with the addresses of their GPUs."""
 
     def gpu(self, operator: str, action: str, address: str, *more: str) -> str:
         with mock.patch.dict(os.environ, {"XDG_STATE_HOME": str(self.desk.directory / operator)}):
@@ -68,7 +76,7 @@ class Service(RuleBasedStateMachine):
         new = address not in self.out
         self.out.setdefault(address, operator)
         key, certain = gpu_reason(address), self.way == "schedule"
-        if address in self.excluded:
+        if address in self.installed and all(address not in used for _, used in self.guests):
             if service != "--disable-service":
                 self.reasons.discard(key)
         elif service == "--disable-service" or (service == "" and not certain):
@@ -86,7 +94,7 @@ class Service(RuleBasedStateMachine):
         address = data.draw(st.sampled_from(sorted(self.out)))
         if address in self.excluded:
             self.excluded.discard(address)
-            self.installed()
+            self.install()
         other = operator != self.out[address]
         output = self.gpu(operator, "enable", address, *(["--take-over"] if other else []))
         self.reasons.discard(gpu_reason(address))
@@ -98,14 +106,15 @@ class Service(RuleBasedStateMachine):
     @rule()
     def exclude(self) -> None:
         self.excluded = set(self.out)
-        self.installed()
+        self.install()
 
-    def installed(self) -> None:
+    def install(self) -> None:
         """Install the device_spec of the spec."""
         entries = ", ".join(f'{{host: {self.host}, address: "{gpu}", reason: x}}' for gpu in sorted(self.excluded))
         self.desk.write(f"out_of_service: [{entries}]" if entries else "")
         if self.excluded != {FIRST, SECOND}:  # device_spec would be empty
             self.desk.restart()
+            self.installed = set(self.excluded)
 
     @rule()
     def restart(self) -> None:
@@ -133,20 +142,20 @@ class Service(RuleBasedStateMachine):
         if present and not text:
             return
         written = Reasons(own=present.own, other=text).to_text() if present else text
-        (found,) = self.world.api.compute.services(host=self.host, binary="nova-compute")
-        self.world.api.compute.disable_service(found, disabled_reason=written or None)
+        self.put(disabled=True, reason=written)
         self.hand = text or UNSTATED
+
+    def put(self, *, disabled: bool, reason: str = "") -> None:
+        """Change the service as ``openstack compute service set`` does."""
+        body = {"status": "disabled" if disabled else "enabled", **({"disabled_reason": reason} if reason else {})}
+        path = f"/os-services/{service_of(self.world.api, self.host).id}"
+        assert self.world.api.compute.put(path, json=body, microversion="2.53").ok
 
     @precondition(lambda self: self.hand)
     @rule()
     def hand_ends(self) -> None:
         present = reasons_of(service_of(self.world.api, self.host))
-        (found,) = self.world.api.compute.services(host=self.host, binary="nova-compute")
-        if present.own:
-            left = Reasons(own=present.own).to_text()
-            self.world.api.compute.disable_service(found, disabled_reason=left)
-        else:
-            self.world.api.compute.enable_service(found)
+        self.put(disabled=bool(present.own), reason=Reasons(own=present.own).to_text() if present.own else "")
         self.hand = ""
 
     # -- instances ----------------------------------------------------------------------------------------------
@@ -159,14 +168,14 @@ class Service(RuleBasedStateMachine):
         assert not set(got) & (self.out.keys() - self.gaps), "it got a GPU that is out of service"
         if got:
             assert not self.reasons, "it got a GPU of a closed host"
-            self.guests.append(server)
+            self.guests.append((server, got))
         else:
             self.world.drop(server)
 
     @precondition(lambda self: self.guests)
     @rule()
     def delete(self) -> None:
-        self.world.drop(self.guests.pop())
+        self.world.drop(self.guests.pop()[0])
         self.world.nova.control.periodic(self.host)
 
     @invariant()
@@ -179,27 +188,199 @@ class Service(RuleBasedStateMachine):
         self.world.tidy()
 
 
-@pytest.mark.parametrize(("release", "way"), ALL if "GPUSTACK_SERVICE_STEPS" in os.environ else ALL[1:2])
-def test_out_of_service_means_out_of_service(release: str, way: str, tmp_path: Path) -> None:
-    with running(release, way == "schedule", None, tmp_path, report=way == "report") as world:
-        numbers = iter(range(10**6))
+@dataclass(frozen=True)
+class Place:
+    """A cloud without hosts, and a directory."""
 
-        def make() -> Outage:
-            directory = tmp_path / str(next(numbers))
-            directory.mkdir()
-            (host,) = world.hosts(1)
-            return Outage(world, host, release, directory, report=way == "report")
+    world: World
+    release: str
+    way: str
+    directory: Path
+    numbers: Iterator[int]
 
-        machine = type("Service", (Service,), {"world": world, "make": staticmethod(make), "way": way})
-        checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-        run_state_machine_as_test(
-            machine,
-            settings=settings(
-                max_examples=MACHINES,
-                stateful_step_count=STEPS,
-                deadline=None,
-                suppress_health_check=checks,
-                phases=[Phase.generate],
-                database=None,
-            ),
-        )
+    def desk(self) -> Outage:
+        """The operator's desk for a new host."""
+        directory = self.directory / str(next(self.numbers))
+        directory.mkdir()
+        (host,) = self.world.hosts(1)
+        # Only the databases show each GPU if Placement has none.
+        sources = ("--config-file", str(self.world.nova.nova_conf)) if self.way == "off" else ()
+        return Outage(self.world, host, self.release, directory, report=self.way == "report", sources=sources)
+
+
+@pytest.fixture(scope="module")
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    release, way = request.param
+    directory = tmp_path_factory.mktemp(way)
+    with running(release, way == "schedule", None, directory, report=way == "report") as world:
+        yield Place(world, release, way, directory, iter(range(10**6)))
+
+
+@pytest.fixture
+def desk(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outage]:
+    """A desk for a host with two GPUs, without records of earlier tests."""
+    made = place.desk()
+    monkeypatch.setenv("XDG_STATE_HOME", str(made.directory / "state"))
+    yield made
+    place.world.tidy()
+
+
+EVERY = pytest.mark.parametrize("place", ALL if "GPUSTACK_SERVICE_STEPS" in os.environ else ALL[1:2], indirect=True)
+
+
+def service(desk: Outage) -> tuple[str, str]:
+    """Status and reason of nova-compute."""
+    (found,) = desk.world.api.compute.services(host=desk.host, binary="nova-compute")
+    return found.status, found.disabled_reason or ""
+
+
+def hostdevs(desk: Outage, server: Server) -> list[str]:
+    if server.status != "ACTIVE":
+        return []
+    return desk.world.nova.control.hostdevs(server.id).get(desk.host, [])
+
+
+def carried_out(ran: Ran) -> str:
+    assert ran.code == 0, ran
+    return ran.out + ran.err
+
+
+# --- each row of the table: one cause that broke the promise ---------------------------------------------------------
+
+
+@EVERY
+def test_row_1_a_second_gpu_does_not_come_back_with_the_first(desk: Outage) -> None:
+    for address in (FIRST, SECOND):
+        carried_out(desk.gpu("disable", address, "--yes", "--disable-service"))
+    text = carried_out(desk.gpu("enable", FIRST, "--yes"))
+    assert f"host stays closed: GPU {SECOND} out of service (fatal AER errors)" in text
+    assert service(desk)[0] == "disabled"
+    assert SECOND not in hostdevs(desk, desk.world.boot(desk.host))
+    assert "host stays closed" not in carried_out(desk.gpu("enable", SECOND, "--yes"))
+    assert service(desk)[0] == "enabled"
+
+
+@EVERY
+def test_rows_1_and_6_the_end_of_maintenance_leaves_a_gpu_out_and_names_it(desk: Outage) -> None:
+    maintenance = RecordedCloud(desk.world.api, lambda text: None)
+    for before in (True, False):
+        if before:
+            maintenance.close(desk.host, "kernel arguments")
+        carried_out(desk.gpu("disable", FIRST, "--yes", "--disable-service"))
+        if not before:
+            maintenance.close(desk.host, "kernel arguments")
+        found = service_of(desk.world.api, desk.host)
+        plan = plan_resume(desk.host, Hosts(service=found), alive=True)
+        assert plan.notes == (f"host stays closed: GPU {FIRST} out of service (fatal AER errors)",)
+        maintenance.reopen(desk.host)
+        assert service(desk) == ("disabled", "gpustack: GPU 81:00.0 (fatal AER errors)")
+        carried_out(desk.gpu("enable", FIRST, "--yes"))
+        assert service(desk)[0] == "enabled"
+
+
+@EVERY
+def test_row_2_a_burn_in_by_hand_is_not_released(desk: Outage, place: Place) -> None:
+    if place.way == "off":
+        pytest.skip("no reservations without PCI in Placement")
+    placed = desk.world.api.placement
+    (provider,) = placed.resource_providers(name=f"{desk.host}_{FIRST}")
+    path = f"/resource_providers/{provider.id}/inventories"
+    held = placed.get(path, microversion="1.31").json()
+    for inventory in held["inventories"].values():
+        inventory["reserved"] = inventory["total"]
+    assert placed.put(path, json=held, microversion="1.31").ok
+    for action in ("disable", "enable"):
+        text = carried_out(desk.gpu(action, FIRST, "--yes"))
+    assert "GPU452" in text
+    (kept,) = placed.get(path, microversion="1.31").json()["inventories"].values()
+    assert kept["reserved"] == kept["total"]
+    carried_out(desk.gpu("enable", FIRST, "--yes", "--take-over"))
+    (kept,) = placed.get(path, microversion="1.31").json()["inventories"].values()
+    assert kept["reserved"] == 0
+
+
+@EVERY
+def test_row_3_a_gpu_in_use_goes_to_nobody_when_its_instance_ends(desk: Outage, place: Place) -> None:
+    server = desk.world.boot(desk.host)
+    (used,) = hostdevs(desk, server)
+    text = carried_out(desk.gpu("disable", used, "--yes"))
+    assert ("GPU450" in text) == (place.way != "schedule")
+    desk.world.drop(server)
+    desk.world.nova.control.periodic(desk.host)
+    for _ in range(2):  # the other GPU, if the host is open
+        assert used not in hostdevs(desk, desk.world.boot(desk.host))
+
+
+@EVERY
+def test_row_4_both_protections_if_nothing_shows_how_nova_schedules(desk: Outage, place: Place) -> None:
+    spec = desk.directory / "without.yaml"
+    spec.write_text(desk.spec.read_text(encoding="utf-8").partition("nova:")[0], encoding="utf-8")
+    carried_out(desk.gpu("disable", FIRST, "--yes", "--spec", str(spec)))
+    assert service(desk)[0] == "disabled"
+    found = listed(desk.world)[0]
+    if place.way != "off":
+        assert {gpu["address"]: gpu["reserved"] for gpu in found if gpu["host"] == desk.host}[FIRST]
+    assert hostdevs(desk, desk.world.boot(desk.host)) == []
+
+
+@EVERY
+def test_row_5_an_ordinary_host_stays_open(desk: Outage) -> None:
+    (ordinary,) = desk.world.hosts(1, ())
+    files = ("--spec", str(desk.spec), "--snapshot", str(desk.directory / "hosts.json"))
+    for host, address, known in ((ordinary, FIRST, desk.host), (desk.host, "0000:99:00.0", FIRST)):
+        ran = run(desk.world.nova.clouds_yaml, "disable", host, address, "--reason", "x", *files, "--yes")
+        assert (ran.code, known in ran.err) == (2, True), ran
+    assert {found.status for found in desk.world.api.compute.services(host=ordinary)} == {"enabled"}
+
+
+# --- what happens to hosts and services -------------------------------------------------------------------------------
+
+
+@EVERY
+def test_a_host_that_is_down_is_closed_when_it_returns(desk: Outage) -> None:
+    desk.world.die(desk.host)
+    carried_out(desk.gpu("disable", FIRST, "--yes", "--disable-service"))
+    desk.world.back(desk.host)
+    assert hostdevs(desk, desk.world.boot(desk.host)) == []
+    carried_out(desk.gpu("enable", FIRST, "--yes"))
+    assert service(desk)[0] == "enabled"
+
+
+@EVERY
+def test_a_new_service_and_a_new_provider_are_reported(desk: Outage, place: Place) -> None:
+    """Both forget what gpustack wrote: the next list and the next round of watch report the GPU."""
+    if place.way == "off":
+        pytest.skip("Placement has no providers, and only the databases show each GPU")
+    desk.write(f'out_of_service: [{{host: {desk.host}, address: "{FIRST}", reason: x}}]')
+    carried_out(desk.gpu("disable", FIRST, "--yes"))
+    watch = ("watch", "--textfile", str(desk.directory / "x.prom"), "--once", "--spec", str(desk.spec))
+    commands = (("list", "--spec", str(desk.spec)), watch)
+    for command in commands:
+        assert f"GPU760 {desk.host} {FIRST}" not in run(desk.world.nova.clouds_yaml, *command).err
+    (found,) = desk.world.api.compute.services(host=desk.host, binary="nova-compute")
+    desk.world.api.compute.delete(f"/os-services/{found.id}", microversion="2.53")
+    desk.world.nova.control.restart_compute(desk.host)
+    desk.world.nova.control.periodic(desk.host)
+    assert service(desk)[0] == "enabled"
+    for command in commands:
+        assert f"GPU760 {desk.host} {FIRST}" in run(desk.world.nova.clouds_yaml, *command).err
+    carried_out(desk.gpu("disable", FIRST, "--yes"))
+    assert FIRST not in hostdevs(desk, desk.world.boot(desk.host))
+
+
+@EVERY
+def test_out_of_service_means_out_of_service(place: Place) -> None:
+    machine = type("Service", (Service,), {"world": place.world, "make": staticmethod(place.desk), "way": place.way})
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=MACHINES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            suppress_health_check=checks,
+            phases=[Phase.generate],
+            database=None,
+            derandomize="GPUSTACK_SERVICE_STEPS" not in os.environ,
+        ),
+    )

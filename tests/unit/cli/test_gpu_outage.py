@@ -35,6 +35,7 @@ class NovaModel(StandIn):
         made = with_devices(devices, held)
         super().__init__(answers=made.answers)
         self.service = {"id": "s1", "host": "gpu1", "status": "enabled", "state": "up", "disabled_reason": None}
+        self.services = [self.service]
         self.inventories = {f"gpu1-{bus}": dict(INVENTORY) for bus in ("81", "82")}
         self.refused: set[str] = set()
 
@@ -49,7 +50,7 @@ class NovaModel(StandIn):
             self.service |= {"disabled_reason": None, **body}
             return 200, {"service": self.service}
         if at.startswith("/os-services") and "host=gpu9" not in at:
-            return 200, {"services": [self.service]}
+            return 200, {"services": [of for of in self.services if f"host={of['host']}" in at or "host=" not in at]}
         provider = at.partition("/resource_providers/")[2].partition("/")[0]
         if provider in self.inventories and at.endswith("/inventories"):
             self.inventories[provider] = body or self.inventories[provider]
@@ -168,19 +169,105 @@ def test_a_gap_is_a_warning_and_an_exit_code(cloud: NovaModel, gpustack: Any) ->
     assert gpustack(*DISABLE, "--check", "--exit-code").code == 0
 
 
-def test_requests(cloud: NovaModel, gpustack: Any, spec: Path) -> None:
-    """Beside the check: one for the right, the write, and one that reads it again."""
-    assert gpustack(*DISABLE, "--check", "--spec", spec, "--disable-service").code == 0
-    look = len(cloud.requests)
-    cloud.requests.clear()
-    assert gpustack(*DISABLE, "--yes", "--spec", spec, "--disable-service").code == 0
-    assert len(cloud.requests) == 2 * look + (1 + 1 + 1 + 1) + (1 + 1 + 1)
+@pytest.mark.parametrize(
+    ("options", "changes", "more"),
+    [
+        ((), 1, -1),  # the right; but the services are listed once in each look
+        (("--disable-service",), 2, 1),  # both rights, and the service is read again after the write
+    ],
+)
+def test_requests(
+    cloud: NovaModel, gpustack: Any, spec: Path, options: tuple[str, ...], changes: int, more: int
+) -> None:
+    """Before the reasons were a set: nine for each of the two looks at the GPU, and one for each change."""
+    before = 2 * 9 + changes
+    for action in (DISABLE, ("gpu", "enable", "gpu1", "81:00.0")):
+        cloud.requests.clear()
+        ran = gpustack(*action, "--yes", "--spec", spec, *(options if action is DISABLE else ()))
+        assert ran.code == 0, ran
+        of_changes = changes  # each is read before it is made
+        assert len(cloud.requests) - of_changes == before + more
 
 
 def test_without_a_record_nothing_is_changed(cloud: NovaModel, gpustack: Any, tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no directory", encoding="utf-8")
     ran = gpustack(*DISABLE, "--yes")
     assert (ran.code, cloud.changes) == (15, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("Bob: Gerät prüfen 🔥; später | Bob", None),
+        ("gpustack: Bob asks for patience", None),
+        ("gpustack:maintenance", None),
+        ("gpustack: maintenance GPU 82:00.0", None),
+        ("gpustack: maintenance (x); and Bob | memory", "and Bob | memory"),
+        ("x" * 215, None),
+    ],
+)
+def test_the_text_of_others_stays_and_keeps_the_host_closed(
+    cloud: NovaModel, gpustack: Any, text: str, written: str | None
+) -> None:
+    """Edited by hand, not ASCII, or an imitation of gpustack's text."""
+    cloud.service |= {"status": "disabled", "disabled_reason": text}
+    assert gpustack(*DISABLE, "--yes").code == 0
+    now = str(cloud.service["disabled_reason"])
+    assert now.startswith("gpustack: ")
+    assert "GPU 81:00.0" in now
+    assert now.endswith(f" | {written or text}")
+    ran = gpustack("gpu", "enable", "gpu1", "81:00.0", "--yes")
+    assert (ran.code, cloud.service["status"]) == (0, "disabled")
+    assert f"reason of others: {written or text}" in ran.out
+    if written is None:
+        assert cloud.service["disabled_reason"] == text
+
+
+def test_a_set_that_does_not_fit_is_an_error_before_the_first_write(cloud: NovaModel, gpustack: Any) -> None:
+    cloud.service |= {"status": "disabled", "disabled_reason": "x" * 255}
+    ran = gpustack(*DISABLE, "--yes")
+    assert (ran.code, cloud.written) == (13, [])
+    assert "do not fit in Nova's 255 characters" in ran.err
+    assert "--disable-reason" in ran.err
+
+
+def test_a_host_that_only_placement_has_is_explained(cloud: NovaModel, gpustack: Any) -> None:
+    cloud.services = []
+    ran = gpustack(*DISABLE, "--yes")
+    assert (ran.code, cloud.written) == (2, [])
+    assert "no nova-compute service on gpu1, only Placement has its GPUs: no instance starts there" in ran.err
+    assert "out_of_service" in ran.err
+
+
+def test_a_silent_cell_is_an_error_before_the_first_write(cloud: NovaModel, gpustack: Any) -> None:
+    cloud.service |= {"status": "UNKNOWN"}
+    ran = gpustack(*DISABLE, "--yes")
+    assert (ran.code, cloud.written) == (21, [])
+    assert "the cell of gpu1 does not answer" in ran.err
+
+
+def test_a_host_that_is_down_is_closed_too(cloud: NovaModel, gpustack: Any) -> None:
+    cloud.service |= {"state": "down"}
+    assert gpustack(*DISABLE, "--yes").code == 0
+    assert (cloud.service["status"], cloud.reserved) == ("disabled", [1, 0])
+
+
+def test_an_ordinary_host_stays_open_if_nothing_lists_gpus(cloud: NovaModel, gpustack: Any) -> None:
+    cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": []})
+    ran = gpustack("gpu", "disable", "gpu1", "99:00.0", "--reason", "x", "--yes")
+    assert (ran.code, cloud.written) == (2, [])
+    assert "no source has a GPU 0000:99:00.0 on gpu1" in ran.err
+    # The operator alone knows the GPU: nothing shows that Nova does not offer it.
+    assert gpustack("gpu", "disable", "gpu1", "99:00.0", "--reason", "x", "--yes", "--force").code == 0
+    assert cloud.service["status"] == "disabled"
+
+
+def test_force_proves_nothing_about_a_host_that_reports_no_devices(cloud: NovaModel, gpustack: Any) -> None:
+    """Others report theirs, and nothing shows how Nova schedules."""
+    cloud.services = [cloud.service, {**cloud.service, "id": "s3", "host": "gpu3"}]
+    ran = gpustack("gpu", "disable", "gpu3", "81:00.0", "--reason", "x", "--check", "--force")
+    assert "disable nova-compute of gpu3" in ran.out
+    assert "Nova does not have the GPU" not in ran.out
 
 
 @pytest.mark.parametrize(

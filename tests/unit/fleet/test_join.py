@@ -226,6 +226,7 @@ def test_free_rows_of_a_host_that_is_down_are_noted() -> None:
     rows = (row(0x81), row(0x82, host="gpu2", node="gpu2.example.org"))
     fleet = join(Answers(servers=(), rows=rows, services=services))
     assert noted(fleet).notes == (
+        "host gpu2 is closed: disabled without a reason",
         "free GPUs on hosts whose nova-compute is disabled, which no new instance gets: 1 on gpu2",
         "free GPUs on hosts whose nova-compute is down, which no new instance gets: 1 on gpu1",
     )
@@ -235,7 +236,7 @@ def test_free_rows_of_a_host_that_is_down_are_noted() -> None:
         "free GPUs on hosts whose nova-compute is down, which no new instance gets: 1 on gpu1"
         in noted(join(alone)).notes
     )
-    (only,) = noted(selected(fleet, Criteria(hosts=("gpu1",), states=(State.FREE,)))).notes
+    (_closed, only) = noted(selected(fleet, Criteria(hosts=("gpu1",), states=(State.FREE,)))).notes
     assert only.endswith("1 on gpu1")
 
 
@@ -371,7 +372,32 @@ def test_gpus_out_of_service_have_their_reason() -> None:
     why = "no reset (since 2026-11-22)"
     assert reasons == {**{f"gpu1 0000:{bus}:00.0": why for bus in (81, 82, 83)}, "gpu2 0000:81:00.0": ""}
     # The first one is reserved, the third one excluded: only the second one is still offered.
-    assert codes(fleet) == [("GPU760", "gpu1 0000:82:00.0")]
+    scheduled = replace(answers(devices, spec=out_of_service(*entries), hosts=hosts), models=Models(scheduled=True))
+    assert codes(join(scheduled)) == [("GPU760", "gpu1 0000:82:00.0")]
+    # If it is unknown whether Nova schedules by Placement, a reservation alone enforces nothing.
+    assert codes(fleet) == [("GPU760", f"gpu1 0000:{bus}:00.0") for bus in (81, 82)]
+
+
+@pytest.mark.parametrize(
+    ("more", "reported"),
+    [
+        ({}, True),
+        ({"services": (Service(host="gpu1"),)}, True),
+        ({"services": (Service(host="gpu1", enabled=False),)}, False),
+        ({"services": (Service(host="gpu2"),)}, False),  # without a nova-compute, no instance starts
+        ({"services": (Service(host="gpu2"),), "gaps": (Gap(source=Source.NOVA, reason="silent"),)}, True),
+        ({"models": Models(scheduled=True)}, False),
+        ({"models": Models(scheduled=True), "gaps": (Gap(source=Source.PLACEMENT, reason="silent"),)}, True),
+        ({"rows": (row(0x82),)}, False),
+        ({"rows": (row(0x82),), "gaps": (Gap(source=Source.DATABASE, reason="silent"),)}, True),
+        ({"devices": (device("gpu1", 0x82),)}, False),
+        ({"devices": (device("gpu2", 0x82),)}, True),
+    ],
+)
+def test_an_entry_that_no_source_confirms_is_reported(more: dict[str, Any], reported: bool) -> None:
+    spec = out_of_service(outage("0000:81:00.0"))
+    found = codes(join(Answers(**{"servers": (), "spec": spec, **more})))
+    assert (("GPU459", "gpu1.example.org 0000:81:00.0") in found) == reported
 
 
 def test_a_serial_number_needs_the_facts_of_the_host() -> None:
@@ -380,6 +406,7 @@ def test_a_serial_number_needs_the_facts_of_the_host() -> None:
     card = host.pci[0].model_copy(update={"serial": "12-34-56-78-9a-bc-de-00"})
     fleet = join(answers([device("gpu1", 0x81)], spec=out_of_service(entry)))
     assert [gpu.out_of_service for gpu in fleet.gpus] == [""]
+    assert codes(fleet) == [("GPU459", f"gpu1 serial number {entry.serial}")]
     known = (host.model_copy(update={"pci": (card,)}),)
     fleet = join(answers([device("gpu1", 0x81)], spec=out_of_service(entry), hosts=known))
     assert [gpu.out_of_service for gpu in fleet.gpus] == ["no reset"]

@@ -52,6 +52,12 @@ ANSWERS: dict[str, Any] = {
 }
 
 
+def private(number: int) -> dict[str, Any]:
+    """A private flavor, as Nova lists it."""
+    flavor = {"id": f"f{number}", "name": f"private{number}", "vcpus": 1, "ram": 64, "disk": 1, "extra_specs": {}}
+    return {**flavor, "os-flavor-access:is_public": False, "description": None, "swap": 0, "rxtx_factor": 1.0}
+
+
 class _Limits(StandInLimits):
     def projects(self, name: str) -> tuple[Project, ...]:
         return (Project(id=PROJECT, name=name),)
@@ -136,3 +142,17 @@ def test_a_spec_needs_the_section_of_a_chosen_group(tmp_path: Path) -> None:
     assert groups_of(wanted, CHOICES, "spec") == {"flavors", "images"}
     with pytest.raises(SpecError, match="no section to sync"):
         groups_of(spec(tmp_path), CHOICES, "spec")
+
+
+def test_tenancy_asks_once_for_each_private_flavor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wanted, counts = spec(tmp_path, "tenancy"), []
+    for number in (0, 1, 3):
+        flavors = [private(of) for of in range(number)]
+        monkeypatch.setitem(ANSWERS, "compute /flavors/detail", (200, {"flavors": flavors}))
+        for flavor in flavors:
+            path = f"compute /flavors/{flavor['id']}/os-flavor-access"
+            monkeypatch.setitem(ANSWERS, path, (200, {"flavor_access": []}))
+        requests = planned(monkeypatch, wanted)[1]
+        assert sum("os-flavor-access" in line for line in requests) == number
+        counts.append(len(requests))
+    assert [count - counts[0] for count in counts] == [0, 1, 3]

@@ -74,7 +74,9 @@ def codes(plan: OutagePlan) -> set[str]:
     [
         (seen(), ["reserve"], {"GPU757"}),
         (seen(State.ALLOCATED), ["reserve"], {"GPU757", "GPU758"}),
-        (seen(State.RESERVED, inventory=inventory(1)), [], {"GPU757"}),
+        (seen(State.RESERVED, inventory=inventory(1), reserved_by=recorded()), [], {"GPU757"}),
+        # A burn-in, which ends without gpustack.
+        (seen(State.RESERVED, inventory=inventory(1)), [], {"GPU757", "GPU460"}),
         # Reserving a card whose functions are units of one provider reserves all of them.
         (seen(inventory=inventory(reserved=1, total=4)), ["reserve"], {"GPU757"}),
         # Nova only reports devices: a reservation keeps nobody off, and makes the claim fail.
@@ -191,7 +193,7 @@ def test_a_release_restores_the_reservation_before() -> None:
 def test_taking_over_is_named_in_the_question() -> None:
     plan = enable(replace(RESERVED, reserved_by=None), take_over=True)
     assert kinds(plan) == ["release"]
-    assert plan.question == f"gpu1 {ADDRESS}: somebody else reserved it (CUSTOM_GPU 1 of 1). "
+    assert plan.question == f"gpu1 {ADDRESS}: reserved by somebody else (CUSTOM_GPU 1 of 1). "
     assert enable(RESERVED, take_over=True).question == ""
 
 
