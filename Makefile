@@ -123,6 +123,12 @@ explore: ## clean-up in each state at the commits of chains on a real Nova; CHAI
 		GPUSTACK_EXPLORED=explored-$(RELEASE)-$(SEED).md $(PYTEST) -s tests/nova/cleanup/test_explore.py
 	GPUSTACK_CELLS=$(CELLS) GPUSTACK_SEED=$(SEED) $(PYTEST) -n 2 -q tests/unit/repair/test_evidence_rule.py
 
+why: ## capacity compared with Nova's own code: PAIRS=2000 hosts and flavors from SEED=n, on RELEASES; and real boots
+	@tools/setup test
+	@tools/setup --nova $(RELEASES)
+	GPUSTACK_WHY=$(or $(PAIRS),2000) GPUSTACK_SEED=$(SEED) GPUSTACK_NOVA_RELEASES="$(RELEASES)" \
+		$(PYTEST) tests/nova/capacity
+
 changes: ## faults at each point of a run of cloud apply, on real services; hours, less with POINTS=5 of each kind
 	@tools/setup test
 	@tools/setup --nova $(RELEASES)
@@ -203,4 +209,4 @@ bench: ## the figures that the documentation claims, as ratios beside their limi
 	@tools/setup test
 	@.venv/bin/python bench/run.py $(ONLY)
 
-.PHONY: help states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench

@@ -100,7 +100,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         from gpustack.hosts.facts.store import load_snapshot
         from gpustack.offer.flavor.desired import wanted
         from gpustack.operate.capacity.assess import state
-        from gpustack.operate.capacity.demand import demand_of
+        from gpustack.operate.capacity.flavors import demands
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
@@ -128,7 +128,10 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
                 progress=progress,
             )
         self._gaps = known.gaps
-        return known, [demand_of(spec, by_name[name], scheduler) for name in dict.fromkeys(names)]
+        chosen = [by_name[name] for name in dict.fromkeys(names)]
+        found, differences = demands(spec, chosen, known.flavors, scheduler)
+        self._findings = [*self._findings, *differences]
+        return known, found
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""

@@ -451,6 +451,7 @@ def _marked(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
 def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advised, ...]:
     """The options that the counts of the spec's flavors require."""
     from gpustack.configure.packing import advised, gpus_of, requested
+    from gpustack.nova_options.scheduler import wanted_stage
 
     counts = requested(spec, gpus_of(spec, hosts))
-    return tuple(advised(counts, release, spec.nova.placement if spec.nova else "off"))
+    return tuple(advised(counts, release, wanted_stage(spec)))

@@ -45,8 +45,9 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
     def show_summary(self, plan: CloudPlan) -> None:
         self.show_counts(plan.unchanged["quotas"])
         if plan.checks:
-            placement = self._spec.nova.placement if self._spec.nova else "off"
-            self.show(f"Nova {plan.release}, PCI in Placement: {placement}")
+            from gpustack.nova_options.scheduler import wanted_stage
+
+            self.show(f"Nova {plan.release}, PCI in Placement: {wanted_stage(self._spec)}")
         for check in plan.checks:
             self.show(f"  {check.operation:<9} {_EFFECTS[check.effect]}: {check.text}")
 

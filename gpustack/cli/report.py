@@ -15,6 +15,7 @@ from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
+    from gpustack.base.findings import Finding
     from gpustack.operate.capacity.model import Capacity
     from gpustack.operate.report.quotas import QuotaTable
     from gpustack.operate.report.tables import FlavorRow
@@ -107,13 +108,14 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         from gpustack.fleet.model import Gap, Source
         from gpustack.offer.flavor.desired import wanted
         from gpustack.operate.capacity.assess import assess, findings, state
-        from gpustack.operate.capacity.demand import demand_of
+        from gpustack.operate.capacity.flavors import demands
         from gpustack.operate.capacity.table import COLUMNS
         from gpustack.operate.report.tables import FlavorRow
 
         desired = wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)
         gaps: tuple[Gap, ...] = ()
         counted: list[Capacity] = []
+        differences: list[Finding] = []
         try:
             cloud = self.connection(parsed_args)
             with counting(self, "asking Placement") as progress:
@@ -122,8 +124,8 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
                 known = state(
                     cloud, spec, fleet=self._fleet, facts=self._given.hosts, databases=databases, scheduler=scheduler
                 )
-                demands = [demand_of(spec, flavor, scheduler) for flavor in desired.flavors]
-                counted = [assess(cloud, known, demand, progress) for demand in demands]
+                needs, differences = demands(spec, desired.flavors, known.flavors, scheduler)
+                counted = [assess(cloud, known, demand, progress) for demand in needs]
         except (CloudError, DatabaseError) as error:
             gaps = (Gap(source=Source.NOVA, reason=f"{error.what}; capacity is unknown"),)
         else:
@@ -132,7 +134,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
             gaps = tuple(Gap(source=Source.DATABASE, reason=gap) for gap in known.gaps if gap not in shown)
         self._fleet = replace(
             self._fleet,
-            findings=(*self._fleet.findings, *desired.findings, *findings(counted)),
+            findings=(*self._fleet.findings, *desired.findings, *differences, *findings(counted)),
             partial=(*self._fleet.partial, *gaps),
         )
         return [FlavorRow.of([column.cell(entry) for column in COLUMNS if column.title]) for entry in counted]

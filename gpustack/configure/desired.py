@@ -21,6 +21,7 @@ from gpustack.configure.selection import moves
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
+from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec import markers
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.attributes import required
@@ -114,7 +115,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
 
     :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
     """
-    mode: Placement = spec.nova.placement if spec.nova else "off"
+    mode: Placement = wanted_stage(spec)
     ordered = sorted(hosts, key=lambda h: h.hostname)
     of_host = {host.hostname: verdicts(spec, host) for host in ordered}
     assigned = [target for judged in of_host.values() for target in judged.assigned]

@@ -29,6 +29,7 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files, selected
 from gpustack.nova_options.markers import BEGIN, END
 from gpustack.nova_options.releases import Release
+from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.markers import markers
@@ -208,7 +209,7 @@ def _file_of(
 def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, services: Sequence[str]) -> DesiredConfig:
     """The configuration of one host from the result of :func:`overall`."""
     entries = tuple(_of_plain(DeviceEntry, entry) for entry in decided["computes"].get(hostname, ()))
-    release, placement = _release(spec), spec.nova.placement if spec.nova else "off"
+    release, placement = _release(spec), wanted_stage(spec)
     return DesiredConfig(
         release=release,
         placement=placement,

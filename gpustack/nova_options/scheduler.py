@@ -7,12 +7,13 @@ from pathlib import Path
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
 from gpustack.nova_options.releases import Option
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Placement, Spec
 
 _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
 _FILTERS = releases.option("filter_scheduler/enabled_filters")
 _ISOLATED = releases.option("scheduler/enable_isolated_aggregate_filtering")
 _BY_PROJECT = releases.option("scheduler/limit_tenants_to_placement_aggregate")
+_NO_FALLBACK = releases.option("workarounds/disable_fallback_pcpu_query")
 _ZONE = releases.option("DEFAULT/default_schedule_zone")
 
 
@@ -21,16 +22,18 @@ class Scheduler:
     """Options of nova-scheduler, and of nova-api for it; None for those that the files do not show.
 
     :ivar by_devices: whether it schedules by Placement's devices.
-    :ivar filters: the enabled filters.
+    :ivar filters: the enabled filters, in their order.
     :ivar isolated: whether the traits of aggregates keep out instances that do not require them.
     :ivar by_project: whether the metadata of aggregates restricts projects to their hosts.
+    :ivar fallback: whether it asks Placement for ``VCPU`` too if an instance has dedicated processors.
     :ivar zone: the availability zone of instances that request none; empty for any.
     """
 
     by_devices: bool | None = None
-    filters: frozenset[str] | None = None
+    filters: tuple[str, ...] | None = None
     isolated: bool | None = None
     by_project: bool | None = None
+    fallback: bool | None = None
     zone: str = ""
 
     def enables(self, name: str) -> bool | None:
@@ -47,11 +50,13 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
     filters = configuration.value(_FILTERS)
     # The files that set the filters are those of nova-scheduler: what they do not set is off.
     default = None if filters is None else False
+    without_fallback = _enabled(configuration, _NO_FALLBACK, default)
     return Scheduler(
         by_devices=_enabled(configuration, _IN_PLACEMENT, None),
-        filters=None if filters is None else frozenset(name.strip() for name in filters.split(",")),
+        filters=None if filters is None else tuple(dict.fromkeys(map(str.strip, filters.split(",")))),
         isolated=_enabled(configuration, _ISOLATED, default),
         by_project=_enabled(configuration, _BY_PROJECT, default),
+        fallback=None if without_fallback is None else not without_fallback,
         zone=configuration.value(_ZONE) or "",
     )
 
@@ -63,7 +68,12 @@ def by_devices(known: Scheduler | None, spec: Spec | None) -> bool | None:
     """
     if known is not None and known.by_devices is not None:
         return known.by_devices
-    return spec.nova.placement == "schedule" if spec is not None and spec.nova is not None else None
+    return None if spec is None or spec.nova is None else wanted_stage(spec) == "schedule"
+
+
+def wanted_stage(spec: Spec) -> Placement:
+    """The stage of PCI in Placement that a spec wants: ``off`` without the section ``nova``."""
+    return spec.nova.placement if spec.nova is not None else "off"
 
 
 def _enabled(configuration: NovaConfiguration, option: Option, default: bool | None) -> bool | None:

@@ -6,7 +6,7 @@ Times are naive UTC, as Nova writes them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -247,24 +247,35 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class NumaNode:
-    """What is free on a NUMA node of a host.
+    """A NUMA node of a host, as nova-compute reports it (``NUMACell``).
 
     :ivar cpus: the processors for instances without dedicated ones.
-    :ivar shared: the sum of vCPUs that such instances may still have.
-    :ivar dedicated: free dedicated processors.
-    :ivar total: all memory in MiB.
-    :ivar memory: free memory in MiB, for instances with dedicated processors.
-    :ivar overcommitted: free memory in MiB with Nova's ratio, for all others.
+    :ivar pcpus: the processors that can be dedicated; without ``cpu_dedicated_set`` they are the same.
+    :ivar pinned: those that instances have.
+    :ivar siblings: the threads of each core.
+    :ivar cpu_usage: the vCPUs of instances without dedicated processors.
+    :ivar memory: MiB of the node, with huge pages.
+    :ivar memory_usage: MiB of instances.
+    :ivar pages: the total and the free number of pages by size in KiB; empty if the host does not report them.
     :ivar socket: None if Nova does not know it.
     """
 
-    cpus: int = 0
-    shared: float = 0
-    dedicated: int = 0
-    total: int = 0
+    cpus: frozenset[int] = frozenset()
+    pcpus: frozenset[int] = frozenset()
+    pinned: frozenset[int] = frozenset()
+    siblings: tuple[frozenset[int], ...] = ()
+    cpu_usage: int = 0
     memory: int = 0
-    overcommitted: float = 0
+    memory_usage: int = 0
+    pages: Mapping[int, tuple[int, float]] = field(default_factory=dict)
+    cpu_ratio: float = 1.0
+    ram_ratio: float = 1.0
     socket: int | None = None
+
+    @property
+    def free(self) -> frozenset[int]:
+        """The processors that can still be dedicated."""
+        return self.pcpus - self.pinned
 
 
 @dataclass(frozen=True, kw_only=True)

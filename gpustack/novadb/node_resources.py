@@ -4,7 +4,7 @@ One query per cell. Placement does not have NUMA nodes, and no API shows the fre
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -74,29 +74,25 @@ def _pool(primitive: Mapping[str, Any]) -> Pool:
 
 
 def _numa_node(cell: Mapping[str, Any], cpu_ratio: float, ram_ratio: float) -> NumaNode:
-    cpus = set(cell["cpuset"])
-    # Before Train, one set was for both kinds of instances.
-    dedicated = set(cell.get("pcpuset", cpus)) - set(cell["pinned_cpus"])
-    total, free = _memory(cell)
-    used = int(cell["memory_usage"])
+    cpus = frozenset(map(int, cell["cpuset"]))
+    pages = map(_data, cell.get("mempages") or ())
     return NumaNode(
-        cpus=len(cpus),
-        shared=len(cpus) * cpu_ratio - int(cell["cpu_usage"]),
-        dedicated=len(dedicated),
-        total=total,
-        memory=free,
-        overcommitted=int(cell["memory"]) * ram_ratio - used,
+        cpus=cpus,
+        # Before Train, one set was for both kinds of instances.
+        pcpus=frozenset(map(int, cell["pcpuset"])) if "pcpuset" in cell else cpus,
+        pinned=frozenset(map(int, cell["pinned_cpus"])),
+        siblings=tuple(frozenset(map(int, core)) for core in cell.get("siblings") or ()),
+        cpu_usage=int(cell["cpu_usage"]),
+        memory=int(cell["memory"]),
+        memory_usage=int(cell["memory_usage"]),
+        pages={
+            int(page["size_kb"]): (
+                int(page["total"]),
+                int(page["total"]) - float(page["used"]) - int(page.get("reserved") or 0),
+            )
+            for page in pages
+        },
+        cpu_ratio=cpu_ratio,
+        ram_ratio=ram_ratio,
         socket=cell.get("socket"),
     )
-
-
-def _memory(cell: Mapping[str, Any]) -> tuple[int, int]:
-    """Total and free MiB for instances that request no size of pages: Nova gives them the smallest pages."""
-    pages: Sequence[Mapping[str, Any]] = [_data(entry) for entry in cell.get("mempages") or ()]
-    if not pages:
-        total = int(cell["memory"])
-        return total, total - int(cell["memory_usage"])
-    smallest = min(pages, key=lambda entry: int(entry["size_kb"]))
-    size, total = int(smallest["size_kb"]), int(smallest["total"])
-    free = total - int(smallest["used"]) - int(smallest.get("reserved") or 0)
-    return total * size // 1024, free * size // 1024

@@ -111,7 +111,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 68_752, 503, 66, 35, 24, 95, 60, 136
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 69_660, 503, 66, 35, 24, 95, 60, 136
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
@@ -203,6 +203,14 @@ def test_columns_are_defined_once() -> None:
         if (path.parent.name == "cli" or path.name == "table.py") and NAMES.search(path.read_text(encoding="utf-8"))
     ]
     assert set(tables) == NAMED
+
+
+def test_how_nova_schedules_is_asked_once() -> None:
+    """nova_options/scheduler.py takes the files, then the spec; the jobs on a running cloud ask it."""
+    jobs = ("fleet", "offer", "operate")
+    assert not [
+        source.path for source in PRODUCT if source.room in jobs and re.search(r"\bnova\.placement\b", source.text)
+    ]
 
 
 def test_the_command_line_decides_nothing() -> None:

@@ -13,7 +13,7 @@ from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.retained import number
 from gpustack.configure.sources import Source
-from gpustack.nova_options import releases
+from gpustack.nova_options import cpu_sets, releases
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.releases import TRUE, Option
 from gpustack.spec.memory_pages import fit, matching, needs_huge_pages, size_kib
@@ -201,12 +201,8 @@ def _names(shapes: list[InstanceShape]) -> str:
 
 
 def _cpus(text: str) -> set[int]:
-    """The processors of ``0-31,^2,64-95`` (nova/virt/hardware.py, parse_cpu_spec); empty if Nova refuses the text."""
-    included: set[int] = set()
-    excluded: set[int] = set()
-    for part in filter(None, map(str.strip, text.split(","))):
-        first, _, last = part.removeprefix("^").partition("-")
-        if not first.strip().isdecimal() or not (last or first).strip().isdecimal():
-            return set()
-        (excluded if part.startswith("^") else included).update(range(int(first), int(last or first) + 1))
-    return included - excluded
+    """The processors of a list; empty if Nova refuses it."""
+    try:
+        return cpu_sets.cpus(text)
+    except cpu_sets.CpuSpecError:
+        return set()

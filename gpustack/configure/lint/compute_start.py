@@ -10,6 +10,7 @@ from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
+from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
 
 _TITLE = "Start of nova-compute"
 _PIN = releases.option("DEFAULT/vcpu_pin_set")
@@ -19,29 +20,6 @@ _SETS = (releases.option("compute/cpu_shared_set"), releases.option("compute/cpu
 _ADDRESS = re.compile(r"[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}.[0-7]")
 _SIZE = re.compile(r"[-+]?[0-9]*\.?[0-9]+\s*([kKMGTPEZYRQ]i?)?(b|bit|B)?")
 _TRAIN, _VICTORIA, _CARACAL = 20, 22, 29
-
-
-class CpuSpecError(ValueError):
-    """A list of processors that Nova refuses."""
-
-
-def cpus(text: str) -> set[int]:
-    """The processors of a list such as ``0-31,^2`` (nova/virt/hardware.py, parse_cpu_spec).
-
-    :raises CpuSpecError: when Nova refuses the list.
-    """
-    included: set[int] = set()
-    excluded: set[int] = set()
-    for rule in filter(None, map(str.strip, text.split(","))):
-        first, separator, last = rule.removeprefix("^").partition("-")
-        try:
-            start, end = int(first), int(last if separator else first)
-        except ValueError as error:
-            raise CpuSpecError(f"{rule!r} is no processor and no range") from error
-        if start > end:
-            raise CpuSpecError(f"the range {rule!r} ends before it begins")
-        (excluded if rule.startswith("^") else included).update(range(start, end + 1))
-    return included - excluded
 
 
 @check(_TITLE)

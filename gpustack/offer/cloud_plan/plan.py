@@ -18,6 +18,7 @@ from gpustack.cloud.limits import Present as PresentLimits
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.releases import Release
+from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.offer.cloud_plan.access import ANYBODY, AccessState, FlavorRight, decisive, flavor_rights
 from gpustack.offer.cloud_plan.admission import admissions, deviations, differences
 from gpustack.offer.cloud_plan.order import ordered
@@ -270,8 +271,9 @@ class _Planning:
     def _checks(self, what: Callable[[CountedBy, Release, Placement], Iterable[_Check]]) -> tuple[_Check, ...]:
         """What Nova checks, or does not check, against the limits of the spec."""
         spec = self.spec
-        placement = spec.nova.placement if spec.nova else "off"
-        return tuple(what(spec.quotas.count, self.choices.release, placement)) if spec.quotas else ()
+        if not spec.quotas:
+            return ()
+        return tuple(what(spec.quotas.count, self.choices.release, wanted_stage(spec)))
 
     def _state(self) -> AccessState:
         """The state that decides about access, as far as it was read."""

@@ -12,7 +12,9 @@ from gpustack.nova_options.aggregates import BY_PROJECT, PROJECTS, REQUIRED, TRA
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Demand, Host
 
-FILTER = "AggregateInstanceExtraSpecsFilter"
+EXTRA_SPECS = "AggregateInstanceExtraSpecsFilter"
+ISOLATED, TENANTS = "isolate_aggregates", "require_tenant_aggregate"
+"""Filters of requests, which make Placement leave out hosts."""
 ZONE = "availability_zone"
 _NUMBERS: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.ge,
@@ -41,36 +43,39 @@ def zone_of(metadata: Mapping[str, frozenset[str]]) -> str:
 class Refusal:
     """A reason why a host refuses a flavor.
 
+    :ivar step: the filter.
     :ivar certain: whether the option is known to be on; otherwise the host may accept the flavor.
     :ivar because: for the message.
     """
 
+    step: str
     certain: bool
     because: str
 
 
 def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refusal]:
     """Yield the reasons why a host refuses, or may refuse, a flavor."""
-    project = False if scheduler.by_project is False and scheduler.enables(BY_PROJECT) is False else None
-    for enabled, applies, because in (
+    projects = any(name.startswith(PROJECTS) for name in host.metadata)
+    # Which project boots is not known.
+    by_project = False if scheduler.by_project is False and scheduler.enables(BY_PROJECT) is False else None
+    lacks = ", ".join(sorted(demand.aggregate))
+    for step, enabled, applies, because in (
         (
-            scheduler.enables(FILTER),
+            EXTRA_SPECS,
+            scheduler.enables(EXTRA_SPECS),
             not _has(host, demand.aggregate),
-            f"{FILTER}, if it is enabled, refuses hosts without {', '.join(sorted(demand.aggregate))} in an aggregate",
+            f"{EXTRA_SPECS}, if it is enabled, refuses hosts without {lacks} in an aggregate",
         ),
         (
+            ISOLATED,
             scheduler.isolated,
             bool(_isolating(host) - demand.required),
             "[scheduler] enable_isolated_aggregate_filtering, if it is on, refuses aggregates with other traits",
         ),
-        (
-            project,
-            any(name.startswith(PROJECTS) for name in host.metadata),
-            "some hosts are in aggregates for projects",
-        ),
+        (TENANTS, by_project, projects, "some hosts are in aggregates for projects"),
     ):
         if applies and enabled is not False:
-            yield Refusal(certain=bool(enabled), because=because)
+            yield Refusal(step=step, certain=bool(enabled), because=because)
 
 
 def _has(host: Host, requirements: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud import Connection, compute
+from gpustack.cloud.flavors import Flavor, FlavorCloud
 from gpustack.cloud.session import Progress, silent
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join
@@ -39,11 +40,13 @@ class State:
 
     :ivar gaps: everything that could not be read.
     :ivar scheduler: the options of nova-scheduler that are known.
+    :ivar flavors: the flavors of the cloud by name; None if they were not read.
     """
 
     hosts: tuple[Host, ...]
     gaps: tuple[str, ...] = ()
     scheduler: Scheduler = field(default_factory=Scheduler)
+    flavors: Mapping[str, Flavor] | None = None
 
 
 def state(
@@ -89,7 +92,12 @@ def state(
         scheduler=scheduler,
     )
     gaps = (*(f"{gap.source}: {gap.reason}" for gap in fleet.partial), *problems)
-    return State(hosts=hosts(spec, sources, empty=empty), gaps=tuple(dict.fromkeys(gaps)), scheduler=known)
+    return State(
+        hosts=hosts(spec, sources, empty=empty),
+        gaps=tuple(dict.fromkeys(gaps)),
+        scheduler=known,
+        flavors={flavor.name: flavor for flavor in FlavorCloud(cloud, Flavor).flavors()},
+    )
 
 
 def _zone(aggregates: Sequence[Aggregate], wanted: str, scheduler: Scheduler) -> str:
@@ -121,7 +129,9 @@ def assess(cloud: Connection, known: State, demand: Demand, progress: Progress =
     uuids = [host.uuid for host in known.hosts if host.name in fitting]
     if not uuids:
         return counted
-    return capacity(known.hosts, demand, read.accepted(cloud, demand, uuids, progress), known.scheduler)
+    others = {host.uuid for host in known.hosts} - set(uuids)  # another step refuses them
+    accepted = [read.accepted(cloud, request, uuids, progress) | others for request in demand.requests]
+    return capacity(known.hosts, demand, accepted, known.scheduler)
 
 
 def findings(capacities: Iterable[Capacity]) -> Iterator[Finding]:

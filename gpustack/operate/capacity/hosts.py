@@ -35,6 +35,10 @@ _WITHHELD = {
 }
 _UNUSABLE = {Readiness.PREPARABLE: Reason.UNPREPARED, Readiness.BLOCKED: Reason.BLOCKED}
 _STALE = "stale rows in pci_devices may hold GPUs that the snapshot and the instances show as free"
+_UNSCHEDULED = (
+    "Placement lacks some free devices, and neither a file of nova-scheduler nor the spec shows whether it schedules by"
+    " Placement's devices"
+)
 _IN_SERVICE = (State.FREE, State.CLAIMED, State.ALLOCATED)
 
 
@@ -93,6 +97,7 @@ class _View:
         others, doubt = 0, ""
         if compute is not None:
             cards: list[Cards] | None = list(self._of_pools(compute.pools, gpus))
+            doubt = self._unscheduled(compute.pools, gpus)
             others = sum(pool.count for pool in compute.pools) - sum(entry.count for entry in cards or ())
         elif gpus:
             cards = [Cards(aliases=self._names(gpu), node=_node(gpu), count=self._count(gpu)) for gpu in gpus]
@@ -111,7 +116,7 @@ class _View:
             name=hypervisor.host,
             cards=None if cards is None else tuple(_merged(cards)),
             amounts=amounts,
-            nodes=compute.nodes if compute is not None else None,
+            nodes=(compute.nodes or {}) if compute is not None else None,
             closed=_closed(hypervisor) or self._elsewhere(metadata),
             zone=zone_of(metadata),
             metadata=metadata,
@@ -121,6 +126,12 @@ class _View:
             shares_disk=hypervisor.uuid in rooms.shared,
             doubt=doubt,
         )
+
+    def _unscheduled(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> str:
+        """Why free devices may not count: Placement has other devices of the host, but not these."""
+        known = {gpu.parent or gpu.address for gpu in gpus}
+        lacking = any(self.aliases.of(pool.vendor, pool.product) for pool in pools if pool.address not in known)
+        return _UNSCHEDULED if self.aliases.scheduled is None and gpus and lacking else ""
 
     def _elsewhere(self, metadata: Mapping[str, frozenset[str]]) -> Reason | None:
         return Reason.ZONE if self.sources.zone and zone_of(metadata) != self.sources.zone else None
@@ -236,11 +247,11 @@ class FlavorAliases:
     """The aliases of a spec.
 
     :ivar scheduled: whether Nova schedules by Placement's devices, so that an alias matches by resource class and
-        traits.
+        traits; None if unknown.
     """
 
     def __init__(self, spec: Spec, scheduler: Scheduler | None = None) -> None:
-        self.scheduled = bool(by_devices(scheduler, spec))
+        self.scheduled = by_devices(scheduler, spec)
         self._kinds = tuple(_requested(spec))
 
     def of(

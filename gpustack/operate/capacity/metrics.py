@@ -16,7 +16,7 @@ from gpustack.nova_options.releases import Release
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.offer.flavor.desired import wanted
 from gpustack.operate.capacity.assess import assess, state
-from gpustack.operate.capacity.demand import demand_of
+from gpustack.operate.capacity.flavors import demands
 from gpustack.operate.capacity.model import Capacity
 from gpustack.spec.model import Spec
 
@@ -44,7 +44,8 @@ def capacities(
     if known.gaps:
         raise PartialError(f"free instances of flavors can't be counted: {'; '.join(known.gaps)}")
     flavors = wanted(spec, release=release, hosts=facts).flavors
-    return [assess(cloud, known, demand_of(spec, flavor, scheduler)) for flavor in flavors]
+    counted, _findings = demands(spec, flavors, known.flavors, scheduler)
+    return [assess(cloud, known, demand) for demand in counted]
 
 
 def families(counted: Iterable[Capacity]) -> Iterator[Metric]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpustack.novadb.model import NumaNode
+from gpustack.operate.capacity.topology import Topology
 
 ANY_NODE = -1
 """The NUMA node of GPUs of which only the number is known."""
@@ -13,6 +14,8 @@ ANY_NODE = -1
 class Reason(enum.StrEnum):
     """Why GPUs of a flavor stay free, or cannot be used."""
 
+    API = "API"
+    """Nova's API refuses the flavor."""
     FRAGMENTS = "fragments"
     """A host has free GPUs, but fewer than one instance needs."""
     VCPUS = "vCPUs"
@@ -72,7 +75,7 @@ class Host:
     :ivar uuid: of its resource provider, and of its compute node.
     :ivar cards: None if the GPUs of the host are not known.
     :ivar amounts: free amounts by resource class, with overcommitment.
-    :ivar nodes: its NUMA nodes; None if they are not known.
+    :ivar nodes: its NUMA nodes; None if they are not known, empty if it reports none.
     :ivar closed: why it gets no instance.
     :ivar zone: its availability zone; empty for Nova's default zone.
     :ivar metadata: all values of each key of its aggregates.
@@ -102,30 +105,54 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demand:
+class PlacementRequest:
+    """A request for allocation candidates, without devices.
+
+    :ivar amounts: by resource class.
+    :ivar required: traits.
+    :ivar forbidden: traits.
+    """
+
+    amounts: Mapping[str, int]
+    required: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand(PlacementRequest):
     """The needs of one instance of a flavor.
 
     :ivar gpus: the number of GPUs by alias.
-    :ivar amounts: by resource class.
-    :ivar nodes: the number of NUMA nodes of the instance; None if it has none.
+    :ivar fallback: Nova's second request, for hosts without ``PCPU``; its candidates come after those of the first.
+    :ivar topology: None if it has no NUMA nodes.
     :ivar policy: the PCI NUMA affinity policy.
     :ivar aggregate: the metadata that an aggregate of the host must have.
     :ivar unmodelled: extra specs that may exclude further hosts.
+    :ivar classes: the resource classes of its GPUs, if Nova schedules by Placement's devices.
+    :ivar unknown: aliases that the spec lacks, so that their GPUs are not known.
+    :ivar refused: why Nova's API refuses the flavor; empty if it accepts it.
+    :ivar in_cloud: whether the cloud has the flavor.
     """
 
     flavor: str
     gpus: Mapping[str, int]
-    amounts: Mapping[str, int]
     vcpus: int
     ram: int
     disk: int = 0
-    required: frozenset[str] = frozenset()
-    forbidden: frozenset[str] = frozenset()
-    nodes: int | None = None
+    fallback: PlacementRequest | None = None
+    topology: Topology | None = None
     policy: str = "legacy"
-    dedicated: bool = False
     aggregate: Mapping[str, str] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    refused: str = ""
+    in_cloud: bool = True
+
+    @property
+    def requests(self) -> tuple[PlacementRequest, ...]:
+        """The requests to Placement, in Nova's order."""
+        return (self,) if self.fallback is None else (self, self.fallback)
 
     @property
     def aliases(self) -> frozenset[str]:
@@ -138,20 +165,51 @@ class Demand:
         return sum(self.gpus.values())
 
 
+class Outcome(enum.StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step of the way.
+
+    :ivar name: in Nova's words.
+    :ivar wanted: the amount that the instance needs, or a text; None if there is none.
+    :ivar available: the amount that is free.
+    :ivar reason: of a failed step.
+    :ivar doubt: why the outcome is unknown; ``{hosts}`` in it stands for the names of hosts.
+    """
+
+    name: str
+    outcome: Outcome = Outcome.PASSED
+    wanted: int | str | None = None
+    available: int | str | None = None
+    reason: Reason | None = None
+    doubt: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostCapacity:
     """How many instances fit on a host.
 
     :ivar zone: its availability zone; empty for Nova's default zone.
+    :ivar certain: the instances that fit without a doubt.
     :ivar left: the GPUs that are free afterwards.
     :ivar reason: why they stay free; None if none does.
+    :ivar failed: the step at which Nova refuses one more.
+    :ivar doubts: why fewer may fit.
     """
 
     host: str
     zone: str = ""
     fits: int
+    certain: int = 0
     left: int = 0
     reason: Reason | None = None
+    failed: Step | None = None
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

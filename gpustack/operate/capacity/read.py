@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from gpustack.cloud import Connection
 from gpustack.cloud.placement import DISABLED, UNKNOWN, candidates, listed
 from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
-from gpustack.operate.capacity.model import Demand
+from gpustack.operate.capacity.model import PlacementRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +51,15 @@ def rooms(cloud: Connection, nodes: Iterable[str]) -> Rooms:
     return Rooms(amounts=amounts, capacities=capacities, shared=lacking if pooled else frozenset())
 
 
-def accepted(cloud: Connection, demand: Demand, nodes: Collection[str], progress: Progress = silent) -> frozenset[str]:
-    """Return the compute nodes on which Placement accepts one instance of a flavor, regardless of its devices.
+def accepted(
+    cloud: Connection, demand: PlacementRequest, nodes: Collection[str], progress: Progress = silent
+) -> frozenset[str]:
+    """Return the compute nodes on which Placement accepts a request for one instance, regardless of its devices.
 
     One request. If its answer lacks some of ``nodes``, Placement may limit the candidates: then one for each resource
     class, and one for each node that has them all.
 
+    :param demand: one of Nova's requests.
     :param nodes: the compute nodes that have room.
     :raises CloudError: if Placement cannot be reached or refuses.
     """

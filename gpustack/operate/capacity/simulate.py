@@ -8,10 +8,14 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Demand, Host
 from gpustack.operate.capacity.room import Claim, Room
 from gpustack.operate.capacity.stream import Request
+from gpustack.operate.capacity.walk import walk
 from gpustack.operate.capacity.weights import Multipliers, chosen
+
+_ASSUMED = Scheduler()
 
 
 @dataclass(kw_only=True)
@@ -119,7 +123,7 @@ class _Fleet:
         while self.ends and self.ends[0][0] <= time:
             end, _started, index, taken = heapq.heappop(self.ends)
             self._measure(end, means)
-            self.rooms[index].put_back(taken)
+            self.rooms[index].apply(taken, sign=1)
             self._changed(index, taken.demand.count)
         self._measure(time, means)
 
@@ -127,7 +131,10 @@ class _Fleet:
         """Boot an instance; return whether it is refused."""
         fitting: list[tuple[int, Claim]] = []
         for index, room in enumerate(self.rooms):
-            if self.counts[index] >= request.demand.count and isinstance(fit := room.fit(request.demand), Claim):
+            if (
+                self.counts[index] >= request.demand.count
+                and (fit := walk(room, request.demand, _ASSUMED).claim) is not None
+            ):
                 fitting.append((index, fit))
         if not fitting:
             return True

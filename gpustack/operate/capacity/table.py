@@ -6,6 +6,7 @@ from gpustack.operate.capacity.count import SHOWN_HOSTS
 from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limit, Reason
 
 _TEXTS = {
+    Reason.API: "refused by Nova's API",
     Reason.VCPUS: "too few vCPUs",
     Reason.RAM: "too little RAM",
     Reason.DISK: "too little disk",
@@ -55,6 +56,10 @@ def request(demand: Demand) -> str:
     return ", ".join(f"{count} {alias}" for alias, count in demand.gpus.items())
 
 
+def _name(demand: Demand) -> str:
+    return demand.flavor if demand.in_cloud else f"{demand.flavor} (not in the cloud)"
+
+
 def _free(capacity: Capacity) -> str:
     if capacity.most is None:
         return "unknown" if capacity.free_is_limit else f"at least {capacity.free}"
@@ -66,7 +71,7 @@ def _gpus(count: int) -> str:
 
 
 COLUMNS: tuple[Column[Capacity], ...] = (
-    Column("flavor", lambda entry: entry.demand.flavor, "Flavor"),
+    Column("flavor", lambda entry: entry.demand.flavor, "Flavor", lambda entry: _name(entry.demand)),
     Column("gpus", lambda entry: dict(entry.demand.gpus), "GPUs", lambda entry: request(entry.demand)),
     Column("least", lambda entry: entry.least, "Fits", fits),
     Column("most", lambda entry: entry.most),
@@ -103,6 +108,7 @@ COLUMNS: tuple[Column[Capacity], ...] = (
         lines=True,
     ),
     Column("doubts", lambda entry: list(entry.doubts)),
+    Column("in_cloud", lambda entry: entry.demand.in_cloud),
 )
 """The columns of flavors."""
 HOST_COLUMNS: tuple[Column[tuple[Demand, HostCapacity]], ...] = (

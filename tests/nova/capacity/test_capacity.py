@@ -47,10 +47,15 @@ cpu_dedicated_set = 0-3,8-11
 cpu_shared_set = 4-7,12-15
 [pci]
 alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
+alias = {"name": "p100", "vendor_id": "10de", "product_id": "15f8", "device_type": "type-PCI"}
+alias = {"name": "v100", "vendor_id": "10de", "product_id": "1db4", "device_type": "type-PCI"}
 device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+device_spec = {"vendor_id": "10de", "product_id": "15f8"}
+device_spec = {"vendor_id": "10de", "product_id": "1db4"}
 [filter_scheduler]
 enabled_filters = FILTERS
 """.replace("FILTERS", ",".join(FILTERS))
+WITHOUT_PCPU = "\n".join(line for line in CONFIG.splitlines() if not line.startswith("cpu_"))
 PLACEMENT = """
 [pci]
 report_in_placement = true
@@ -59,8 +64,11 @@ pci_in_placement = true
 """
 SPEC = """
 version: 1
-models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
-hosts: {"gpu[1:2]": [k4200]}
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}}
+  p100: {match: {vendor: "10de", product: "15f8"}}
+  v100: {match: {vendor: "10de", product: "1db4"}}
+hosts: {"gpu[1:2]": [k4200], plain: [p100], split: [v100]}
 nova: {release: "RELEASE", placement: PLACEMENT}
 flavors:
   resident: {model: k4200, vcpus: 2, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: required}}
@@ -74,13 +82,28 @@ flavors:
   three: {model: k4200, count: 3, vcpus: 1, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: required}}
   rack: {model: k4200, vcpus: 1, ram: 512, disk: 1, extra_specs: {"aggregate_instance_extra_specs:rack": <or> a <or> b}}
   trait: {model: k4200, vcpus: 1, ram: 512, disk: 1, extra_specs: {"trait:CUSTOM_FAST": required}}
+  plain-dedicated: {model: p100, vcpus: 2, ram: 512, disk: 1, cpu_policy: dedicated}
+  plain-isolate: {model: p100, ISOLATED}
+  plain-resources: {model: p100, EXPLICIT}
+  split-isolate: {model: v100, ISOLATED}
+  split-resources: {model: v100, EXPLICIT}
+  split-mixed: {model: v100, vcpus: 4, ram: 512, disk: 1, MIXED}
   node-memory: {model: k4200, vcpus: 1, ram: 70GiB, disk: 1, numa: {nodes: 1, policy: required}}
 """
+SPEC = SPEC.replace(
+    "ISOLATED",
+    'vcpus: 2, ram: 512, disk: 1, cpu_policy: dedicated, extra_specs: {"hw:emulator_threads_policy": isolate}',
+).replace("MIXED", 'extra_specs: {"hw:cpu_policy": mixed, "hw:cpu_dedicated_mask": "0"}')
+SPEC = SPEC.replace("EXPLICIT", 'vcpus: 2, ram: 512, disk: 1, extra_specs: {"resources:PCPU": "2"}')
 HOSTS = [
     EmbeddedHost(name="gpu1", pci=gpus(4), cpus_per_node=8),
     EmbeddedHost(name="gpu2", pci=tuple(replace(gpu, numa_node=1) for gpu in gpus(2)), cpus_per_node=8),
+    EmbeddedHost(name="plain", pci=gpus(9, product="15f8"), cpus_per_node=8, config=[WITHOUT_PCPU]),
+    EmbeddedHost(name="split", pci=gpus(6, product="1db4"), cpus_per_node=8),
 ]
-"""``gpu1`` has two GPUs on each NUMA node, of which one instance has one of node 0; ``gpu2`` has both on node 1."""
+"""``gpu1`` has two GPUs on each NUMA node, of which one instance has one of node 0; ``gpu2`` has both on node 1.
+``plain`` does not distinguish shared and dedicated processors, so that it has no ``PCPU`` in Placement.
+"""
 
 
 WORLDS = [("2025.2", False), ("2026.2", True)]
@@ -130,7 +153,9 @@ class World:
 def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     name, placement = request.param
     config = CONFIG + PLACEMENT if placement else CONFIG
-    with EmbeddedNova(name, hosts=HOSTS, config=[config]) as nova, nova.connection() as connection:
+    plain = [WITHOUT_PCPU + PLACEMENT if placement else WITHOUT_PCPU]
+    hosts = [replace(host, config=plain) if host.config else host for host in HOSTS]
+    with EmbeddedNova(name, hosts=hosts, config=[config]) as nova, nova.connection() as connection:
         listed = connection.compute.get("/os-hypervisors/detail", microversion="2.53").json()["hypervisors"]
         text = SPEC.replace("RELEASE", name).replace("PLACEMENT", "schedule" if placement else "off")
         text = text.replace("HALF_DISK", str(listed[0]["local_gb"] // 2 + 1))
@@ -173,6 +198,25 @@ def test_nova_refuses_after_the_predicted_number(
     world: World, flavor: str, number: int, reasons: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     compare(world, flavor, number, reasons, capsys)
+
+
+@pytest.mark.parametrize(
+    ("flavor", "number"),
+    [
+        ("plain-dedicated", 8),  # two of 16 processors each; Nova's second request, for VCPU
+        ("plain-isolate", 4),  # three of eight on a node
+        ("plain-resources", 0),  # without a second request
+        ("split-isolate", 2),  # three of four dedicated ones on a node
+        ("split-resources", 4),
+        ("split-mixed", 4),  # three of 16 shares, and one dedicated one
+    ],
+)
+def test_nova_boots_the_predicted_number_with_dedicated_processors(
+    world: World, flavor: str, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = world.predicted(flavor, capsys)
+    booted = world.booted(flavor)
+    assert (row["least"], row["most"], booted) == (number, number, number), row
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ CELL = {
     "cpuset": [0, 1, 2],
     "pcpuset": [4, 5, 6, 7],
     "pinned_cpus": [4],
+    "siblings": [[4, 5], [6, 7]],
     "cpu_usage": 2,
     "memory": 16384,
     "memory_usage": 1024,
@@ -66,16 +67,29 @@ def test_pools_and_nodes_are_read(tmp_path: Path) -> None:
     assert nodes["a"].pools == (
         Pool(vendor="10de", product="11b4", dev_type="type-PCI", node=0, count=2, address=address),
     )
-    # Memory is that of the smallest pages, without huge pages; overcommitment counts all of it, as in Nova.
-    memory = {"total": 4096, "memory": 3072, "overcommitted": 16384 * 1.5 - 1024}
-    assert nodes["a"].nodes == {0: NumaNode(cpus=3, shared=10, dedicated=3, socket=1, **memory)}
+    assert nodes["a"].nodes == {
+        0: NumaNode(
+            cpus=frozenset({0, 1, 2}),
+            pcpus=frozenset({4, 5, 6, 7}),
+            pinned=frozenset({4}),
+            siblings=(frozenset({4, 5}), frozenset({6, 7})),
+            cpu_usage=2,
+            memory=16384,
+            memory_usage=1024,
+            pages={4: (1 << 20, (1 << 20) - (1 << 18)), 1 << 20: (12, 8)},
+            cpu_ratio=4.0,
+            ram_ratio=1.5,
+            socket=1,
+        )
+    }
+    assert nodes["a"].nodes[0].free == {5, 6, 7}
 
 
 def test_old_nodes_have_one_set_of_processors_and_no_pages(tmp_path: Path) -> None:
     old = {key: value for key, value in CELL.items() if key not in ("pcpuset", "mempages", "socket")}
     nodes, _problems = read([cell(tmp_path / "cell.sqlite", row("a", numa={**old, "pinned_cpus": [0]}))])
     assert nodes["a"].nodes is not None
-    assert (nodes["a"].nodes[0].dedicated, nodes["a"].nodes[0].memory) == (2, 15360)
+    assert (nodes["a"].nodes[0].free, nodes["a"].nodes[0].pages) == ({1, 2}, {})
 
 
 def test_damaged_rows_and_silent_cells_are_reported(tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ import pytest
 
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.operate.capacity.aggregates import FILTER, matches, zone_of
+from gpustack.operate.capacity.aggregates import EXTRA_SPECS as FILTER
+from gpustack.operate.capacity.aggregates import matches, zone_of
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
 
-ON = Scheduler(filters=frozenset({FILTER}), isolated=True, by_project=False)
-OFF = Scheduler(filters=frozenset(), isolated=False, by_project=False)
+ON = Scheduler(filters=(FILTER,), isolated=True, by_project=False)
+OFF = Scheduler(filters=(), isolated=False, by_project=False)
 RACK = {"rack": frozenset({"a", "b"})}
 
 
@@ -91,5 +92,5 @@ def test_aggregates_for_projects_are_a_doubt() -> None:
     found = capacity(hosts, demand())
     assert (found.least, found.most, found.doubts) == (2, 4, ("some hosts are in aggregates for projects",))
     assert capacity(hosts, demand(), scheduler=OFF).doubts == ()
-    isolating = Scheduler(filters=frozenset({"AggregateMultiTenancyIsolation"}), isolated=False, by_project=False)
+    isolating = Scheduler(filters=("AggregateMultiTenancyIsolation",), isolated=False, by_project=False)
     assert capacity(hosts, demand(), scheduler=isolating).doubts

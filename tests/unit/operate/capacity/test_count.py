@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.model import ANY_NODE, Capacity, Cards, Demand, Host, Reason
-from gpustack.operate.capacity.room import Claim, Room
+from gpustack.operate.capacity.room import Room
+from gpustack.operate.capacity.topology import GuestNode, Topology
+from gpustack.operate.capacity.walk import walk
 
 K4200, ANY = frozenset({"k4200"}), frozenset({"k4200", "any"})
 PLENTY = {"VCPU": 64, "PCPU": 64, "MEMORY_MB": 65536, "DISK_GB": 1000}
@@ -28,12 +31,27 @@ def demand(
     count: int = 1, *, gpus: dict[str, int] | None = None, amounts: dict[str, int] | None = None, **more: Any
 ) -> Demand:
     known = {"vcpus": 2, "ram": 1024, **more}
-    needs = amounts or {"PCPU" if more.get("dedicated") else "VCPU": known["vcpus"], "MEMORY_MB": known["ram"]}
+    dedicated, nodes = known.pop("dedicated", False), known.pop("nodes", None)
+    needs = amounts or {"PCPU" if dedicated else "VCPU": known["vcpus"], "MEMORY_MB": known["ram"]}
+    if nodes:
+        cpus, memory = known["vcpus"] // nodes, known["ram"] // nodes
+        cell = GuestNode(shared=0 if dedicated else cpus, dedicated=cpus if dedicated else 0, memory=memory)
+        known["topology"] = Topology(nodes=(cell,) * nodes, policy="dedicated" if dedicated else "shared")
     return Demand(flavor="f", gpus=gpus or {"k4200": count}, amounts=needs, **known)
 
 
-def node(**more: Any) -> NumaNode:
-    known = {"cpus": 8, "shared": 16, "dedicated": 8, "total": 8192, "memory": 8192, "overcommitted": 8192, "socket": 0}
+def node(dedicated: int = 8, **more: Any) -> NumaNode:
+    """A NUMA node with eight shared processors, and some dedicated ones that are free."""
+    pcpus = frozenset(range(8, 16))
+    known: dict[str, Any] = {
+        "cpus": frozenset(range(8)),
+        "pcpus": pcpus,
+        "pinned": frozenset(sorted(pcpus)[dedicated:]),
+        "siblings": tuple(frozenset({number}) for number in range(16)),
+        "memory": 8192,
+        "cpu_ratio": 2.0,
+        "socket": 0,
+    }
     return NumaNode(**{**known, **more})
 
 
@@ -93,7 +111,7 @@ def test_closed_hosts_and_withheld_gpus_are_not_counted() -> None:
 
 
 def test_hosts_that_placement_refuses_are_a_reason() -> None:
-    found = capacity([host("gpu1", cards(2)), host("gpu2", cards(3))], demand(), accepted={"gpu1"})
+    found = capacity([host("gpu1", cards(2)), host("gpu2", cards(3))], demand(), accepted=[{"gpu1"}])
     assert numbers(found) == (2, 2)
     assert reasons(found) == [(Reason.PLACEMENT, 3, 1)]
 
@@ -132,7 +150,7 @@ def test_gpus_of_an_instance_may_be_on_all_of_its_nodes() -> None:
     ],
 )
 def test_nodes_limit_processors_and_memory(more: dict[str, Any], number: int) -> None:
-    hosts = [host("gpu1", cards(9, 0), nodes={0: node(overcommitted=9500)})]
+    hosts = [host("gpu1", cards(9, 0), nodes={0: node(ram_ratio=9500 / 8192)})]
     assert numbers(capacity(hosts, demand(nodes=1, policy="required", **more))) == (number, number)
 
 
@@ -180,10 +198,11 @@ def test_aliases_that_share_gpus_do_not_count_them_twice() -> None:
 def test_returned_resources_are_those_that_were_taken() -> None:
     whole = host("gpu1", cards(2, 0), cards(2, 1), nodes={0: node(), 1: node()})
     room, untouched = Room(whole), Room(whole)
-    taken = room.take(demand(2, nodes=1, policy="required", dedicated=True))
-    assert isinstance(taken, Claim)
+    taken = walk(room, demand(2, nodes=1, policy="required", dedicated=True), Scheduler()).claim
+    assert taken is not None
+    room.apply(taken)
     assert vars(room) != vars(untouched)
-    room.put_back(taken)
+    room.apply(taken, sign=1)
     assert vars(room) == vars(untouched)
 
 

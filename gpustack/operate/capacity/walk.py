@@ -1,0 +1,188 @@
+"""The way of one request through Nova on one host, step by step and in Nova's order. Pure.
+
+Nova's API, the filters of requests (nova/scheduler/request_filter.py), Placement, each filter of ``enabled_filters``,
+and the claim of nova-compute, which repeats NUMA nodes and PCI devices.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpustack.nova_options.aggregates import BY_PROJECT
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.operate.capacity.aggregates import EXTRA_SPECS, ISOLATED, TENANTS, Refusal, refusals
+from gpustack.operate.capacity.model import BY_CLASS, Demand, Outcome, PlacementRequest, Reason, Step
+from gpustack.operate.capacity.room import Claim, Room
+
+PLACEMENT = "Placement: "
+NUMA, PCI, COMPUTE, CAPABILITIES = (
+    *("NUMATopologyFilter", "PciPassthroughFilter", "ComputeFilter", "ComputeCapabilitiesFilter"),
+)
+STATUS, ZONE = "compute_status_filter", "map_az_to_placement_aggregate"
+CLAIM = "claim of nova-compute: "
+ASSUMED = (COMPUTE, CAPABILITIES, "ImagePropertiesFilter", EXTRA_SPECS, BY_PROJECT, NUMA, PCI)
+"""The filters of a configuration that is not known. Those of aggregates and capabilities count as a doubt."""
+UNKNOWN_NODES = "the NUMA nodes of {hosts} are not known"
+SHARED_DISK = "the disk of {hosts} is a shared pool"
+FALLBACK = (
+    "[workarounds] disable_fallback_pcpu_query, if it is on, refuses hosts without free PCPU for dedicated processors"
+)
+
+
+@dataclass(kw_only=True)
+class Walk:
+    """All steps up to the first one that fails, or every step.
+
+    :ivar claim: the resources of the instance; None if a step fails.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    claim: Claim | None = None
+
+    @property
+    def failed(self) -> Step | None:
+        """The first step that fails."""
+        return next((step for step in self.steps if step.outcome is Outcome.FAILED), None)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why it may fail although no step is known to."""
+        return [step.doubt for step in self.steps if step.outcome is Outcome.UNKNOWN and step.doubt]
+
+
+def walk(
+    room: Room,
+    demand: Demand,
+    scheduler: Scheduler,
+    accepted: Sequence[Collection[str]] | None = None,
+    *,
+    every: bool = False,
+) -> Walk:
+    """Follow a request for one instance on a host.
+
+    :param accepted: for each request to Placement, the uuids of the nodes on which it accepts one instance; None for
+        all.
+    :param every: whether to go on after a failure.
+    """
+    walker, done = _Walker(room, demand, scheduler, accepted), Walk()
+    for step in walker.steps():
+        done.steps.append(step)
+        if step.outcome is Outcome.FAILED and not every:
+            return done
+    done.claim = None if done.failed else walker.claim
+    return done
+
+
+def _failed(name: str, reason: Reason, wanted: int | str | None = None, available: int | str | None = None) -> Step:
+    return Step(name=name, outcome=Outcome.FAILED, wanted=wanted, available=available, reason=reason)
+
+
+class _Walker:
+    def __init__(
+        self, room: Room, demand: Demand, scheduler: Scheduler, accepted: Sequence[Collection[str]] | None
+    ) -> None:
+        self.room, self.demand, self.scheduler = room, demand, scheduler
+        self.accepted = accepted or [()] * len(demand.requests)
+        self.judged = accepted is not None
+        self.refusals: dict[str, Refusal] = {entry.step: entry for entry in refusals(room.host, demand, scheduler)}
+        self.request: PlacementRequest = demand
+        self.claim: Claim | None = None
+
+    def steps(self) -> Iterator[Step]:
+        host, demand = self.room.host, self.demand
+        yield _failed("API", Reason.API, demand.refused) if demand.refused else Step(name="API")
+        yield self._aggregate(TENANTS)
+        for name, reason in ((ZONE, Reason.ZONE), (STATUS, Reason.DISABLED)):
+            yield _failed(name, reason) if host.closed is reason else Step(name=name)
+        yield self._aggregate(ISOLATED)
+        yield from self._placement()
+        filters: Mapping[str, Callable[[], Step]] = {
+            COMPUTE: lambda: _failed(COMPUTE, Reason.DOWN) if host.closed is Reason.DOWN else Step(name=COMPUTE),
+            CAPABILITIES: self._capabilities,
+            EXTRA_SPECS: lambda: self._aggregate(EXTRA_SPECS),
+            BY_PROJECT: lambda: self._aggregate(BY_PROJECT),
+            NUMA: lambda: self._numa(NUMA),
+            PCI: lambda: self._pci(PCI),
+        }
+        enabled = ASSUMED if self.scheduler.filters is None else self.scheduler.filters
+        for name in enabled:
+            yield filters[name]() if name in filters else Step(name=name, outcome=Outcome.UNKNOWN)
+        yield from (check(f"{CLAIM}{kind}") for kind, check in (("NUMA", self._numa), ("PCI", self._pci)))
+        yield Step(name="GPUs", outcome=Outcome.UNKNOWN, doubt=host.doubt) if host.doubt else Step(name="GPUs")
+
+    def _aggregate(self, name: str) -> Step:
+        refusal = self.refusals.get(name)
+        if refusal is None:
+            return Step(name=name)
+        if refusal.certain:
+            return _failed(name, Reason.AGGREGATE, refusal.because)
+        return Step(name=name, outcome=Outcome.UNKNOWN, doubt=refusal.because)
+
+    def _capabilities(self) -> Step:
+        if not self.demand.unmodelled:
+            return Step(name=CAPABILITIES)
+        doubt = f"the effect of {', '.join(self.demand.unmodelled)} is not counted"
+        return Step(name=CAPABILITIES, outcome=Outcome.UNKNOWN, doubt=doubt)
+
+    def _placement(self) -> Iterator[Step]:
+        """The first request that a host can meet; else the lacks of the first one."""
+        room, demand = self.room, self.demand
+        lacks: dict[str, int] = {}
+        for request, accepted in zip(demand.requests, self.accepted, strict=True):
+            lacks = {name: room.amounts.get(name, 0) for name in room.lacks(request)}
+            if not lacks and (not self.judged or room.host.uuid in accepted):
+                self.request = request
+                break
+        else:
+            lacks = {name: room.amounts.get(name, 0) for name in room.lacks(demand)}
+            if not lacks:
+                yield self._refused()
+        for name, amount in self.request.amounts.items():
+            place, free = f"{PLACEMENT}{name}", room.amounts.get(name, 0)
+            reason = BY_CLASS.get(name, Reason.RESOURCE)
+            few = name in lacks
+            yield _failed(place, reason, amount, free) if few else Step(name=place, wanted=amount, available=free)
+        if self.request is not demand and self.scheduler.fallback is not True:
+            yield Step(name=f"{PLACEMENT}second request", outcome=Outcome.UNKNOWN, doubt=FALLBACK)
+        if room.host.shares_disk and "DISK_GB" in demand.amounts:
+            yield Step(name=f"{PLACEMENT}shared disk", outcome=Outcome.UNKNOWN, doubt=SHARED_DISK)
+        if demand.classes:
+            name, free = f"{PLACEMENT}{', '.join(demand.classes)}", room.count(demand.aliases)
+            few = room.gpus(demand) is None
+            yield _failed(name, Reason.FRAGMENTS, demand.count, free) if few else Step(name=name, wanted=demand.count)
+
+    def _refused(self) -> Step:
+        """Placement refuses although the amounts are free."""
+        traits = [*sorted(self.demand.required), *(f"!{name}" for name in sorted(self.demand.forbidden))]
+        if traits:
+            return _failed(f"{PLACEMENT}traits", Reason.PLACEMENT, ", ".join(traits))
+        return _failed(f"{PLACEMENT}max_unit", Reason.PLACEMENT)
+
+    def _numa(self, name: str) -> Step:
+        """NUMA nodes, with the GPUs near them."""
+        room, demand = self.room, self.demand
+        if demand.topology is None:
+            return Step(name=name)
+        self.claim = self.claim or room.on_nodes(demand, self.request)
+        if self.claim is None:
+            few = room.gpus(demand) is None
+            nodes, free = demand.topology, room.nodes or {}
+            need = ", ".join(
+                f"{node.dedicated + node.shared} CPUs and {node.memory} MiB" for node in dict.fromkeys(nodes.nodes)
+            )
+            left = "; ".join(
+                f"node {number}: {len(node.free)} dedicated CPUs, {node.memory - node.memory_usage} MiB"
+                for number, node in free.items()
+            )
+            return _failed(name, Reason.FRAGMENTS if few else Reason.NUMA, need, left)
+        if room.nodes is None:
+            return Step(name=name, outcome=Outcome.UNKNOWN, doubt=UNKNOWN_NODES)
+        return Step(name=name, wanted=len(demand.topology.nodes), available=len(room.nodes))
+
+    def _pci(self, name: str) -> Step:
+        """Enough GPUs for each alias, on any NUMA node."""
+        room, demand = self.room, self.demand
+        if demand.topology is None:
+            self.claim = self.claim or room.on_nodes(demand, self.request)
+        if room.gpus(demand) is None:
+            return _failed(name, Reason.FRAGMENTS, demand.count, room.count(demand.aliases))
+        return Step(name=name, wanted=demand.count, available=room.count(demand.aliases))

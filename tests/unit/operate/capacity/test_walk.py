@@ -1,0 +1,102 @@
+"""The steps of a request, in Nova's order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.novadb.model import NumaNode
+from gpustack.operate.capacity.count import capacity
+from gpustack.operate.capacity.model import Cards, Demand, Host, Outcome, PlacementRequest, Reason
+from gpustack.operate.capacity.room import Room
+from gpustack.operate.capacity.topology import GuestNode, Topology
+from gpustack.operate.capacity.walk import walk
+
+ALIAS = frozenset({"k4200"})
+HOST = Host(
+    uuid="u",
+    name="gpu1",
+    cards=(Cards(aliases=ALIAS, node=0, count=4),),
+    amounts={"VCPU": 8, "MEMORY_MB": 8192},
+    nodes={0: NumaNode(cpus=frozenset(range(8)), memory=8192)},
+)
+DEMAND = Demand(flavor="f", gpus={"k4200": 2}, amounts={"VCPU": 2, "MEMORY_MB": 1024}, vcpus=2, ram=1024)
+FILTERS = ("ComputeFilter", "Ours", "NUMATopologyFilter", "PciPassthroughFilter")
+KNOWN = Scheduler(filters=FILTERS, isolated=False, by_project=False, fallback=True)
+NODES = Topology(nodes=(GuestNode(shared=2, memory=1024),))
+PINNED = PlacementRequest(amounts={"PCPU": 2, "MEMORY_MB": 1024}, forbidden=frozenset({"HW_CPU_HYPERTHREADING"}))
+
+
+def failed(host: Host = HOST, demand: Demand = DEMAND, scheduler: Scheduler = KNOWN, **more: Any) -> str:
+    """The name of the first step that fails; empty if none does."""
+    found = walk(Room(host), demand, scheduler, **more)
+    assert (found.claim is None) == (found.failed is not None)
+    return found.failed.name if found.failed else ""
+
+
+def test_steps_are_in_novas_order() -> None:
+    names = [step.name for step in walk(Room(HOST), DEMAND, KNOWN, every=True).steps]
+    assert names[0] == "API"
+    assert names.index("compute_status_filter") < names.index("Placement: VCPU") < names.index("ComputeFilter")
+    assert [name for name in names if name in FILTERS] == list(FILTERS)
+    assert names[-3:] == ["claim of nova-compute: NUMA", "claim of nova-compute: PCI", "GPUs"]
+
+
+@pytest.mark.parametrize(
+    ("host", "demand", "name"),
+    [
+        ({}, {}, ""),
+        ({}, {"refused": "no"}, "API"),
+        ({"closed": Reason.ZONE}, {}, "map_az_to_placement_aggregate"),
+        ({"closed": Reason.DISABLED}, {}, "compute_status_filter"),
+        ({"closed": Reason.DOWN}, {}, "ComputeFilter"),
+        ({"amounts": {}}, {}, "Placement: MEMORY_MB"),
+        ({}, {"amounts": {"VCPU": 9}}, "Placement: VCPU"),
+        ({}, {"gpus": {"k4200": 5}}, "PciPassthroughFilter"),
+        ({}, {"gpus": {"k4200": 5}, "classes": ("CUSTOM_GPU",)}, "Placement: CUSTOM_GPU"),
+        # It gets the requests for devices too.
+        ({}, {"gpus": {"k4200": 5}, "topology": NODES}, "NUMATopologyFilter"),
+        ({"nodes": {}}, {"topology": NODES}, "NUMATopologyFilter"),
+    ],
+)
+def test_the_first_failing_step_is_novas(host: dict[str, Any], demand: dict[str, Any], name: str) -> None:
+    assert failed(replace(HOST, **host), replace(DEMAND, **demand)) == name
+
+
+def test_without_the_filter_the_claim_fails() -> None:
+    unfiltered = replace(KNOWN, filters=("ComputeFilter",))
+    assert failed(demand=replace(DEMAND, gpus={"k4200": 5}), scheduler=unfiltered) == "claim of nova-compute: PCI"
+
+
+def test_a_filter_of_others_is_not_evaluated() -> None:
+    (step,) = [step for step in walk(Room(HOST), DEMAND, KNOWN).steps if step.name == "Ours"]
+    assert step.outcome is Outcome.UNKNOWN
+    assert not step.doubt
+
+
+def test_refusals_of_placement_name_the_traits() -> None:
+    assert failed(accepted=[()]) == "Placement: max_unit"
+    assert failed(demand=replace(DEMAND, required=frozenset({"CUSTOM_A"})), accepted=[()]) == "Placement: traits"
+
+
+def test_the_second_request_fits_hosts_without_pcpu() -> None:
+    demand = replace(DEMAND, amounts=PINNED.amounts, forbidden=PINNED.forbidden)
+    assert failed(demand=demand) == "Placement: PCPU"
+    second = replace(demand, fallback=PlacementRequest(amounts={"VCPU": 2}))
+    assert failed(demand=second) == ""
+    assert failed(demand=second, accepted=[(), {"u"}]) == ""
+    assert failed(demand=second, accepted=[{"u"}, ()]) == "Placement: PCPU"
+    counted = [capacity([HOST], second, scheduler=replace(KNOWN, fallback=known)) for known in (True, None)]
+    assert [(entry.least, entry.most) for entry in counted] == [(2, 2), (0, 2)]
+    assert "disable_fallback_pcpu_query" in counted[1].doubts[0]
+
+
+def test_a_doubt_lowers_the_least_number_of_its_hosts_only() -> None:
+    doubtful = replace(HOST, name="gpu2", doubt="stale rows")
+    counted = capacity([HOST, doubtful], DEMAND, scheduler=KNOWN)
+    assert (counted.least, counted.most, counted.doubts) == (2, 4, ("stale rows",))
+    unknown = capacity([HOST], replace(DEMAND, unknown=("other",)), scheduler=KNOWN)
+    assert (unknown.least, unknown.most) == (2, None)
