@@ -49,7 +49,7 @@ class ReclaimCommand(OpenStackCommand):
 
         from gpustack.cloud.server_actions import ServiceCloud
         from gpustack.offer.flavor.flavors import present_flavors
-        from gpustack.operate.reclaim.decide import decide
+        from gpustack.operate.reclaim.decide import decide, held
         from gpustack.operate.reclaim.model import ReclaimPlan, rules_of
         from gpustack.operate.reclaim.read import Reader
         from gpustack.spec.load import load_spec
@@ -60,7 +60,9 @@ class ReclaimCommand(OpenStackCommand):
         self._reader = Reader(cloud, ServiceCloud(cloud), self._rules)
         with counting(self, "reading instances") as progress:
             known = self._reader.candidates(progress)
-        decisions = decide(known.entries, self._rules, _choices(parsed_args), datetime.now(UTC).replace(tzinfo=None))
+        now = datetime.now(UTC).replace(tzinfo=None)
+        decisions = decide(known.entries, self._rules, _choices(parsed_args), now)
+        decisions = (*decisions, *held(known.held, self._rules, now))
         only = parsed_args.instance
         self._plan = ReclaimPlan(
             decisions=tuple(entry for entry in decisions if not only or entry.server.id in only),
@@ -93,7 +95,8 @@ class ReclaimPlanCommand(ReclaimCommand, Lister):
     """List instances that hold GPUs and are idle: stopped for long, or expired. Changes nothing.
 
     The rules are in the section `reclaim` of the spec. The next step of an instance is a notice to its users, then
-    shelving, which frees the GPUs and keeps the instance. If it is `nothing`, a finding has the reason.
+    shelving, which frees the GPUs and keeps the instance. If it is `nothing`, a finding has the reason. Instances that
+    hold GPUs in a state without a rule (paused, suspended, ERROR, RESCUE) are listed as `held, no rule`, and stay.
     """
 
     epilog = """\
@@ -117,6 +120,10 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
         idle = [decision for decision in self._plan.decisions if decision.reason]
         if self.verbosity:
             self.report(f"{sum(entry.gpus for entry in idle)} GPUs are held by {len(idle)} idle instances")
+            without = [decision for decision in self._plan.decisions if decision.held]
+            if without:
+                count = sum(entry.gpus for entry in without)
+                self.report(f"{count} more are held by {len(without)} instances that no rule covers")
         self.report_plan()
         super().after(parsed_args)
         pending = self._plan.of(Step.NOTIFY, Step.WITHDRAW, Step.SHELVE)

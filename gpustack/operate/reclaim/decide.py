@@ -6,7 +6,8 @@ from datetime import datetime
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.marks import Since
-from gpustack.operate.reclaim.idle import Idle, idle
+from gpustack.cloud.servers import Server
+from gpustack.operate.reclaim.idle import Idle, idle, length
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.operate.reclaim.notice import DUE, Notice, counts, notice_of
 
@@ -19,6 +20,18 @@ def decide(candidates: Iterable[Candidate], rules: Rules, choices: Choices, now:
     decisions = [decision for entry in candidates if (decision := judge(entry, rules, choices, now))]
     order = sorted(decisions, key=lambda entry: (entry.since or now, entry.server.id))
     return tuple(_within(order, choices.space))
+
+
+def held(servers: Iterable[Server], rules: Rules, now: datetime) -> Iterator[Decision]:
+    """Yield the instances that no rule covers; nothing is done with them.
+
+    :param now: the current time, naive UTC.
+    """
+    for server in servers:
+        age = f" with its GPUs for {length(now - server.since)}" if server.since else ""
+        gpus = sum(count for alias, count in server.devices.items() if alias in rules.aliases)
+        text = f"held, no rule ({server.status}{age})"
+        yield Decision(server=server, gpus=gpus, step=Step.NOTHING, since=server.since, held=text)
 
 
 def judge(candidate: Candidate, rules: Rules, choices: Choices, now: datetime) -> Decision | None:

@@ -16,6 +16,8 @@ from gpustack.spec.reclaim import moment
 
 STOPS = {"SHUTOFF": "stop", "PAUSED": "pause", "SUSPENDED": "suspend", "SHELVED": "shelve"}
 """The action that leads to each status of a stopped instance."""
+HELD = frozenset({*STOPS, "ERROR", "RESCUE"})
+"""The statuses of instances that hold GPUs without using them."""
 _WITHOUT_EFFECT = frozenset(
     {
         *("attach_interface", "attach_share", "attach_volume", "changePassword", "confirmResize", "createBackup"),

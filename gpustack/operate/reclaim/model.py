@@ -105,11 +105,13 @@ class Decision:
     :ivar due: when it may be shelved, naive UTC; None without a notice.
     :ivar newest: the id of the newest request for it; empty if there is none.
     :ivar snapshot: the most GiB that its snapshot takes; 0 without a snapshot, None if unknown.
+    :ivar held: the status and the age of an instance that no rule covers; empty for others.
     """
 
     server: Server
     gpus: int
     step: Step
+    held: str = ""
     reason: str = ""
     since: datetime | None = None
     due: datetime | None = None

@@ -21,7 +21,7 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.placement import Device
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.operate.reclaim.destinations import no_return
-from gpustack.operate.reclaim.idle import AHEAD, STOPS
+from gpustack.operate.reclaim.idle import AHEAD, HELD, STOPS
 from gpustack.operate.reclaim.model import Candidate, Rules
 from gpustack.operate.reclaim.notice import EXPIRES, KEYS
 
@@ -33,9 +33,11 @@ class Candidates:
     :ivar projects: names of their projects by id.
     :ivar users: names of their users by id.
     :ivar gaps: what could not be read.
+    :ivar held: instances that hold GPUs in a state without a rule.
     """
 
     entries: tuple[Candidate, ...] = ()
+    held: tuple[Server, ...] = ()
     projects: Mapping[str, str] = field(default_factory=dict)
     users: Mapping[str, str] = field(default_factory=dict)
     gaps: tuple[str, ...] = ()
@@ -78,12 +80,15 @@ class Reader:
         except CloudError as error:
             self._unread = error.what
         idle = [server for server in listed.servers if may_be_idle(server, self._rules)]
+        held = tuple(server for server in listed.servers if has_no_rule(server, self._rules))
+        shown = [*idle, *held]
         hosts = self._hosts()
         entries = tuple(each(lambda server: self._candidate(server, hosts), idle, progress))
         return Candidates(
             entries=entries,
-            projects=identity.names(self._cloud, "projects", {server.project for server in idle}).names,
-            users=identity.names(self._cloud, "users", {server.user for server in idle}).names,
+            held=held,
+            projects=identity.names(self._cloud, "projects", {server.project for server in shown}).names,
+            users=identity.names(self._cloud, "users", {server.user for server in shown}).names,
             gaps=listed.gaps,
         )
 
@@ -138,6 +143,12 @@ def may_be_idle(server: Server, rules: Rules) -> bool:
     stopped = "SHUTOFF" if server.status == "SHELVED" else server.status
     expires = server.id in rules.expires or (rules.metadata and EXPIRES in server.metadata)
     return expires or (stopped in STOPS and stopped in rules.idle_after) or bool(set(KEYS) & server.metadata.keys())
+
+
+def has_no_rule(server: Server, rules: Rules) -> bool:
+    """Whether an instance holds GPUs without using them, and no rule looks at it."""
+    holds = server.placed and bool(rules.aliases & server.devices.keys())
+    return holds and server.status in HELD and not server.task and not may_be_idle(server, rules)
 
 
 def check_clock(cloud: Connection, now: datetime) -> None:

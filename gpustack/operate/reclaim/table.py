@@ -33,10 +33,11 @@ def columns(projects: Mapping[str, str], users: Mapping[str, str]) -> tuple[Colu
         Column("flavor", lambda entry: entry.server.flavor),
         Column("gpus", lambda entry: entry.gpus, "GPUs"),
         Column("status", lambda entry: entry.server.status),
-        Column("reason", lambda entry: entry.reason or None, "Idle", lambda entry: entry.reason or "no"),
+        Column("reason", lambda entry: entry.reason or None, "Idle", lambda entry: entry.reason or entry.held or "no"),
         Column("since", lambda entry: f"{entry.since:%FT%TZ}" if entry.since else None),
         Column("step", lambda entry: entry.step.value, "Next step", _step),
         Column("due", lambda entry: f"{entry.due:%FT%TZ}" if entry.due else None),
+        Column("held", lambda entry: entry.held or None),
         Column("snapshot_gib", lambda entry: entry.snapshot),
         Column("findings", lambda entry: [f.to_dict() for f in entry.findings], "", lambda e: codes(e.findings, "")),
     )

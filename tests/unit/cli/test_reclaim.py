@@ -118,6 +118,24 @@ def test_the_plan_lists_idle_instances(cloud: StandIn, spec: str, gpustack: Any)
     assert (ran.code, "GPU792" in ran.out, "GPU792" in ran.err) == (0, True, True)
 
 
+def test_instances_that_no_rule_covers_are_listed_only(cloud: StandIn, spec: str, gpustack: Any) -> None:
+    without = [{**stopped(f"{status.lower()}1"), "status": status} for status in ("PAUSED", "ERROR", "RESCUE")]
+    give(cloud, *without, instance("active1"))
+    ran = gpustack("reclaim", "plan", spec, "-f", "json", "--exit-code")
+    rows = {row["server"]: row for row in json.loads(ran.out)}
+    assert (ran.code, rows.keys()) == (0, {"paused1", "error1", "rescue1"})
+    for name, row in rows.items():
+        assert row["held"].startswith(f"held, no rule ({name[:-1].upper()} with its GPUs for ")
+        assert (row["step"], row["reason"], row["gpus"]) == ("nothing", None, 1)
+    assert "3 more are held by 3 instances that no rule covers" in ran.err
+    assert not [line for line in cloud.requests if any(f"servers/{name}" in line for name in rows)]
+    for form in ("table", "csv", "yaml"):
+        assert "held, no rule (RESCUE" in gpustack("reclaim", "plan", spec, "-f", form).out
+    for command in ("notify", "apply"):
+        ran = gpustack("reclaim", command, spec, "--yes")
+        assert (ran.code, "nothing to do" in ran.err + ran.out) == (0, True)
+
+
 def test_only_instances_that_may_be_idle_take_requests(cloud: StandIn, spec: str, gpustack: Any) -> None:
     others = [instance(f"other{number}") for number in range(9)]
     give(cloud, stopped("vm1"), *others)
