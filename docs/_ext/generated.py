@@ -23,6 +23,7 @@ from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
 from gpustack.changes.change import ChangeResult
 from gpustack.cli.change import kinds
+from gpustack.cli.registry import by_job
 from gpustack.configure import plugin_api as nova_api
 from gpustack.offer.guest.requirements import driver_text
 from gpustack.pci import catalogue
@@ -141,24 +142,6 @@ def plugin_apis() -> str:
     return "\n".join(lines)
 
 
-JOBS = {
-    "Prepare hosts": ("scan", "spec", "host", "playbook"),
-    "Configure Nova": ("nova",),
-    "Create flavors": ("flavor",),
-    "Prepare guests": ("guest", "image"),
-    "Limit GPUs": ("quota",),
-    "Reserve GPU hosts": ("tenancy",),
-    "Sync a cloud with the spec": ("cloud",),
-    "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
-    "Recover lost GPUs": ("cleanup",),
-    "Free idle GPUs": ("reclaim",),
-    "Undo changes": ("history", "undo"),
-    "Check and look up": ("doctor", "explain", "complete"),
-    "Try it without hardware": ("example",),
-}
-"""The commands' objects by job, in the order of the documentation's front page."""
-
-
 def commands_page() -> str:
     """The help of every command, as ``gpustack … --help`` prints it."""
     environment = {**os.environ, "COLUMNS": "88"}
@@ -170,12 +153,8 @@ def commands_page() -> str:
         "[a page of their own](../exit-codes.md).",
         "",
     ]
-    names = sorted(entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli"))
-    jobs = {name: job for job, objects in JOBS.items() for name in names if name.split()[0] in objects}
-    if missing := set(names) - set(jobs):
-        raise ValueError(f"JOBS lacks the objects of {sorted(missing)}")
-    for job in JOBS:
-        of_job = [name for name in names if jobs[name] == job]
+    names = [entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli")]
+    for job, of_job in by_job(names).items():
         links = ", ".join(f"[{name}](#gpustack-{name.replace(' ', '-')})" for name in of_job)
         lines += [f"## {job}", "", links, ""]
         for name in of_job:

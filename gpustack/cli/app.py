@@ -25,6 +25,7 @@ from gpustack.base.files import file_remedy
 from gpustack.base.text import LAYOUT, SafeStream, printable
 from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
+from gpustack.cli.registry import by_job
 
 NAME = "gpustack"
 _COLLECT_AFTER = 50_000
@@ -115,21 +116,21 @@ class Gpustack(app.App):
         return parser
 
     def print_help(self) -> None:
-        """Print the options and each command with the first line of its description."""
+        """Print the options and each command with the first line of its description, by job."""
         self.parser.print_help(self.stdout)
-        print("\ncommands:", file=self.stdout)
-        self._print_names("")
+        for job, names in by_job(name for name, _ in self.commands).items():
+            print(f"\n{job}:", file=self.stdout)
+            self._print_names(names)
 
     def print_commands(self, group: str) -> None:
         """Print the commands of a group, each with the first line of its description."""
         print(f"usage: {NAME} {group} <action> …\n\ncommands:", file=self.stdout)
-        self._print_names(f"{group} ")
+        self._print_names(sorted(name for name, _ in self.commands if name.startswith(f"{group} ")))
         print(f"\n{NAME} help {group} <action> prints the options of a command.", file=self.stdout)
 
-    def _print_names(self, start: str) -> None:
-        for name, entry in sorted(self.commands):
-            if name.startswith(start):
-                print(f"  {name:<15}  {_summary(entry)}", file=self.stdout)
+    def _print_names(self, names: Sequence[str]) -> None:
+        for name in names:
+            print(f"  {name:<18}  {_summary(self.commands.commands[name])}", file=self.stdout)
 
     def configure_logging(self) -> None:
         """Send warnings of libraries to stderr (more with ``-v``), and all messages to ``--log-file``."""
@@ -138,6 +139,8 @@ class Gpustack(app.App):
         console = logging.StreamHandler(self.stderr)
         console.setLevel({0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}.get(self.options.verbose_level, 10))
         console.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        if self.options.verbose_level < 2:  # an unreachable Keystone is an error, with one sentence
+            console.addFilter(lambda record: not record.name.startswith("keystoneauth"))
         self._handlers = [console]
         if self.options.log_file:
             from gpustack.base.files import make_private

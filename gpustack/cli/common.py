@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cliff import command, lister, show
 
@@ -29,13 +30,32 @@ if TYPE_CHECKING:
 
 HOSTS_OF_SPEC = "the hosts of SPEC"
 THIS_MACHINE = "this machine"
+_EQUIVALENTS = {
+    "--sudo": ("-K",),
+    "--ask-become-pass": ("--sudo",),
+    "--identity": ("--private-key",),
+    "--private-key": ("--identity",),
+    "--jobs": ("--forks",),
+    "--forks": ("--jobs",),
+    "--check": ("--dry-run",),
+    "--dry-run": ("--check",),
+    "--output": ("--out", "--format"),
+}
+"""Options that other commands or other programs have, and their names here."""
 _LOG = 4 << 20  # bytes of a log that count
+
+
+class _Examples(argparse.HelpFormatter):
+    """Help that keeps the lines of examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
 
 
 class _Voice(command.Command):
     """Base class of all commands.
 
-    :cvar epilog: the examples at the end of a command's help.
+    :cvar epilog: the examples at the end of a command's help, separated by semicolons.
     """
 
     epilog = ""
@@ -43,15 +63,25 @@ class _Voice(command.Command):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser of the command, with its own options and arguments after those of cliff."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
+        parser.formatter_class = type("Help", (_Examples, parser.formatter_class), {})  # type: ignore[arg-type, assignment]
         self.add_arguments(parser)
+        report = parser.error
+
+        def error(message: str) -> NoReturn:
+            _, _, unknown = message.partition("unrecognized arguments: ")
+            option = unknown.partition(" ")[0].partition("=")[0]
+            known = [other for other in _EQUIVALENTS.get(option, ()) if other in parser._option_string_actions]
+            report(message + "".join(f"\n  → this command has {other} instead of {option}" for other in known))
+
+        parser.error = error  # type: ignore[method-assign]
         return parser
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the options and arguments of the command; a subclass adds its own after those of its base."""
 
     def get_epilog(self) -> str:
-        """The epilog. cliff's implementation would search every installed distribution."""
-        return self.epilog
+        """The examples, one on each line. cliff's implementation would search every installed distribution."""
+        return "\n  ".join(("examples:", *re.split(r";\s+", self.epilog.strip()))) if self.epilog else ""
 
     def report(self, text: str) -> None:
         """Print a message on stderr, made printable."""

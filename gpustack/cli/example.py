@@ -2,11 +2,14 @@
 
 import argparse
 import importlib
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 
+from gpustack.base.columns import Column
 from gpustack.base.errors import GpustackError
-from gpustack.cli.common import Command
+from gpustack.cli.common import Command, Lister
+from gpustack.cli.output import Table, table
 
 _COMMANDS = "gpustack_demo.examples.commands"
 
@@ -76,6 +79,31 @@ class ExampleCloudCommand(_Example):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         _demo().cloud(parsed_args.snapshot, parsed_args.rendered, self._print)
+        return 0
+
+
+class ExampleListCommand(_Example, Lister):
+    """List the clouds of `gpustack example cloud` that run on this machine."""
+
+    epilog = "gpustack example list"
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        columns = (Column("directory", itemgetter(0), "Directory"), Column("pid", itemgetter(1), "Process"))
+        return table(parsed_args, columns, _demo().clouds())
+
+
+class ExampleStopCommand(_Example):
+    """Stop a cloud of `gpustack example cloud`, and remove its directory."""
+
+    epilog = "gpustack example stop; gpustack example stop try/cloud"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        help_text = "the directory of the cloud (default: %(default)s)"
+        parser.add_argument("cloud", nargs="?", type=Path, default=Path("cloud"), metavar="DIR", help=help_text)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        _demo().stop(parsed_args.cloud)
+        self._print(f"{parsed_args.cloud}: stopped and removed")
         return 0
 
 

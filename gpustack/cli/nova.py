@@ -165,7 +165,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _as_data(self) -> dict[str, object]:
         files = self._rendering.files
         owned = self._of_hosts((file.name, f"{file.name}\n{file.text}") for file in files)
-        texts = {host: "".join(text for owner, text in owned if owner == host) for host, _ in owned}
+        texts: dict[str, str] = {}
+        for host, text in owned:
+            texts[host] = texts.get(host, "") + text
         groups = patterns_of(host_groups(texts.items()))
         return {
             "files": [{**f.to_dict(), "group": groups[host]} for f, (host, _) in zip(files, owned, strict=True)],

@@ -5,6 +5,7 @@ within the limits of :mod:`gpustack.cloud.time_limits`. No message contains a pa
 """
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ _FIND = (
     "check auth_url, region_name, interface and cacert of the cloud in clouds.yaml, or OS_AUTH_URL, OS_REGION_NAME,"
     " OS_INTERFACE and OS_CACERT"
 )
-_RETRY = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
+_RETRY = "check that the API answers at this address, then run the command again"
 _READING = (
     "the user needs the right to read this: use a cloud of clouds.yaml with the role admin or reader of the system"
 )
@@ -92,7 +93,7 @@ def connect(cloud: str | None = None) -> Connection:
         *(AttributeError, TypeError, ValueError, LookupError),  # raised for a clouds.yaml with values of wrong types
     ) as error:
         raise CloudError(
-            f"the cloud's configuration can't be used: {error}",
+            f"the cloud's configuration can't be used: {error}; {_searched()}",
             remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables; clouds.yaml of"
             " the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
         ) from error
@@ -215,6 +216,16 @@ def cloud_names() -> list[str]:
         return sorted(config.get_cloud_names()) if config.config_filename else []
     except (openstack.exceptions.ConfigException, OSError, AttributeError, TypeError, ValueError, LookupError) as error:
         raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
+
+
+def _searched() -> str:
+    """The directories that are searched for clouds.yaml, and the clouds that are there."""
+    named = os.environ.get("OS_CLIENT_CONFIG_FILE")
+    places = dict.fromkeys(str(Path(file).parent) for file in _files()["config_files"])
+    with contextlib.suppress(CloudError):
+        names = ", ".join(cloud_names()) or "none"
+        return f"clouds found: {names} (searched: {', '.join(filter(None, (named, *places)))})"
+    return "clouds.yaml can't be read"
 
 
 def _files() -> dict[str, Any]:

@@ -113,7 +113,7 @@ class LimitedAdapter(TCPKeepAliveAdapter):
                 raise
             except (ConnectionError, ChunkedEncodingError) as error:
                 if pause is None:
-                    raise ConnectFailure(f"lost the connection to {service} at {endpoint}: {error}") from error
+                    raise ConnectFailure(f"no connection to {service} at {endpoint}: {_reason(error)}") from error
             else:
                 if answer.status_code not in BUSY or pause is None:
                     return answer
@@ -240,3 +240,14 @@ class _EncryptedPool(HTTPSConnectionPool):
 
 
 _POOLS = {"http": _PlainPool, "https": _EncryptedPool}
+
+
+def _reason(error: BaseException) -> str:
+    """The system's reason for a failed connection, below the exceptions of requests and urllib3."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, OSError) and inner.strerror:
+            return inner.strerror
+        nested = [entry for entry in (getattr(inner, "reason", None), *inner.args) if isinstance(entry, BaseException)]
+        inner = inner.__cause__ or (nested[0] if nested else inner.__context__)
+    return "the service broke off its answer" if "broken" in str(error).lower() else type(error).__name__

@@ -16,6 +16,9 @@ from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
 from gpustack_demo.examples.inventory import inventory
 from gpustack_demo.examples.machine import Machine
+from gpustack_demo.examples.running import recorded, running_clouds, stop
+
+__all__ = ["HOSTS", "cloud", "clouds", "create", "leak", "stop"]
 
 Print = Callable[[str], None]
 
@@ -63,13 +66,15 @@ def cloud(snapshot: Path, rendered: Path, report: Print, wait: Callable[[], obje
             raise UsageError("not found", where=str(path), remedy="run gpustack scan --save and gpustack nova render")
     base = snapshot.resolve().parent
     if (base / "cloud").exists():
-        raise UsageError("the directory of an earlier cloud exists", where=str(base / "cloud"), remedy="remove it")
+        place = base / "cloud"
+        remedy = f"gpustack example stop {shlex.quote(str(place))}"
+        raise UsageError("the directory of an earlier cloud exists", where=str(place), remedy=remedy)
     report(
         f"This installs Nova {RELEASE}, Placement, Keystone and Glance from PyPI into {cache_dir()} unless they are"
         " there, and runs them on loopback. Below Nova is its own stand-in for libvirt."
     )
     environment = install(report)
-    with running(base, snapshot, rendered.resolve()) as (nova, server):
+    with recorded(base / "cloud"), running(base, snapshot, rendered.resolve()) as (nova, server):
         report(f"Nova runs; its log is {nova.log}. SSH to the example hosts: {server.config}")
         report("In another terminal:\n")
         for name, value in (
@@ -78,9 +83,14 @@ def cloud(snapshot: Path, rendered: Path, report: Print, wait: Callable[[], obje
             ("PATH", f"{environment.program('openstack').parent}{os.pathsep}$PATH"),
         ):
             report(f'export {name}="{value}"')
-        report("\nCtrl-C stops Nova.")
+        report(f"\nCtrl-C stops Nova; from elsewhere: gpustack example stop {shlex.quote(str(base / 'cloud'))}")
         with contextlib.suppress(KeyboardInterrupt):
             (wait or threading.Event().wait)()
+
+
+def clouds() -> list[tuple[str, int]]:
+    """The directory and process of each cloud that runs."""
+    return [(cloud.directory, cloud.pid) for cloud in running_clouds()]
 
 
 def leak(access: Path, name: str, report: Print) -> None:

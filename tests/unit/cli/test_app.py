@@ -14,6 +14,7 @@ from gpustack.base import text
 from gpustack.base.errors import GpustackError, SpecError
 from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.cli import app, common
+from gpustack.cli.registry import JOBS
 
 HEAVY = ("pydantic", "yaml", "jinja2", "paramiko", "openstack", "novaclient", "sqlalchemy", "ansible", "rich", "cmd2")
 
@@ -70,11 +71,42 @@ def test_a_group_lists_its_commands(gpustack):
     ran = gpustack("help", "cleanup")
     assert ran.code == 0
     assert ran.out.startswith("usage: gpustack cleanup <action>")
-    assert "\n  cleanup plan     check `pci_devices`" in ran.out
+    assert "\n  cleanup plan        check `pci_devices`" in ran.out
     assert "host plan" not in ran.out
     assert gpustack("cleanup", "--help") == ran
     alone = gpustack("cleanup")
     assert (alone.code, alone.out) == (2, ran.out)
+
+
+def test_commands_are_listed_by_job(gpustack):
+    listed = gpustack("--help").out
+    jobs = [listed.index(f"\n{job}:\n") for job in JOBS]
+    assert jobs == sorted(jobs)
+    assert listed.index("\n  host apply ") < listed.index("\nConfigure Nova:\n  nova lint ")
+    assert "Other commands" not in listed
+
+
+def test_examples_have_a_line_each(gpustack):
+    lines = gpustack("host", "plan", "--help").out.splitlines()
+    start = lines.index("examples:")
+    assert len(lines) - start > 2
+    assert all(line.startswith("  gpustack host plan ") for line in lines[start + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("command", "equivalent"),
+    [
+        (("host", "apply", "s.yaml", "--sudo"), "-K"),
+        (("host", "apply", "s.yaml", "--identity=key"), "--private-key"),
+        (("scan", "--private-key", "key"), "--identity"),
+        (("scan", "--forks", "3"), "--jobs"),
+        (("flavor", "apply", "s.yaml", "--dry-run"), "--check"),
+    ],
+)
+def test_an_unknown_option_names_its_equivalent(gpustack, command, equivalent):
+    ran = gpustack(*command)
+    assert ran.code == 2
+    assert f"\n  → this command has {equivalent} instead of --" in ran.err
 
 
 def test_optional_arguments_are_not_required(gpustack):
@@ -197,7 +229,7 @@ def test_a_broken_plug_in_leaves_the_list_of_commands(gpustack, monkeypatch):
     monkeypatch.setattr(app.Commands, "load_commands", with_broken)
     ran = gpustack("--help")
     assert ran.code == 0
-    assert "broken thing     (can't be loaded: No module named 'gpustack.no_such_module')" in ran.out
+    assert "Other commands:\n  broken thing        (can't be loaded: No module named 'gpustack.no_such_" in ran.out
 
 
 def test_log_file(gpustack, snapshots, tmp_path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import yaml
 
 from gpustack.base.errors import GpustackError, UsageError
 from gpustack.cli import example
+from gpustack.cli.app import main
 from gpustack_demo.examples import commands
 from gpustack_demo.examples.machine import Machine
 
@@ -75,3 +79,54 @@ def test_another_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "gpustack_demo.examples.inventory", None)
     with pytest.raises(ModuleNotFoundError, match="inventory"):
         example._demo()
+
+
+SLEEPER = """
+import sys, threading
+from pathlib import Path
+from gpustack_demo.examples.running import recorded
+place = Path(sys.argv[1])
+with recorded(place):
+    (place / "demo.json").write_text("{}")
+    print("runs", flush=True)
+    try:
+        threading.Event().wait(60)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+def test_a_cloud_is_listed_and_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A process with the record of a cloud plays the cloud: a real one takes minutes to start."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    place = tmp_path / "cloud"
+    place.mkdir()
+    with subprocess.Popen([sys.executable, "-c", SLEEPER, str(place)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"runs\n"
+        assert main(["example", "list", "-f", "json"]) == 0
+        assert json.loads(capsys.readouterr().out) == [{"directory": str(place), "pid": process.pid}]
+        # Reap it while `stop` waits: a zombie still has its entry in /proc.
+        threading.Thread(target=process.wait).start()
+        assert main(["example", "stop", str(place)]) == 0
+        assert process.wait() == 0
+    assert not place.exists()
+    capsys.readouterr()
+    assert main(["example", "list", "-f", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_only_a_cloud_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "precious").touch()
+    assert main(["example", "stop", str(tmp_path)]) == 2
+    assert "no example cloud" in capsys.readouterr().err
+    assert (tmp_path / "precious").exists()
+
+
+def test_the_directory_of_an_ended_cloud_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "cloud").mkdir()
+    (tmp_path / "cloud/demo.json").write_text("{}")
+    assert main(["example", "stop", str(tmp_path / "cloud")]) == 0
+    assert not (tmp_path / "cloud").exists()

@@ -48,7 +48,10 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ({}, "auth_url"),
         ({"OS_AUTH_URL": NOBODY}, "check the user, the password"),
         ({"OS_AUTH_URL": NOBODY, "OS_USERNAME": "me"}, "check the user, the password"),
-        ({"OS_AUTH_URL": NOBODY, "OS_USERNAME": "me", "OS_PASSWORD": "geheim"}, "see whether the API can be reached"),
+        (
+            {"OS_AUTH_URL": NOBODY, "OS_USERNAME": "me", "OS_PASSWORD": "geheim"},
+            "refused\n  → check that",
+        ),
         (
             {"OS_AUTH_URL": NOBODY.replace("http", "https"), "OS_PASSWORD": "geheim", "OS_CACERT": "/nonexistent.pem"},
             "cacert",

@@ -6,6 +6,11 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+
+from gpustack.cli.cloud import OpenStackCommand
+from gpustack.cli.registry import OTHERS, by_job, plugin_entries
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -30,9 +35,22 @@ def test_both_programs_have_the_same_commands() -> None:
     def commands(group: str) -> dict[str, str]:
         return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=group)}
 
-    groups = ("cloud_", "flavor_", "image_", "quota_", "reclaim_")
-    expected = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith(groups)}
-    expected |= {name: commands("gpustack.cli")[name] for name in ("gpu_list", "gpu_show")}
-    expected |= {f"gpu_{name}": commands("gpustack.cli")[name] for name in ("history", "undo")}
+    expected = plugin_entries(commands("gpustack.cli"))
     assert commands("openstack.gpu.v1") == expected
-    assert len(expected) == 23
+    assert {"gpu_capacity", "gpu_disable", "gpu_enable", "gpu_watch", "gpu_report", "gpu_tenancy_show"} <= set(expected)
+
+
+def test_the_project_declares_what_the_registry_lists() -> None:
+    project = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    points = project["entry-points"]
+    assert points["openstack.gpu.v1"] == plugin_entries(points["gpustack.cli"])
+    assert OTHERS not in by_job(name.replace("_", " ") for name in points["gpustack.cli"])
+
+
+def test_the_plugin_has_exactly_the_commands_that_need_the_cloud_alone() -> None:
+    """A command with a connection belongs there, except those that read Nova's databases; `history` reads records."""
+    entries = importlib.metadata.entry_points(group="gpustack.cli")
+    connected = {entry.name for entry in entries if issubclass(entry.load(), OpenStackCommand)}
+    assert {"history"} | {name for name in connected if not name.startswith("cleanup_")} == {
+        entry.name for entry in entries if plugin_entries({entry.name: entry.value})
+    }

@@ -1,0 +1,41 @@
+"""The registry of commands: their jobs, for help and documentation, and those that ``openstack`` runs too."""
+
+from collections.abc import Iterable, Mapping
+
+JOBS = {
+    "Prepare hosts": ("scan", "spec", "host", "playbook"),
+    "Configure Nova": ("nova",),
+    "Create flavors": ("flavor",),
+    "Prepare guests": ("guest", "image"),
+    "Limit GPUs": ("quota",),
+    "Reserve GPU hosts": ("tenancy",),
+    "Sync a cloud with the spec": ("cloud",),
+    "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
+    "Recover lost GPUs": ("cleanup",),
+    "Free idle GPUs": ("reclaim",),
+    "Undo changes": ("history", "undo"),
+    "Check and look up": ("doctor", "explain", "complete", "help"),
+    "Try it without hardware": ("example",),
+}
+"""The commands' objects by job, in the order of the documentation's front page."""
+_OF_CLOUD = "capacity cloud flavor gpu history image quota reclaim report tenancy undo".split()  # noqa: SIM905
+OTHERS = "Other commands"
+"""The job of the commands of other distributions."""
+
+
+def by_job(names: Iterable[str]) -> Mapping[str, list[str]]:
+    """The commands of each job, in the order of the jobs."""
+    jobs = {thing: job for job, things in JOBS.items() for thing in things}
+    grouped: dict[str, list[str]] = {job: [] for job in (*JOBS, OTHERS)}
+    for name in sorted(names):
+        grouped[jobs.get(name.split()[0], OTHERS)].append(name)
+    return {job: of_job for job, of_job in grouped.items() if of_job}
+
+
+def plugin_entries(commands: Mapping[str, str]) -> dict[str, str]:
+    """The entry points of ``openstack``: those of the commands that need the cloud alone.
+
+    :param commands: the entry points of ``gpustack`` by name, such as ``flavor_list``.
+    """
+    chosen = {name: value for name, value in commands.items() if name.partition("_")[0] in _OF_CLOUD}
+    return {f"gpu_{name.removeprefix('gpu_')}": value for name, value in chosen.items()}
