@@ -137,7 +137,7 @@ def exit_codes() -> dict[int, str]:
     """Every exit code of all commands with its meaning, in the order of the codes."""
     codes = {
         0: "Done; there may have been nothing to do.",
-        CHANGES: "With `--exit-code`: a plan contains changes, stale rows exist, or `nova lint` found warnings.",
+        CHANGES: "With `--exit-code`: there is something to do, or a finding with severity `warning` or `error`.",
         INTERRUPTED: "Interrupted (Ctrl-C).",
         BROKEN_PIPE: "The program that reads the output ended, such as `head`.",
     }

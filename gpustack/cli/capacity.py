@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gpustack.base.errors import PartialError, UsageError
 from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, is_for_machines, release_of
+from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
 from gpustack.cli.gpu import databases_of, scheduler_of
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
@@ -43,6 +43,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
+        add_exit_code(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         parser.add_argument(
             "--flavor", action="append", metavar="NAME", help="count only this flavor of the spec; can be repeated"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from cliff.columns import FormattableColumn
 
-from gpustack.base.errors import CHANGES
 from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
     add_cloud,
@@ -69,7 +68,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         parser.add_argument(
             "--all", action="store_true", help="also list items that are protected or heal by themselves"
         )
-        add_exit_code(parser, "a row is stale, or needs your decision")
+        add_exit_code(parser)
         parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan, for `gpustack cleanup apply FILE`")
         parser.add_argument(
             "--metrics", type=Path, metavar="FILE", help="write counts by class as a Prometheus textfile"
@@ -129,8 +128,8 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
                 self.report(reason)
             raise self._plan.unasked
         tell_unread(self, self._plan)
-        found = any(verdict.status not in QUIET for verdict in self._plan.verdicts)
-        return CHANGES if parsed_args.exit_code and found else 0
+        self.to_do = any(verdict.status not in QUIET for verdict in self._plan.verdicts)
+        return 0
 
     def _asked(self, parsed_args: argparse.Namespace) -> Iterator[str]:
         """The hosts that answered, and why others did not; without --ask-hosts, the hosts that apply will query."""

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import CHANGES, JournalError, PlanError
+from gpustack.base.errors import JournalError, PlanError
 from gpustack.cli.change import kinds, refuse_errors, show_operations
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 
@@ -150,4 +150,5 @@ gpustack cloud apply change.plan --yes"""
         show_operations(self, changes)
         if changes and not parsed_args.check:
             self.carry_out(changes, parsed_args, spec=path)
-        return CHANGES if parsed_args.exit_code and changes else 0
+        self.to_do = bool(changes)
+        return 0

@@ -37,8 +37,6 @@ _EQUIVALENTS = {
     "--private-key": ("--identity",),
     "--jobs": ("--forks",),
     "--forks": ("--jobs",),
-    "--check": ("--dry-run",),
-    "--dry-run": ("--check",),
     "--output": ("--out", "--format"),
 }
 """Options that other commands or other programs have, and their names here."""
@@ -56,9 +54,12 @@ class _Voice(command.Command):
     """Base class of all commands.
 
     :cvar epilog: the examples at the end of a command's help, separated by semicolons.
+    :ivar to_do: whether the command has found something to do, for ``--exit-code``.
     """
 
     epilog = ""
+    to_do = False
+    _noted: tuple[Finding, ...] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser of the command, with its own options and arguments after those of cliff."""
@@ -140,9 +141,18 @@ class _Voice(command.Command):
         level: int = getattr(self.app_args, "verbose_level", 1)
         return level
 
-    def report_findings(self, findings: Iterable[Finding]) -> None:
-        """Print findings on stderr, most severe first; one about several places is printed once."""
-        for lines in report_lines(f for f in findings if self.verbosity or f.severity is not Severity.INFO):
+    def note(self, findings: Iterable[Finding]) -> None:
+        """Take findings that are a part of the output, for ``--findings`` and ``--exit-code``."""
+        self._noted = (*self._noted, *findings)
+
+    def report_findings(self, findings: Iterable[Finding], *, brief: bool = False) -> None:
+        """Print findings on stderr, most severe first; one about several places is printed once.
+
+        :param brief: whether those of severity ``info`` are printed only with ``-v``.
+        """
+        found = tuple(findings)
+        self.note(found)
+        for lines in report_lines(f for f in found if self.verbosity > brief or f.severity is not Severity.INFO):
             for line in lines:
                 self.report(line)
 
@@ -155,9 +165,18 @@ class _Voice(command.Command):
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the action, print its data, then run :meth:`after`. cliff calls this."""
-        code = int(super().run(parsed_args))
-        self.app.stdout.flush()
-        return self.after(parsed_args) or code
+        try:
+            code = int(super().run(parsed_args))
+            self.app.stdout.flush()
+            code = self.after(parsed_args) or code
+        finally:
+            if path := getattr(parsed_args, "findings", None):
+                from gpustack.base.files import write_atomic
+
+                findings = [finding.to_dict() for finding in dict.fromkeys(self._noted)]
+                write_atomic(path, json.dumps({"findings": findings}, indent=2) + "\n", mode=0o600)
+        to_do = self.to_do or any(finding.severity is not Severity.INFO for finding in self._noted)
+        return CHANGES if to_do and not code and getattr(parsed_args, "exit_code", False) else code
 
     def _generate_columns_and_selector(
         self, parsed_args: argparse.Namespace, column_names: Sequence[str]
@@ -228,9 +247,14 @@ def read_log(name: str) -> bytes:
         raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error
 
 
-def add_exit_code(parser: argparse.ArgumentParser, condition: str) -> None:
-    """Add ``--exit-code``: the exit code is :data:`gpustack.base.errors.CHANGES` if the condition holds."""
-    parser.add_argument("--exit-code", action="store_true", help=f"exit with {CHANGES} if {condition}")
+def add_exit_code(parser: argparse.ArgumentParser) -> None:
+    """Add ``--exit-code`` and ``--findings``, which :meth:`_Voice.run` serves."""
+    parser.add_argument(
+        "--exit-code",
+        action="store_true",
+        help=f"exit with {CHANGES} if there is something to do, or a finding with severity warning or error",
+    )
+    parser.add_argument("--findings", type=Path, metavar="FILE", help="write all findings to FILE, as JSON")
 
 
 def see_terminal(command: _Voice) -> None:

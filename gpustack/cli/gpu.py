@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from cliff.columns import FormattableColumn
 
 from gpustack.base.errors import CloudError, PartialError
-from gpustack.base.findings import Severity
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, ShowOne, is_for_machines
+from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
@@ -95,7 +94,7 @@ class FleetCommand(OpenStackCommand):
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""
-        self.report_findings(f for f in self._fleet.findings if self.verbosity > 1 or f.severity is not Severity.INFO)
+        self.report_findings(self._fleet.findings, brief=True)
         for note in self._fleet.notes if self.verbosity else ():
             self.report(note)
         missing = dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in self._fleet.partial)
@@ -153,6 +152,7 @@ gpustack gpu list --snapshot hosts.json -f json"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
+        add_exit_code(parser)
         group = parser.add_argument_group("selection")
         group.add_argument(
             "--host", action="append", metavar="HOST", help="list only GPUs of this host; can be repeated"
@@ -252,6 +252,7 @@ class GpuShowCommand(FleetCommand, ShowOne):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
+        add_exit_code(parser)
         parser.add_argument("host", metavar="HOST", help="the host, as Nova names it")
         parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
 

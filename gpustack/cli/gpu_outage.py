@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import CHANGES, CloudError, UsageError
+from gpustack.base.errors import CloudError, UsageError
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.common import add_exit_code, add_format
 from gpustack.cli.gpu import FleetCommand
@@ -50,10 +50,7 @@ class _OutageCommand(FleetCommand, ChangeCommand):
             self.report(f"{seen.place}: {plan.state}")
             if plan.left:
                 self.report(f"host stays closed: {plan.left}")
-        return self.exit_code(plan, parsed_args)
-
-    def exit_code(self, plan: OutagePlan, parsed_args: argparse.Namespace) -> int:
-        """The exit code for a plan without errors."""
+        self.to_do = plan.protection is not None and not plan.protection.after_instance
         return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
@@ -135,7 +132,7 @@ gpustack gpu disable gpu01 0000:65:00.0 --reason "no reset" --config-file /etc/n
             help="close the host until the GPU is excluded (default: only if nothing else certainly keeps new instances"
             " off the GPU)",
         )
-        add_exit_code(parser, "the next instance can still get the GPU")
+        add_exit_code(parser)
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
         from gpustack.operate.gpu_service.plan import disable
@@ -143,10 +140,6 @@ gpustack gpu disable gpu01 0000:65:00.0 --reason "no reset" --config-file /etc/n
         if not _REASON.match(parsed_args.reason):
             raise UsageError("--reason must be one line of 1 to 200 characters")
         return disable(seen, parsed_args.reason, f"{datetime.now(UTC):%Y-%m-%d}", close=parsed_args.disable_service)
-
-    def exit_code(self, plan: OutagePlan, parsed_args: argparse.Namespace) -> int:
-        protected = plan.protection is None or plan.protection.after_instance
-        return CHANGES if parsed_args.exit_code and not protected else 0
 
 
 class GpuEnableCommand(_OutageCommand):

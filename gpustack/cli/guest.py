@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.base.errors import CHANGES, UsageError
-from gpustack.base.findings import Severity
+from gpustack.base.errors import UsageError
 from gpustack.base.text import printable
 from gpustack.cli.common import Command, add_exit_code, add_format
 
@@ -49,7 +48,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
             help="hosts whose NVIDIA driver decides for vGPUs (gpustack scan --save)",
         )
         add_format(parser)
-        add_exit_code(parser, "a flavor has a warning")
+        add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.offer.guest import drivers, requirements
@@ -72,8 +71,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings."""
         self.report_findings(self._findings)
-        serious = any(entry.severity is not Severity.INFO for entry in self._findings)
-        return CHANGES if parsed_args.exit_code and serious else 0
+        return 0
 
 
 def _chosen(spec: Spec, names: list[str]) -> list[str]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.columns import Column
-from gpustack.base.errors import CHANGES, UsageError
-from gpustack.base.findings import Severity
+from gpustack.base.errors import UsageError
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, positive, read_log, ssh_options
 from gpustack.cli.output import Table, table
 
@@ -47,7 +46,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         )
         ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
         add_ssh_options(ssh, timeout=30.0)
-        add_exit_code(parser, "there is a warning or an error")
+        add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         from gpustack.offer.guest.check import Promise, findings, promise, rows
@@ -70,8 +69,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         if self._has_none:
             self.report("the guest has no GPU; to compare it with its flavor, give SPEC and --flavor, or --gpus")
         self.report_findings(self._findings)
-        bad = any(entry.severity is not Severity.INFO for entry in self._findings)
-        return CHANGES if parsed_args.exit_code and bad else 0
+        return 0
 
     def _facts(self, parsed_args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         """The guest's name and facts."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PlanError, UsageError
 from gpustack.base.operations import counted
-from gpustack.cli.common import Command, add_format, positive
+from gpustack.cli.common import Command, add_exit_code, add_format, positive
 
 if TYPE_CHECKING:
     from gpustack.offer.guest.kubernetes.documents import Rendering
@@ -32,6 +32,7 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        add_exit_code(parser)
         parser.add_argument(
             "--as",
             dest="form",

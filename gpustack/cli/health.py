@@ -7,8 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import CHANGES, UsageError
-from gpustack.base.findings import Severity
+from gpustack.base.errors import UsageError
 from gpustack.cli.common import (
     THIS_MACHINE,
     Lister,
@@ -56,7 +55,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
             metavar="FILE|-",
             help="read this saved kernel log (dmesg, journalctl, a console) instead of hosts",
         )
-        add_exit_code(parser, "a GPU has a warning or an error")
+        add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         from gpustack.hosts.health.check import check
@@ -88,8 +87,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         if parsed_args.kernel_log is None:
             failures = self._gathered.failures
             tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
-        bad = any(entry.severity is not Severity.INFO for entry in findings)
-        return CHANGES if parsed_args.exit_code and bad else 0
+        return 0
 
     def _saved_log(self, parsed_args: argparse.Namespace) -> Table:
         from gpustack.hosts.facts.collector.text import lines

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import CHANGES, GpustackError, PlanError, UsageError
+from gpustack.base.errors import GpustackError, PlanError, UsageError
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather, tell_failures
 
@@ -57,7 +57,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             action=argparse.BooleanOptionalAction,
             help="show the differences of files (default: for a single host)",
         )
-        add_exit_code(parser, "a plan contains changes")
+        add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.prepare.host.plan import plan_host
@@ -103,7 +103,9 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                 "to reboot": sum(bool(plan.reboot) and not plan.refused for plan in self._plans),
             }
             self.show_total({"host": len(self._plans), "GPU": sum(len(plan.gpus) for plan in self._plans)}, states)
-        return CHANGES if parsed_args.exit_code and any(plan.changes for plan in self._plans) else 0
+        self.to_do = any(plan.changes for plan in self._plans)
+        self.note(finding for plan in self._plans for finding in plan.findings)
+        return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report unreadable hosts and blocked plans."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import CHANGES, UsageError
-from gpustack.base.findings import Finding, Severity
+from gpustack.base.errors import UsageError
+from gpustack.base.findings import Finding
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, release_of
@@ -83,7 +83,7 @@ gpustack image check gpustack.yaml -f json --exit-code"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        add_exit_code(parser, "an image has a warning or an error")
+        add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         from gpustack.offer.image.check import COLUMNS
@@ -94,8 +94,7 @@ gpustack image check gpustack.yaml -f json --exit-code"""
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings."""
         self.report_findings(self._findings)
-        bad = any(entry.severity is not Severity.INFO for entry in self._findings)
-        return CHANGES if parsed_args.exit_code and bad else 0
+        return 0
 
 
 class ImageSetCommand(ChangeCommand, ImageCommand):

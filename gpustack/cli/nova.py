@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from gpustack.base.columns import Column
-from gpustack.base.errors import CHANGES, NovaConfigError, UsageError
+from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.base.text import printable
 from gpustack.cli.common import (
@@ -102,6 +102,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         )
         parser.add_argument("--out", type=Path, metavar="DIR", help="write the files below DIR")
         parser.add_argument("--diff", action="store_true", help="show the changes, and write nothing")
+        add_exit_code(parser)
         add_format(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -203,6 +204,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             *changes(self._rendering.files, parsed_args.out or self._usual_root()),
             *self._stale(parsed_args),
         ]
+        self.to_do = bool(shown)
         texts = self._of_hosts((change.path, change.diff().removesuffix("\n")) for change in shown)
         self.show_hosts(parsed_args, texts, changes=True, between="\n")
 
@@ -306,7 +308,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         remote = parser.add_argument_group("another host", "~/.ssh/config and known hosts apply")
         remote.add_argument("--on", metavar="HOST", help="read PATH and run NOVA on this host, over SSH")
         add_ssh_options(remote, timeout=60.0)
-        add_exit_code(parser, "there are warnings")
+        add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """Run the checks and lay out their results like nova-status."""
@@ -355,7 +357,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             raise NovaConfigError(
                 f"{failed} error{'s'[: failed > 1]} in the configuration", remedy="see the findings above"
             )
-        return CHANGES if parsed_args.exit_code and counts[Severity.WARNING] else 0
+        return 0
 
 
 class NovaOptionsCommand(Lister):

@@ -51,7 +51,7 @@ def _grouped(
     equal: dict[str, list[str]] = {}
     for host, of_host in cells.items():
         equal.setdefault(repr(of_host), []).append(host)
-    groups = {host: fold(hosts) for hosts in equal.values() for host in hosts}
+    groups = {host: patterns for hosts in equal.values() for patterns in (fold(hosts),) for host in hosts}
     if parsed_args.each or parsed_args.formatter != "table":
         return usual, columns, rows
     named = replace(first, text=lambda row: ", ".join(groups[str(first.value(row))]))

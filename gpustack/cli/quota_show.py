@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister
+from gpustack.cli.common import Lister, add_exit_code
 from gpustack.cli.output import Table, table
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ gpustack quota show --project research"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
+        add_exit_code(parser)
         choice = parser.add_mutually_exclusive_group()
         choice.add_argument(
             "--project", action="append", metavar="PROJECT", help="show this project, by name or id; can be repeated"

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import CHANGES, PartialError
-from gpustack.base.findings import Severity
+from gpustack.base.errors import PartialError
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, positive
@@ -74,7 +73,7 @@ class ReclaimCommand(OpenStackCommand):
     def report_plan(self) -> None:
         """Report the findings, and what is missing."""
         findings = [finding for decision in self._plan.decisions for finding in decision.findings]
-        self.report_findings(f for f in findings if self.verbosity > 1 or f.severity is not Severity.INFO)
+        self.report_findings(findings, brief=True)
         for gap in self._plan.gaps:
             self.report(f"partial: {gap}")
 
@@ -105,7 +104,7 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        add_exit_code(parser, "a notice is to be written or withdrawn, or an instance is to be shelved")
+        add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         from gpustack.operate.reclaim.table import columns
@@ -126,8 +125,8 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
                 self.report(f"{count} more are held by {len(without)} instances that no rule covers")
         self.report_plan()
         super().after(parsed_args)
-        pending = self._plan.of(Step.NOTIFY, Step.WITHDRAW, Step.SHELVE)
-        return CHANGES if parsed_args.exit_code and pending else 0
+        self.to_do = bool(self._plan.of(Step.NOTIFY, Step.WITHDRAW, Step.SHELVE))
+        return 0
 
 
 class _Changing(ChangeCommand, ReclaimCommand):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Severity
-from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_source_options, gather, tell_failures
+from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather, tell_failures
 from gpustack.cli.output import Table, table
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         add_each(parser)
+        add_exit_code(parser)
         parser.add_argument(
             "--save",
             type=Path,
@@ -70,8 +71,10 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         readiness = [row.readiness for of_host in self._scanned for row in of_host.rows]
         reasons = [f for of_host in self._scanned for f in of_host.reasons]
         reasons += [f for of_gpu in readiness for f in of_gpu.reasons]
-        notes = [f for of_gpu in readiness for f in of_gpu.notes]
-        self.report_findings([*reasons, *(f for f in notes if self.verbosity > 1 or f.severity is not Severity.INFO)])
+        notes = [note for of_gpu in readiness for note in of_gpu.notes]
+        details = [note for note in notes if note.severity is Severity.INFO and self.verbosity < 2]
+        self.note(details)
+        self.report_findings([*reasons, *(note for note in notes if note not in details)])
         failures = self._gathered.failures
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0

@@ -14,6 +14,7 @@ from gpustack.cli.common import (
     THIS_MACHINE,
     Command,
     ShowOne,
+    add_exit_code,
     add_source_options,
     gather,
     is_for_machines,
@@ -43,6 +44,7 @@ class SpecCheckCommand(ShowOne):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")
+        add_exit_code(parser)
         parser.add_argument(
             "--snapshot", type=Path, metavar="FILE", help="compare the flavors with the hosts in a file of scan --save"
         )

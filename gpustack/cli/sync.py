@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from gpustack.base.errors import CHANGES
 from gpustack.base.operations import Operation
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
@@ -42,7 +41,7 @@ class PlanCommand(OpenStackCommand):
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of one of the two commands."""
-        add_exit_code(parser, "the plan contains changes")
+        add_exit_code(parser)
 
     def groups(self, parsed_args: argparse.Namespace) -> frozenset[str] | None:
         """The groups to sync; None for all of the spec."""
@@ -97,7 +96,8 @@ class PlanCommand(OpenStackCommand):
         """Print the plan."""
         self._plan = self.planned(parsed_args)
         self._print(parsed_args.format)
-        return CHANGES if parsed_args.exit_code and self._plan.operations else 0
+        self.to_do = bool(self._plan.operations)
+        return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings; an error among them blocks the plan."""
@@ -152,7 +152,8 @@ class ApplyCommand(ChangeCommand, PlanCommand):
             return 0
         if not parsed_args.check:
             self.carry_out(self.complete(parsed_args, self._plan.operations), parsed_args, spec=parsed_args.spec)
-        return CHANGES if parsed_args.exit_code else 0
+        self.to_do = True
+        return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report nothing: the findings were printed before the first change."""

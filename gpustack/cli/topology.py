@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.host_groups import host_groups, patterns_of
-from gpustack.cli.common import THIS_MACHINE, Command, add_each, add_format, add_source_options, gather, tell_failures
+from gpustack.cli.common import (
+    THIS_MACHINE,
+    Command,
+    add_each,
+    add_exit_code,
+    add_format,
+    add_source_options,
+    gather,
+    tell_failures,
+)
 
 if TYPE_CHECKING:
     from gpustack.base.findings import Finding
@@ -32,6 +41,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         add_each(parser)
+        add_exit_code(parser)
         add_format(parser, others=("mermaid", "dot"))
         parser.add_argument("--all", action="store_true", help="print all PCI functions, as lspci -t does")
         parser.add_argument(

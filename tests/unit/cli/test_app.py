@@ -100,7 +100,6 @@ def test_examples_have_a_line_each(gpustack):
         (("host", "apply", "s.yaml", "--identity=key"), "--private-key"),
         (("scan", "--private-key", "key"), "--identity"),
         (("scan", "--forks", "3"), "--jobs"),
-        (("flavor", "apply", "s.yaml", "--dry-run"), "--check"),
     ],
 )
 def test_an_unknown_option_names_its_equivalent(gpustack, command, equivalent):
