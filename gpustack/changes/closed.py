@@ -1,20 +1,12 @@
 """Reasons for closed hosts as changes, for all who close hosts: a reason is added or ended, and the others stay."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gpustack.changes.change import CloudChange
 from gpustack.cloud import Connection, closed
 from gpustack.cloud.closed import MAINTENANCE, Reasons
 from gpustack.cloud.compute import Service
-
-
-@dataclass
-class ClosedHosts:
-    """The nova-compute services of a run, as they were read last."""
-
-    connection: Connection
-    known: dict[str, Service] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,21 +33,15 @@ class ReasonChange(CloudChange):
     def details(self) -> list[str]:
         return []
 
-    @classmethod
-    def client(cls, connection: Connection) -> ClosedHosts:
-        return ClosedHosts(connection)
+    def read(self, api: Connection) -> bool:
+        return self.about["reason"] in closed.reasons_of(closed.service_of(api, self.about["host"])).own
 
-    def read(self, api: ClosedHosts) -> bool:
-        host = self.about["host"]
-        api.known[host] = closed.service_of(api.connection, host)
-        return self.about["reason"] in closed.reasons_of(api.known[host]).own
-
-    def carry_out(self, api: ClosedHosts) -> str:
-        host, reason, service = self.about["host"], self.about["reason"], api.known.get(self.about["host"])
+    def carry_out(self, api: Connection) -> str:
+        host, reason = self.about["host"], self.about["reason"]
         if self.wanted:
-            closed.close(api.connection, host, reason, self.about["text"], service=service)
+            closed.close(api, host, reason, self.about["text"])
         else:
-            closed.reopen(api.connection, host, reason, service=service)
+            closed.reopen(api, host, reason)
         return ""
 
     def permitted(self) -> str:

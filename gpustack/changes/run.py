@@ -30,7 +30,7 @@ from gpustack.changes.change import (
 from gpustack.changes.journal import RunJournal
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import Connection
-from gpustack.cloud.session import Unanswered
+from gpustack.cloud.session import Unanswered, reading_once
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = "the run was stopped"
@@ -188,6 +188,10 @@ class _Run:
         api = self._apis[change.object_kind]
         if isinstance(change, GuardedChange):
             return self._attempted(change, api)
+        with reading_once():
+            return self._checked(change, api)
+
+    def _checked(self, change: CloudChange, api: Any) -> ChangeOutcome:  # noqa: ANN401 - each kind has its own client
         try:
             present = change.seen if change.compared_by_api else change.read(api)
             if present == change.wanted:

@@ -188,25 +188,24 @@ def service_of(cloud: Connection, host: str) -> Service:
     return services[0]
 
 
-def close(cloud: Connection, host: str, reason: str, text: str, *, service: Service | None = None) -> Service:
+def close(cloud: Connection, host: str, reason: str, text: str) -> Service:
     """Add a reason, or replace its text, and return the service afterwards.
 
-    :param service: as it was read directly before; None to read it.
     :raises PlanError: if the reasons do not fit; nothing was written.
     :raises CloudError: if Nova cannot be reached or refuses.
     :raises ApplyError: if others change the service all the time.
     """
-    return _changed(cloud, host, reason, text, service)
+    return _changed(cloud, host, reason, text)
 
 
-def reopen(cloud: Connection, host: str, reason: str, *, service: Service | None = None) -> Service:
+def reopen(cloud: Connection, host: str, reason: str) -> Service:
     """End a reason: the host opens if it was the last one. As :func:`close`."""
-    return _changed(cloud, host, reason, None, service)
+    return _changed(cloud, host, reason, None)
 
 
-def _changed(cloud: Connection, host: str, reason: str, text: str | None, service: Service | None) -> Service:
+def _changed(cloud: Connection, host: str, reason: str, text: str | None) -> Service:
     """Write, read again, and repeat if somebody wrote meanwhile: Nova does not compare."""
-    service = service or service_of(cloud, host)
+    service = service_of(cloud, host)
     for attempt in range(_ATTEMPTS):
         before = reasons_of(service)
         if (reason in before.own) == (text is not None) and (text is None or attempt):

@@ -50,6 +50,9 @@ Progress = Callable[[int, int], None]
 """Called with the number of requests that were answered, and their total."""
 
 
+_reads = threading.local()
+
+
 def silent(done: int, total: int) -> None:
     """Show no progress."""
 
@@ -326,6 +329,8 @@ def request(
     if not {".", ".."}.isdisjoint(path.partition("?")[0].split("/")):
         # HTTP clients shorten such a path to that of another resource.
         raise CloudError(f"can't {doing}: an id or a name of dots is no part of an address")
+    if method != "GET":
+        _reads.known = None
     options: dict[str, Any] = {} if body is None else {"json": body}
     options |= {"headers": dict(headers)} if headers else {}
     with translated_errors(doing):
@@ -367,7 +372,26 @@ def get(cloud: Connection, service: str, path: str, doing: str, *, version: Micr
     :raises Refused: if the API refuses.
     :raises CloudError: if there is no answer, or an unreadable one.
     """
-    return content_of(request(cloud, service, "GET", path, doing, version=version), doing)
+    known, key = getattr(_reads, "known", None), (id(cloud), service, path, version)
+    if known and key in known:
+        return known[key]
+    content = content_of(request(cloud, service, "GET", path, doing, version=version), doing)
+    if known is not None:
+        known[key] = content
+    return content
+
+
+@contextlib.contextmanager
+def reading_once() -> Iterator[None]:
+    """Until this thread writes, or the block ends, answer its repeated reads with the first answer.
+
+    So a write uses the object that was checked directly before, and both take one read.
+    """
+    _reads.known = {}
+    try:
+        yield
+    finally:
+        _reads.known = None
 
 
 def find(cloud: Connection, service: str, path: str, doing: str, *, version: Microversion | None = None) -> Any:  # noqa: ANN401 - JSON

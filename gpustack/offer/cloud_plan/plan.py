@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
@@ -26,7 +26,7 @@ from gpustack.offer.flavor import apply as flavor_plans
 from gpustack.offer.flavor.changes import changes as flavor_changes
 from gpustack.offer.flavor.compare import FlavorChoices, FlavorPlan, Questions
 from gpustack.offer.flavor.desired import wanted as wanted_flavors
-from gpustack.offer.flavor.flavors import PresentFlavor, present_flavors
+from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor, access_mark, present_flavors
 from gpustack.offer.guest.requirements import conflicts
 from gpustack.offer.image.changes import changes as image_changes
 from gpustack.offer.image.check import unmatched
@@ -232,6 +232,7 @@ class _Planning:
         self.nodes = tenancy_cloud.present(self.connection, trait, flavors=self._present())
         desired = self.desired = wanted_tenancy(self.spec, self.nodes.nodes, self.projects)
         later = flavor_plans.resulting(self._present(), flavors.operations if flavors else ())
+        self.lists = {**dict(self._marked()), **self.lists}
         private = frozenset(flavor.id for flavor in self._present() if not flavor.public) - self.lists.keys()
         asked = flavor_plans.answers(self.api, Questions(access=private), jobs=self.choices.jobs)
         self.lists = {**self.lists, **asked.access}
@@ -239,6 +240,15 @@ class _Planning:
         self.findings += plan.findings
         self.changes += plan.operations
         return plan
+
+    def _marked(self) -> Iterator[tuple[str, Collection[str]]]:
+        """The projects of private flavors whose mark shows that they are those of the spec: nothing is read."""
+        for flavor in () if self.choices.flavors.check_access else self._present():
+            wanted = self.spec.flavors.get(flavor.name)
+            if wanted and wanted.access is not None and flavor.extra_specs.get(ACCESS) == access_mark(wanted.access):
+                found = [self.lookup(project) for project in wanted.access]
+                if all(len(projects) == 1 for projects in found):
+                    yield flavor.id, [project.id for (project,) in found]
 
     def _quotas(self) -> QuotaPlan:
         spec, hosts = self.spec, self.choices.hosts

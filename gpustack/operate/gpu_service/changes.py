@@ -1,7 +1,7 @@
 """Reservations of GPUs in Placement as changes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -10,14 +10,6 @@ from gpustack.base.errors import ApplyError
 from gpustack.changes.change import CloudChange
 from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Inventory
-
-
-@dataclass
-class Inventories:
-    """The inventories of a run, as they were read last."""
-
-    connection: Connection
-    known: dict[str, Inventory | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +34,15 @@ class ReservationChange(CloudChange):
     def details(self) -> list[str]:
         return []
 
-    @classmethod
-    def client(cls, connection: Connection) -> Inventories:
-        return Inventories(connection)
-
-    def read(self, api: Inventories) -> Mapping[str, int] | None:
-        api.known[self.id] = present = placement.inventory(api.connection, self.id)
+    def read(self, api: Connection) -> Mapping[str, int] | None:
+        present = placement.inventory(api, self.id)
         return None if present is None else present.reserved
 
-    def carry_out(self, api: Inventories) -> str:
-        present = api.known.get(self.id)
+    def carry_out(self, api: Connection) -> str:
+        present = placement.inventory(api, self.id)
         if present is None or present.reserved.keys() != self.wanted.keys():
             raise ApplyError("the resource provider of the GPU is gone, or has other resources now")
-        placement.write_inventory(api.connection, present, present.with_reserved(self.wanted))
+        placement.write_inventory(api, present, present.with_reserved(self.wanted))
         return self.id
 
 

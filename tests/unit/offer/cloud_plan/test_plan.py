@@ -13,6 +13,7 @@ from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
 from gpustack.nova_options import releases
 from gpustack.offer.cloud_plan.plan import CloudChoices, CloudPlan, groups_of, plan
+from gpustack.offer.flavor.flavors import ACCESS, ORIGIN, access_mark
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 from support.fleet_cloud import StandIn
@@ -91,6 +92,24 @@ def test_each_listing_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     listings = [line for line in requests if "/projects" not in line]
     assert sorted(listings) == sorted(set(listings))
     assert len(listings) == 8
+
+
+def test_the_projects_of_a_flavor_with_a_current_mark_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry: dict[str, Any] = {"vcpus": 1, "ram": 64, "disk": 1, "swap": 0, "os-flavor-access:is_public": False}
+    entry |= {"OS-FLV-EXT-DATA:ephemeral": 0, "description": "[gpustack]"}
+    marks = {"g1": access_mark(["research"]), "g2": access_mark(["others"])}
+    flavors = [
+        {**entry, "id": name, "name": name, "extra_specs": {ACCESS: mark, ORIGIN: "spec"}}
+        for name, mark in marks.items()
+    ]
+    lists = {f"compute /flavors/{name}/os-flavor-access": (200, {"flavor_access": []}) for name in marks}
+    answers = {**ANSWERS, **lists, "compute /flavors/detail": (200, {"flavors": flavors})}
+    cloud = StandIn(answers)
+    monkeypatch.setattr("gpustack.offer.cloud_plan.plan.LimitsCloud", lambda connection: _Limits(Present()))
+    plan(cloud.connection, spec(tmp_path, "flavors", "tenancy"), frozenset({"tenancy"}), CHOICES)
+    assert [line for line in cloud.requests if "access" in line] == ["compute /flavors/g2/os-flavor-access"]
 
 
 def test_an_empty_cloud_needs_one_run_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
