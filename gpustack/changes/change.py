@@ -83,6 +83,13 @@ class CloudChange(Operation):
         """Why an object that exists is not gpustack's: others can edit a journal. Empty if it is, or if none can be."""
         return ""
 
+    def remaining(self, cloud: Any) -> "CloudChange | None":  # noqa: ANN401 - a connection
+        """The change without projects and hosts that do not exist any more; None if nothing remains.
+
+        :raises gpustack.base.errors.CloudError: if the cloud cannot be read.
+        """
+        return self
+
     def read(self, api: Any) -> Value:  # noqa: ANN401 - each kind has its own client
         """Read the object's present value, in the form of ``seen`` and ``wanted``.
 
@@ -238,7 +245,9 @@ def difference(seen: Value, wanted: Value) -> list[str]:
         old, new = before.get(key), after.get(key)
         if old == new:
             continue
-        if old is None:
+        if isinstance(old, Mapping) or isinstance(new, Mapping):
+            lines += difference(old, new)
+        elif old is None:
             lines.append(f"+ {key} = {show(new)}")
         elif new is None:
             lines.append(f"- {key} (was {show(old)})")

@@ -21,7 +21,7 @@ from typing import Any
 from gpustack.base.errors import JournalError
 from gpustack.base.files import read_text, state_dir
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
-from gpustack.changes.journal_file import JournalFile, read_lines
+from gpustack.changes.journal_file import RESTORE, JournalFile, read_lines
 from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
 
 _FORMAT = "gpustack_change"
@@ -169,7 +169,8 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
         try:
             return _former_record(path, first, lines, former[old])
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise JournalError(f"a line does not belong to a journal: {error}", where=str(path)) from error
+            what = f"a line does not belong to a journal: {error}"
+            raise JournalError(what, where=str(path), remedy=RESTORE) from error
     if not isinstance(first, dict) or _FORMAT not in first:
         remedy = "name a file or an ID of `gpustack history`"
         raise JournalError("not a journal of gpustack", where=str(path), remedy=remedy)
@@ -182,7 +183,8 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
     try:
         return _record(path, RunHead.model_validate(first), map(RunLine.model_validate, lines))
     except ValueError as error:  # pydantic's errors too
-        raise JournalError(f"a line does not belong to a journal: {error}", where=str(path)) from error
+        what = f"a line does not belong to a journal: {error}"
+        raise JournalError(what, where=str(path), remedy=RESTORE) from error
 
 
 def _record(path: Path, head: RunHead, lines: Iterable[RunLine]) -> RunRecord:

@@ -12,6 +12,7 @@ from gpustack.base.errors import JournalError
 from gpustack.base.files import file_remedy, read_text
 
 _MAX_BYTES = 256 << 20
+RESTORE = "restore the file from a backup, or revert the changes by hand: its first line has the former values"
 
 
 class JournalFile:
@@ -85,5 +86,8 @@ def read_lines(path: Path, rich: Callable[[dict[str, Any]], object] | None = Non
         except (ValueError, TypeError, RecursionError) as error:
             if number == len(lines) and not line.endswith("\n"):
                 break
-            raise JournalError(f"line {number} is damaged", where=str(path)) from error
+            if number == 1:
+                remedy = "name a file or an ID of `gpustack history`"
+                raise JournalError("not a journal of gpustack", where=str(path), remedy=remedy) from error
+            raise JournalError(f"line {number} is damaged", where=str(path), remedy=RESTORE) from error
     return entries

@@ -158,7 +158,8 @@ def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
                     remedy="wait until it ends; `gpustack history` lists the changes",
                 )
             time.sleep(min(_TRY, seconds))
-        opened.write(f"process {os.getpid()}")
+        with contextlib.suppress(OSError):  # a full disk: the journal reports it
+            opened.write(f"process {os.getpid()}")
         yield
 
 

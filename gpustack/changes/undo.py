@@ -1,6 +1,6 @@
 """Plan the undo of a run: the reverses of its changes, in reverse order. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from gpustack.base.errors import JournalError
 from gpustack.changes.change import ChangeResult, CloudChange, reversed_order
 from gpustack.changes.journal import RunRecord
+from gpustack.changes.journal_file import RESTORE
 from gpustack.changes.journal_lines import PlannedChange
+from gpustack.cloud import Connection
+from gpustack.cloud.session import reading_once
 
 Kinds = Mapping[str, type[CloudChange]]
 """The classes of changes by their kind of object."""
@@ -32,6 +35,28 @@ def plan_undo(record: RunRecord, kinds: Kinds) -> tuple[tuple[CloudChange, ...],
     return tuple(replace(change, why=f"undo of {record.head.id}") for change in reversed_order(made)), tuple(final)
 
 
+def without_gone(
+    changes: Iterable[CloudChange], cloud: Connection
+) -> tuple[tuple[CloudChange, ...], tuple[CloudChange, ...]]:
+    """The changes that are still possible, and those whose project or host does not exist any more.
+
+    :param changes: each after those that it needs.
+    :raises gpustack.base.errors.CloudError: if the cloud cannot be read.
+    """
+    kept: list[CloudChange] = []
+    gone: dict[str, CloudChange] = {}
+    with reading_once():
+        for change in changes:
+            needs = [further for key in change.needs for further in (gone[key].needs if key in gone else (key,))]
+            change = replace(change, needs=tuple(dict.fromkeys(needs)))
+            remaining = change.remaining(cloud)
+            if remaining is None:
+                gone[change.key] = change
+            else:
+                kept.append(remaining)
+    return tuple(kept), tuple(gone.values())
+
+
 def change_of(
     line: PlannedChange, kinds: Kinds, where: str, new_id: str = "", payload: Mapping[str, Any] | None = None
 ) -> CloudChange:
@@ -43,10 +68,10 @@ def change_of(
     """
     kind = kinds.get(line.kind)
     if kind is None:
-        raise JournalError(f"unknown kind of change {line.kind!r}", where=where)
+        raise JournalError(f"unknown kind of change {line.kind!r}", where=where, remedy=RESTORE)
     change = kind.from_record({**line.model_dump(), "id": new_id or line.id, "payload": payload})
     if reason := _malformed(change) or change.permitted():
-        raise JournalError(f"{change.name}: {reason}; nothing was changed", where=where)
+        raise JournalError(f"{change.name}: {reason}; nothing was changed", where=where, remedy=RESTORE)
     return change
 
 

@@ -338,13 +338,15 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and carry it out."""
-        from gpustack.changes.undo import plan_undo
+        from gpustack.changes.undo import plan_undo, without_gone
 
         if parsed_args.unless_confirmed and self._is_confirmed(parsed_args):
             return 0
         record = self._chosen(parsed_args)
-        super().settle(self.optional_connection(parsed_args), parsed_args, undone=record.head.id)
+        connection = self.optional_connection(parsed_args)
+        super().settle(connection, parsed_args, undone=record.head.id)
         changes, final = plan_undo(record, kinds())
+        changes, gone = without_gone(changes, connection) if connection else (changes, ())
         if parsed_args.wait:
             wait = {"wait": str(parsed_args.wait)}
             changes = tuple(replace(change, about={**change.about, **wait}) for change in changes)
@@ -354,6 +356,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             show_operations(self, changes)
             for change in final:
                 self.report(f"cannot be undone: {change.describe()}")
+            for change in gone:
+                self.report(f"cannot be undone: {change.describe()}: the project or host does not exist any more")
         if not changes:
             self.report(f"{record.head.id}: nothing to undo")
         elif parsed_args.check:

@@ -78,4 +78,6 @@ def without_cloud(monkeypatch: pytest.MonkeyPatch, state: Path, connection: obje
     monkeypatch.setattr("gpustack.cloud.session.place_of", lambda connection: dict(PLACE))
     monkeypatch.setattr("gpustack.changes.lock.CloudLock", LockStandIn)
     known = object() if connection is None else connection
+    if connection is None:  # nobody deletes a project
+        monkeypatch.setattr("gpustack.cloud.identity.projects", lambda cloud, ref: (ref,))
     monkeypatch.setattr(OpenStackCommand, "connection", lambda self, parsed_args, *, timeout=None: known)

@@ -7,11 +7,11 @@ after that. So an interruption leaves no flavor that somebody can use and that i
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from gpustack.base.errors import CloudError, FlavorError
 from gpustack.changes.change import CloudChange, Value, difference
-from gpustack.cloud import Connection
+from gpustack.cloud import Connection, identity
 from gpustack.cloud.flavors import FlavorCloud, Sizes
 from gpustack.cloud.session import Refused, Unanswered
 from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES, PresentFlavor, present_flavors
@@ -56,6 +56,13 @@ class FlavorChange(CloudChange):
     def lacks_projects(self) -> bool:
         """Whether it deletes a private flavor, and the value before does not have its projects."""
         return self.wanted is None and not self.seen["public"] and "access" not in self.seen
+
+    def remaining(self, cloud: Connection) -> Self:
+        if not (self.wanted or {}).get("access"):
+            return self
+        return replace(
+            self, wanted={**self.wanted, "access": [p for p in self.wanted["access"] if identity.projects(cloud, p)]}
+        )
 
     def read(self, api: Flavors) -> Value:
         found = api.get(self.id)
@@ -191,6 +198,10 @@ class AccessChange(CloudChange):
 
     def foreign(self, api: Flavors) -> str:
         return _foreign(api, self.id)
+
+    def remaining(self, cloud: Connection) -> Self | None:
+        wanted = {project: now for project, now in self.wanted.items() if not now or identity.projects(cloud, project)}
+        return replace(self, seen={key: self.seen[key] for key in wanted}, wanted=wanted) if wanted else None
 
     def read(self, api: Flavors) -> Value:
         present = api.access(self.id)

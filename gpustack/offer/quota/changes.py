@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Self
 
 from gpustack.changes.change import CloudChange, Value
-from gpustack.cloud import Connection
+from gpustack.cloud import Connection, identity
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, LimitsCloud
 from gpustack.cloud.placement import DEVICE_CLASSES
@@ -67,6 +67,10 @@ class LimitChange(CloudChange):
     def permitted(self) -> str:
         name = self.about["resource_class"]
         return "" if any(fnmatchcase(name, form) for form in DEVICE_CLASSES) else f"gpustack sets no limit of {name!r}"
+
+    def remaining(self, cloud: Connection) -> Self | None:
+        gone = self.wanted is not None and not self.of_default and not identity.projects(cloud, self.about["project"])
+        return None if gone else self
 
     def read(self, api: LimitsCloud) -> Value:
         found = api.find(self.about["resource_class"], self.about["project"] or None)

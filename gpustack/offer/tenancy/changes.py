@@ -134,6 +134,9 @@ class HostChange(CloudChange):
     def foreign(self, api: Connection) -> str:
         return _foreign(api, self.about["aggregate"])
 
+    def remaining(self, cloud: Connection) -> Self | None:
+        return self if not self.wanted or compute.services(cloud, self.about["host"]) else None
+
     def read(self, api: Connection) -> Value:
         found = _aggregate(api, self.about["aggregate"])
         return None if found is None else found.has(self.about["host"])
@@ -173,6 +176,9 @@ class TraitChange(CloudChange):
     def to_dict(self) -> dict[str, object]:
         place = {"host": self.about["host"], "provider": self.id, "trait": self.about["trait"]}
         return {"kind": "add_trait" if self.wanted else "remove_trait", "why": self.why, **place}
+
+    def remaining(self, cloud: Connection) -> Self | None:
+        return self if not self.wanted or placement.traits(cloud, self.id) else None
 
     def read(self, api: Connection) -> Value:
         return self.id in placement.bearers(api, self.about["trait"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpustack.base.errors import JournalError
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeResult, CloudChange
-from gpustack.changes.undo import plan_undo
+from gpustack.changes.undo import plan_undo, without_gone
 from support.change_store import SetValue
 from support.journals import CHANGES, edited, written
 
@@ -48,3 +49,16 @@ def test_a_change_that_may_be_half_made_accepts_parts_of_both_values() -> None:
     record = journal.read(written(*ALL_DONE[:1], begun=(CHANGES[1],)))
     changes, _ = plan_undo(record, KINDS)
     assert [(change.name, change.partial) for change in changes] == [("b", True), ("a", False)]
+
+
+def test_what_needed_a_change_of_a_gone_project_waits_for_what_that_needed() -> None:
+    class OfProject(SetValue):
+        def remaining(self, cloud: Any) -> CloudChange | None:
+            return None if self.name in cloud else self
+
+    names = {"a": (), "b": ("value:a",), "c": ("value:b",), "d": ("value:c", "value:a")}
+    changes = [OfProject(why="w", name=name, seen=None, wanted=1, needs=needs) for name, needs in names.items()]
+    gone_cloud: Any = {"b", "c"}
+    kept, gone = without_gone(changes, gone_cloud)
+    assert [(change.name, change.needs) for change in kept] == [("a", ()), ("d", ("value:a",))]
+    assert [change.name for change in gone] == ["b", "c"]

@@ -47,7 +47,7 @@ def test_a_damaged_journal_is_reported_beside_the_others(tmp_path: Path, capsys:
     assert main(["history", "-f", "value", "-c", "State"]) == 0
     output = capsys.readouterr()
     assert output.out.split() == ["done"]
-    assert "0.jsonl: line 1 is damaged" in output.err
+    assert "0.jsonl: not a journal of gpustack" in output.err
 
 
 def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
