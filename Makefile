@@ -132,7 +132,7 @@ why: ## capacity compared with Nova's own code: PAIRS=2000 hosts and flavors fro
 changes: ## faults at each point of a run of cloud apply, on real services; hours, less with POINTS=5 of each kind
 	@tools/setup test
 	@tools/setup --nova $(RELEASES)
-	GPUSTACK_CHANGES=$(or $(POINTS),all) GPUSTACK_NOVA_RELEASES="$(RELEASES)" $(PYTEST) tests/nova/changes
+	GPUSTACK_CHANGES=$(or $(POINTS),all) GPUSTACK_NOVA_RELEASES="$(RELEASES)" $(PYTEST) -s -p no:logging tests/nova/changes
 
 lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all or one of tests/lab/README.md
 	@$(if $(LAB_$(TEST)),,$(error TEST=$(TEST) is not one of: $(sort $(LAB))))

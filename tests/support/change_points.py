@@ -1,4 +1,7 @@
-"""The points of a run at which a fault can come: around each line of the journal and each request that writes."""
+"""The points of a run at which a fault can come: after each line of the journal and each request that writes.
+
+Between two points, neither the journal nor the cloud changes: a fault there has the effect of one at the point before.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +21,20 @@ class ChangePoints:
     """Counts the points of a run, and does something at one of them.
 
     :param at: the number of the point, from 0.
+    :param operations: whether only the begins of operations count.
     """
 
-    def __init__(self, at: int = NEVER, fault: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, at: int = NEVER, fault: Callable[[], None] = lambda: None, *, operations: bool = False) -> None:
         self.count = 0
-        self._at, self._fault = at, fault
+        self._at, self._fault, self._operations = at, fault, operations
 
-    def _point(self) -> None:
-        if self.count == self._at:
-            self._fault()
-        self.count += 1
-
-    def _around(self, original: Callable[..., Any], counts: Callable[..., bool]) -> Callable[..., Any]:
+    def _after(self, original: Callable[..., Any], counts: Callable[..., bool]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **keywords: Any) -> Any:
-            if not counts(*arguments, **keywords):
-                return original(*arguments, **keywords)
-            self._point()
             result = original(*arguments, **keywords)
-            self._point()
+            if counts(*arguments, **keywords):
+                self.count += 1
+                if self.count - 1 == self._at:
+                    self._fault()
             return result
 
         return wrapped
@@ -43,15 +42,18 @@ class ChangePoints:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Watch the run within the block."""
-        lines, writes = (lambda *_arguments: True), _writes
+
+        def all_points(*_arguments: Any, **_keywords: Any) -> bool:
+            return not self._operations
+
+        def writes(_pool: Any, method: str, url: str, *_more: Any, **_keywords: Any) -> bool:
+            """Whether a request changes something; signing in does not."""
+            return not self._operations and method != "GET" and "/auth/" not in url
+
         with (
-            mock.patch.object(RunJournal, "begin", self._around(RunJournal.begin, lines)),
-            mock.patch.object(RunJournal, "end", self._around(RunJournal.end, lines)),
-            mock.patch.object(HTTPConnectionPool, "urlopen", self._around(HTTPConnectionPool.urlopen, writes)),
+            mock.patch.object(RunJournal, "__init__", self._after(RunJournal.__init__, all_points)),
+            mock.patch.object(RunJournal, "begin", self._after(RunJournal.begin, lambda *_arguments: True)),
+            mock.patch.object(RunJournal, "end", self._after(RunJournal.end, all_points)),
+            mock.patch.object(HTTPConnectionPool, "urlopen", self._after(HTTPConnectionPool.urlopen, writes)),
         ):
             yield
-
-
-def _writes(_pool: Any, method: str, url: str, *_more: Any, **_keywords: Any) -> bool:
-    """Whether a request changes something but the lock and the token."""
-    return method != "GET" and "/auth/" not in url

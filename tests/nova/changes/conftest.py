@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.changing_cloud import ChangingCloud, changing_cloud
+from support.changing_cloud import BEFORE, ChangingCloud, changing_cloud
 
 
 @pytest.fixture(scope="module")
 def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChangingCloud]:
     """The cloud of a release."""
     with changing_cloud(request.param, tmp_path_factory.mktemp("changes")) as world:
-        world.prepare()
+        world.applied(BEFORE)
         yield world
 
 

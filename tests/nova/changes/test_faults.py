@@ -1,40 +1,37 @@
 """Faults at each point of ``cloud apply`` on a real cloud: ``undo`` then restores exactly the state before.
 
-CI tries a few points; ``make changes`` tries all, or so many of each kind: ``make changes POINTS=5``.
+CI tries a few points; ``make changes`` tries all, or so many of each kind: ``make changes POINTS=5``. Each point
+that is not restored is listed, and the others are tried all the same.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
-from gpustack.changes import journal
+from gpustack.base.files import state_dir
+from gpustack.changes import journal, lock
+from gpustack.changes.run import recorded_run
+from gpustack.cloud import placement
+from gpustack.cloud.limits import LimitsCloud
 from support.change_points import ChangePoints
-from support.changing_cloud import AFTER, BEFORE, ChangingCloud
+from support.changing_cloud import AFTER, ChangingCloud
 from support.clouds import NAMED
+from support.cloudworld import Ran
 
 POINTS = os.environ.get("GPUSTACK_CHANGES", "")
 CLOUDS = pytest.mark.parametrize("cloud", [pytest.param(name, id=name) for name in NAMED], indirect=True)
-INTERRUPTED = 130
-APPLY = ("--yes", "--prune", "--jobs", "1")
-
-
-def points(request: pytest.FixtureRequest, kind: str, few: int) -> Sequence[int]:
-    """The numbers of the points to try; in CI the point ``few`` only, so that nothing has to be counted."""
-    if not POINTS:
-        return [few]
-    every = range(request.getfixturevalue("counted")[kind])
-    return every if POINTS == "all" else sorted(random.sample(every, int(POINTS)))
-
-
-def apply(cloud: ChangingCloud) -> tuple[str, ...]:
-    return ("cloud", "apply", cloud.spec(AFTER), *APPLY)
+INTERRUPTED, QUICK, PATIENT = 130, 3.0, 30.0
+STRANGER, TRAIT = "f" * 32, "CUSTOM_GPU_HOST"
 
 
 def in_a_child(run: Callable[[], int]) -> int:
@@ -49,89 +46,184 @@ def in_a_child(run: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def records() -> set[str]:
-    return {path.stem for path, _ in journal.records()}
+class Faults:
+    """A saved plan, and runs of it with a fault each."""
 
+    def __init__(self, cloud: ChangingCloud) -> None:
+        self.cloud = cloud
+        self.counts: dict[str, int] = {}
+        self._plan()
+        if POINTS:
+            self._count()
 
-@pytest.fixture
-def restored(cloud: ChangingCloud) -> Iterator[Callable[[], None]]:
-    """Undo what was recorded since the test began, or since the last call, and compare with the state before."""
-    cloud.traffic.calm()
-    before, known = cloud.dump(), records()
+    def _plan(self) -> None:
+        cloud, self.before = self.cloud, self.cloud.dump()
+        plan = str(cloud.directory / "change.plan")
+        ran = cloud.run("cloud", "plan", cloud.spec(AFTER), "--prune", "--out", plan)
+        assert ran.code == 0, ran
+        shutil.rmtree(state_dir() / "changes")
+        self.command = ("cloud", "apply", plan, "--yes", "--jobs", "1")
 
-    def undo() -> None:
-        cloud.traffic.calm()
-        cloud.forget_unnamed_lock()
-        for new in sorted(records() - known):
-            ran = cloud.run("undo", new, "--yes")
-            assert ran.code == 0, ran
-        known.update(records())
-        assert cloud.dump() == before
+    def _count(self) -> None:
+        """Count the points, the operations and the requests of a run without faults."""
+        points, operations = ChangePoints(), ChangePoints(operations=True)
+        self.cloud.traffic.calm()
+        with points.watched(), operations.watched():
+            ran = self.cloud.run(*self.command)
+        assert ran.code == 0, ran
+        self.counts = {
+            "points": points.count,
+            "operations": operations.count,
+            "requests": len(self.cloud.traffic.requests),
+        }
+        assert not self.undone()
 
-    yield undo
-    undo()
+    def undone(self) -> str:
+        """Undo what was recorded since the last call; return how the state differs from the one before."""
+        self.cloud.traffic.calm()
+        self.cloud.forget_unnamed_lock()
+        problem = ""
+        for run in [path.stem for path, _ in journal.records()]:
+            ran = self.cloud.run("undo", run, "--yes")
+            problem = problem or (f"undo: {ran}" if ran.code else "")
+        shutil.rmtree(state_dir() / "changes", ignore_errors=True)
+        after = self.cloud.dump()
+        return problem or "; ".join(
+            f"{name}: {set(rows) ^ set(after[name])}" for name, rows in self.before.items() if after[name] != rows
+        )
+
+    def reset(self) -> None:
+        """Restore the state before, and plan again: the flavors have new ids."""
+        self.cloud.reset(self.before)
+        self._plan()
+
+    def try_all(self, what: str, kind: str, few: Sequence[int], fault: Callable[[int], str]) -> None:
+        """Try a fault at each point of a kind, and undo each run.
+
+        :param few: the points in CI, so that nothing has to be counted there.
+        :param fault: makes a run with the fault at a point, and returns what was wrong with it.
+        """
+        every = range(self.counts.get(kind, 0))
+        count = len(every) if POINTS == "all" else int(POINTS or 0)
+        # In this order, a run that somebody ends early has tried points everywhere.
+        chosen = random.Random(count).sample(every, min(count, len(every))) if POINTS else few  # noqa: S311
+        problems = []
+        for at in chosen:
+            self.cloud.traffic.calm()
+            wrong = fault(at)
+            different = self.undone()
+            if wrong or different:
+                problems.append(f"{what} at {at}: {wrong}{different}")
+            print(f"{self.cloud.cloud.release} {what} at {at}: {'restored' if not wrong + different else problems[-1]}")
+            if different:
+                self.reset()
+        print(f"{self.cloud.cloud.release}: {what} at {len(chosen)} {kind}: {len(chosen) - len(problems)} restored")
+        assert not problems, "\n".join(problems)
 
 
 @pytest.fixture(scope="module")
-def counted(cloud: ChangingCloud) -> dict[str, int]:
-    """The number of points of a run, and that of its requests."""
-    counter = ChangePoints()
-    cloud.traffic.calm()
-    with counter.watched():
-        ran = cloud.run(*apply(cloud))
-    assert ran.code == 0, ran
-    requests = len(cloud.traffic.requests)
-    assert cloud.run("undo", "--yes").code == 0
-    return {"points": counter.count, "requests": requests}
+def planned(cloud: ChangingCloud) -> Faults:
+    return Faults(cloud)
 
 
-def stopped(cloud: ChangingCloud, number: int, at: int) -> int:
-    """The exit code of a run that gets a signal at a step."""
+@pytest.fixture
+def faults(planned: Faults) -> Iterator[Faults]:
+    """The saved plan; after a test that leaves another state, the state before is restored."""
+    yield planned
+    if planned.cloud.dump() != planned.before:
+        planned.reset()
 
+
+def _stopped(faults: Faults, number: int, points: ChangePoints, expected: int) -> str:
     def run() -> int:
-        with ChangePoints(at, lambda: os.kill(os.getpid(), number)).watched():
-            return cloud.run(*apply(cloud)).code
+        points._fault = lambda: os.kill(os.getpid(), number)
+        with points.watched():
+            return faults.cloud.run(*faults.command).code
 
-    return in_a_child(run)
+    code = in_a_child(run)
+    return "" if code == expected else f"ended with {code}; "
 
 
 @CLOUDS
-@pytest.mark.parametrize("number", [signal.SIGKILL, *([signal.SIGINT] if POINTS else [])], ids=str)
-def test_a_run_that_is_stopped_is_undone_exactly(
-    cloud: ChangingCloud, request: pytest.FixtureRequest, restored: Callable[[], None], number: signal.Signals
-) -> None:
-    for at in points(request, "points", 83):
-        expected = INTERRUPTED if number is signal.SIGINT else -number
-        assert stopped(cloud, number, at) == expected, at
-        restored()
+def test_a_killed_run_is_undone_exactly(faults: Faults) -> None:
+    kill = signal.SIGKILL
+    faults.try_all("kill", "points", [30], lambda at: _stopped(faults, kill, ChangePoints(at), -kill))
+
+
+@CLOUDS
+@pytest.mark.skipif(not POINTS, reason="tests/unit/changes/test_run.py has one; all: make changes")
+def test_an_interrupted_run_ends_its_operation_and_is_undone_exactly(faults: Faults) -> None:
+    def interrupted(at: int) -> str:
+        return _stopped(faults, signal.SIGINT, ChangePoints(at, operations=True), INTERRUPTED)
+
+    faults.try_all("Ctrl-C", "operations", [], interrupted)
 
 
 FAULTS: dict[str, dict[str, Any]] = {
     "409": {"fails_at": 0, "status": 409},
     "500": {"fails_at": 0, "status": 500},
     "lost": {"dies_at": 0, "carried_out": True},
-    "dropped": {"dies_at": 0},
     "silent": {"silent_at": 0},
 }
 
 
 @CLOUDS
 @pytest.mark.parametrize("fault", FAULTS if POINTS else ["lost"])
-def test_a_request_that_fails_is_undone_exactly(
-    cloud: ChangingCloud, request: pytest.FixtureRequest, restored: Callable[[], None], fault: str
-) -> None:
-    for at in points(request, "requests", 61):
-        cloud.traffic.calm()
+def test_a_run_whose_request_fails_is_undone_exactly(faults: Faults, fault: str) -> None:
+    def failing(at: int) -> str:
         for name, value in FAULTS[fault].items():
-            setattr(cloud.traffic, name, at if name.endswith("_at") else value)
-        ran = cloud.run(*apply(cloud))
-        assert "unexpected" not in ran.err, (at, ran)
-        restored()
+            setattr(faults.cloud.traffic, name, at if name.endswith("_at") else value)
+        faults.cloud.limit_time(QUICK if fault == "silent" else PATIENT)
+        ran = faults.cloud.run(*faults.command)
+        faults.cloud.limit_time(PATIENT)
+        return f"{ran}; " if "unexpected" in ran.err or (ran.code and "gpustack: " not in ran.err) else ""
+
+    faults.try_all(fault, "requests", [31], failing)
+
+
+@CLOUDS
+@pytest.mark.skipif(not POINTS, reason="make changes")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_plan_whose_request_fails_changes_nothing(faults: Faults, fault: str) -> None:
+    """Before its first write, a run on a spec reads; there, a fault ends it, or it reads again."""
+    plan = ("cloud", "plan", faults.cloud.spec(AFTER), "--prune")
+    faults.cloud.traffic.calm()
+    assert faults.cloud.run(*plan).code == 0
+    faults.counts["reads"] = len(faults.cloud.traffic.requests)
+
+    def failing(at: int) -> str:
+        for name, value in FAULTS[fault].items():
+            setattr(faults.cloud.traffic, name, at if name.endswith("_at") else value)
+        faults.cloud.limit_time(QUICK if fault == "silent" else PATIENT)
+        ran = faults.cloud.run(*plan)
+        faults.cloud.limit_time(PATIENT)
+        return f"{ran}; " if "unexpected" in ran.err or faults.cloud.traffic.writes else ""
+
+    faults.try_all(f"{fault} while planning", "reads", [], failing)
+
+
+def _flavor(admin: Any) -> None:
+    (flavor,) = (found for found in admin.compute.flavors(is_public=None) if found.name == "kept")
+    admin.compute.create_flavor_extra_specs(flavor, {"hw:cpu_policy": "shared"})
+
+
+def _limit(admin: Any) -> None:
+    limits = LimitsCloud(admin)
+    limit = limits.find("CUSTOM_GPU_QUOTA_P100", admin.identity.find_project("research").id)
+    assert limit is not None
+    limits.change(limit, 7)
 
 
 def _aggregate(admin: Any) -> None:
-    (found,) = (a for a in admin.compute.aggregates() if a.name == "gpu-a")
-    admin.compute.set_aggregate_metadata(found, {"filter_tenant_id": "f" * 32})
+    (aggregate,) = (found for found in admin.compute.aggregates() if found.name == "gpu-a")
+    admin.compute.set_aggregate_metadata(aggregate, {"filter_tenant_id": STRANGER})
+
+
+def _trait(admin: Any) -> None:
+    """Add it to a host, or remove it: there is no third value."""
+    (provider,) = admin.placement.resource_providers(name="gpu3")
+    has = provider.id in placement.bearers(admin, TRAIT)
+    (placement.remove_trait if has else placement.add_trait)(admin, provider.id, TRAIT)
 
 
 def _image(admin: Any) -> None:
@@ -139,55 +231,155 @@ def _image(admin: Any) -> None:
     admin.image.update_image(image, hw_machine_type="pc")
 
 
-OTHERS: dict[str, Callable[[Any], None]] = {"aggregate": _aggregate, "image": _image}
+class Others(NamedTuple):
+    """A change that somebody else makes, and what a run prints for it before an apply and before an undo.
+
+    :ivar table: the table of the dump that it changes.
+    """
+
+    change: Callable[[Any], None]
+    table: str
+    apply: str
+    undo: str
+
+
+SINCE = "skipped: changed since the plan"
+OTHERS = {
+    "flavor": Others(
+        _flavor,
+        "extra specs",
+        f"kept: {SINCE}: hw:cpu_policy = shared (was absent)",
+        f"kept: {SINCE}: hw:cpu_policy = shared (was dedicated)",
+    ),
+    "limit": Others(
+        _limit,
+        "limits",
+        f"limit of research for p100: {SINCE}: 7 (was 4)",
+        f"limit of research for p100: {SINCE}: 7 (was 1)",
+    ),
+    "aggregate": Others(
+        _aggregate,
+        "metadata",
+        f"gpu-a: {SINCE}: filter_tenant_id = {STRANGER} (was ",
+        f"gpu-a: {SINCE}: filter_tenant_id = {STRANGER} (was ",
+    ),
+    "trait": Others(_trait, "traits", "1 unchanged", "1 unchanged"),
+    "image": Others(
+        _image,
+        "images",
+        f"windows: {SINCE}: hw_machine_type = pc (was absent)",
+        f"windows: {SINCE}: hw_machine_type = pc (was q35)",
+    ),
+}
 
 
 @CLOUDS
-@pytest.mark.parametrize("name", ["aggregate"])
-def test_changes_of_others_between_plan_and_apply_are_kept(cloud: ChangingCloud, tmp_path: Path, name: str) -> None:
-    plan = str(tmp_path / "change.plan")
-    ran = cloud.run("cloud", "plan", cloud.spec(AFTER), "--prune", "--out", plan)
-    assert ran.code == 0, ran
+@pytest.mark.parametrize("kind", OTHERS if POINTS else ["limit"])
+def test_what_others_change_before_an_apply_is_kept(faults: Faults, kind: str) -> None:
+    cloud, others = faults.cloud, OTHERS[kind]
     with cloud.connection() as admin:
-        OTHERS[name](admin)
+        others.change(admin)
     before = cloud.dump()
-    ran = cloud.run("cloud", "apply", plan, "--yes", "--jobs", "1")
-    assert ran.code == 14, ran
-    assert "skipped: changed since the plan" in ran.err
-    ran = cloud.run("undo", "--yes")
-    assert ran.code == 0, ran
+    ran = cloud.run(*faults.command)
+    assert ran.code == (0 if kind == "trait" else 14), ran
+    assert others.apply in ran.err, ran
+    assert cloud.run("undo", "--yes").code == 0
     assert cloud.dump() == before
-    cloud.reset(BEFORE)
 
 
 @CLOUDS
-@pytest.mark.parametrize("name", ["image"])
-def test_changes_of_others_between_apply_and_undo_are_kept(cloud: ChangingCloud, name: str) -> None:
-    before = cloud.dump()
-    assert cloud.run(*apply(cloud)).code == 0
+@pytest.mark.skipif(not POINTS, reason="tests/unit/cli/test_change.py has one; all: make changes")
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_others_change_before_an_undo_is_kept(faults: Faults, kind: str) -> None:
+    cloud, others = faults.cloud, OTHERS[kind]
+    assert cloud.run(*faults.command).code == 0
+    applied = cloud.dump()[others.table]
     with cloud.connection() as admin:
-        OTHERS[name](admin)
-    others = cloud.dump()
+        others.change(admin)
+    changed = cloud.dump()[others.table]
     ran = cloud.run("undo", "--yes")
-    assert ran.code == 14, ran
-    assert "skipped: changed since the plan" in ran.err
-    after = cloud.dump()
-    assert after not in (before, others)
-    assert [kind for kind in before if after[kind] != before[kind]] == [f"{name}s"]
-    cloud.reset(BEFORE)
+    assert ran.code == (0 if kind == "trait" else 14), ran
+    assert others.undo in ran.err, ran
+    theirs = set(changed) - set(applied)
+    assert theirs <= set(cloud.dump()[others.table])
+    assert theirs or kind == "trait"
+
+
+def _in_state(name: str, cloud: ChangingCloud, *command: str) -> Ran:
+    """Run as from another machine: with a state directory of its own."""
+    with mock.patch.dict(os.environ, XDG_STATE_HOME=str(cloud.directory / name)):
+        return cloud.run(*command)
 
 
 @CLOUDS
-def test_each_listing_is_read_once(cloud: ChangingCloud) -> None:
-    """A plan over all groups takes fewer requests than three plans, and none twice."""
-    spec = cloud.spec(AFTER)
-    cloud.traffic.calm()
-    assert cloud.run("cloud", "plan", spec, "--prune").code == 0
-    together = [line for line in cloud.traffic.requests if not line.startswith("POST")]
+def test_each_listing_is_read_once(faults: Faults) -> None:
+    """A plan over all groups reads nothing twice, and takes fewer requests than three plans."""
+    cloud = faults.cloud
+    counts = {}
+    for group in ("cloud", *(("flavor", "quota", "tenancy") if POINTS else ())):
+        cloud.traffic.calm()
+        assert cloud.run(group, "plan", cloud.spec(AFTER), "--prune").code == 0
+        counts[group] = [line for line in cloud.traffic.requests if not line.startswith("POST")]
     roots = {"GET /", "GET /v2.1", "GET /v3", "GET /v3/"}
-    read = [line for line in together if line not in roots]
-    assert sorted(read) == sorted(set(read)), "\n".join(together)
+    read = [line for line in counts.pop("cloud") if line not in roots]
+    assert sorted(read) == sorted(set(read)), "\n".join(read)
+    assert not counts or len(read) < sum(map(len, counts.values()))
+
+
+@CLOUDS
+def test_a_second_apply_waits_for_the_first_and_names_it(faults: Faults) -> None:
+    cloud = faults.cloud
+    soon = mock.patch.dict(recorded_run.__kwdefaults__, seconds=0.2)
+    with cloud.connection() as admin, lock.in_the_cloud(lock.CloudLock(admin), "FIRST", "mara", "node1", print), soon:
+        ran = _in_state("second", cloud, *faults.command)
+    assert ran.code == 17, ran
+    assert "another run changes this cloud: FIRST of mara on node1" in ran.err
+    assert cloud.dump() == faults.before
+
+
+@CLOUDS
+def test_two_applies_at_once_end_as_one_and_are_undone_exactly(faults: Faults) -> None:
+    """The second plans the same changes, and finds them made when it has the lock."""
+    cloud = faults.cloud
     cloud.traffic.calm()
-    for group in ("flavor", "quota", "tenancy"):
-        cloud.run(group, "plan", spec, "--prune")
-    assert len(together) < len(cloud.traffic.requests)
+    command = (sys.executable, "-m", "gpustack", "cloud", "apply", cloud.spec(AFTER), "--prune", "--yes")
+    cloud_of = {"OS_CLIENT_CONFIG_FILE": str(cloud.clouds_yaml), "OS_CLOUD": "embedded"}
+    runs = {
+        name: subprocess.Popen(
+            command,
+            env={**os.environ, **cloud_of, "XDG_STATE_HOME": str(cloud.directory / name)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("first", "second")
+    }
+    errors = {name: run.communicate()[1] for name, run in runs.items()}
+    by_code = sorted(runs, key=lambda name: runs[name].returncode, reverse=True)
+    codes = [runs[name].returncode for name in by_code]
+    # A slow first run makes the second give up.
+    assert codes[0] in (0, 14, 17), errors
+    assert codes[1] == 0, errors
+    assert cloud.run("cloud", "plan", cloud.spec(AFTER), "--prune", "--exit-code").code == 0
+    for name in by_code:
+        if runs[name].returncode != 17:
+            ran = _in_state(name, cloud, "undo", "--yes")
+            assert ran.code == 0, ran
+    assert cloud.dump() == faults.before
+
+
+@CLOUDS
+def test_an_undo_goes_on_without_a_project_that_is_gone(planned: Faults) -> None:
+    """The last test of the module: its cloud has a project less."""
+    faults, cloud = planned, planned.cloud
+    assert cloud.run(*faults.command).code == 0
+    with cloud.connection() as admin:
+        identity: Any = admin.identity
+        gone = identity.find_project("teaching").id
+        identity.delete_project(gone)
+    ran = cloud.run("undo", "--yes")
+    assert ran.code == 0, ran
+    after = cloud.dump()
+    assert ("private", gone) in faults.before["access"]
+    before = {name: [row for row in rows if gone not in row] for name, rows in faults.before.items()}
+    assert {name: [row for row in rows if gone not in row] for name, rows in after.items()} == before
