@@ -30,7 +30,8 @@ from gpustack.changes.change import (
 from gpustack.changes.journal import RunJournal
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import Connection
-from gpustack.cloud.session import Unanswered, reading_once
+from gpustack.cloud.reads import reading_once
+from gpustack.cloud.session import Unanswered
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = "the run was stopped"

@@ -12,7 +12,7 @@ from gpustack.changes.journal import RunRecord
 from gpustack.changes.journal_file import RESTORE
 from gpustack.changes.journal_lines import PlannedChange
 from gpustack.cloud import Connection
-from gpustack.cloud.session import reading_once
+from gpustack.cloud.reads import reading_once
 
 Kinds = Mapping[str, type[CloudChange]]
 """The classes of changes by their kind of object."""

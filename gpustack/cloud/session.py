@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud import Connection
+from gpustack.cloud import Connection, reads
 from gpustack.cloud.microversions import Microversion
 
 _SIGN_IN = "check the user, the password and the project in clouds.yaml or the OS_* variables"
@@ -48,9 +48,6 @@ Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 Progress = Callable[[int, int], None]
 """Called with the number of requests that were answered, and their total."""
-
-
-_reads = threading.local()
 
 
 def silent(done: int, total: int) -> None:
@@ -330,7 +327,7 @@ def request(
         # HTTP clients shorten such a path to that of another resource.
         raise CloudError(f"can't {doing}: an id or a name of dots is no part of an address")
     if method != "GET":
-        _reads.known = None
+        reads.forget()
     options: dict[str, Any] = {} if body is None else {"json": body}
     options |= {"headers": dict(headers)} if headers else {}
     with translated_errors(doing):
@@ -372,26 +369,10 @@ def get(cloud: Connection, service: str, path: str, doing: str, *, version: Micr
     :raises Refused: if the API refuses.
     :raises CloudError: if there is no answer, or an unreadable one.
     """
-    known, key = getattr(_reads, "known", None), (id(cloud), service, path, version)
-    if known and key in known:
-        return known[key]
-    content = content_of(request(cloud, service, "GET", path, doing, version=version), doing)
-    if known is not None:
-        known[key] = content
-    return content
-
-
-@contextlib.contextmanager
-def reading_once() -> Iterator[None]:
-    """Until this thread writes, or the block ends, answer its repeated reads with the first answer.
-
-    So a write uses the object that was checked directly before, and both take one read.
-    """
-    _reads.known = {}
-    try:
-        yield
-    finally:
-        _reads.known = None
+    known, key = reads.answers(), (id(cloud), service, path, version)
+    if key not in known:
+        known[key] = content_of(request(cloud, service, "GET", path, doing, version=version), doing)
+    return known[key]
 
 
 def find(cloud: Connection, service: str, path: str, doing: str, *, version: Microversion | None = None) -> Any:  # noqa: ANN401 - JSON

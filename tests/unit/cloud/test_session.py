@@ -24,7 +24,6 @@ from gpustack.cloud.session import (
     get,
     listing,
     newest,
-    reading_once,
     request,
     translated_errors,
 )
@@ -194,16 +193,3 @@ def test_answers_come_in_the_order_of_the_questions_and_an_error_ends_them() -> 
 
     with pytest.raises(Unanswered):
         list(each(fails, range(1000)))
-
-
-def test_a_check_and_its_write_share_one_read() -> None:
-    cloud = StandIn({PATH: (200, {"name": "a"}), "compute PUT /things": (200, {})})
-    with reading_once():
-        assert [get(cloud.connection, "compute", "/things/1", "read") for _ in "12"] == [{"name": "a"}] * 2
-        get(cloud.connection, "compute", "/things/2", "read")
-        request(cloud.connection, "compute", "PUT", "/things/1", "write", body={})
-        for _ in "12":  # after a write, each read is a new one
-            get(cloud.connection, "compute", "/things/1", "read")
-    get(cloud.connection, "compute", "/things/1", "read")
-    paths = [line.rpartition("/")[2] for line in cloud.requests]
-    assert paths == ["1", "2", "1", "1", "1", "1"]
