@@ -94,7 +94,7 @@ def _scan(stage: Stage, *names: str, save: str, only: str | None = None) -> str:
     """Scan hosts over SSH and save a snapshot."""
     roots = {name: stage.directory / name for name in names}
     with ExampleSshServer(roots, stage.directory / "ssh"):
-        return stage.run("gpustack", "scan", *names, *_SSH, "--save", save, only=only)
+        return stage.run("gpustack", "scan", *names, *_SSH, "--save", save, "--each", only=only)
 
 
 def _create(stage: Stage, name: str, gpus: int, *, code: int = 0, only: str = _NOTHING) -> str:

@@ -74,7 +74,8 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(
     assert counts is not None, "the plan's own counts"
     summary = rf"talk: done \({counts[1]}, rebooted, verified\)"
     assert re.search(f"^working: {summary}$", err, re.MULTILINE)
-    *_, first, second = out.splitlines()
+    *_, first, second, _, total = out.splitlines()
+    assert total == "Total: 2 hosts; 1 changed, 1 blocked, 0 to reboot"
     assert re.fullmatch(summary, first)
     assert second == "shared: refused (GPU013)"
     assert "GPU013 shared 0000:65:00.0" in err
