@@ -10,6 +10,7 @@ hosts of projects, otherwise GPU8xx and GPU9xx the guest: drivers, images, firmw
 import enum
 import functools
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -92,8 +93,6 @@ class Finding:
 @functools.cache
 def definitions() -> Mapping[Code, Definition]:
     """All definitions, in the order of the codes."""
-    import tomllib
-
     catalogue: dict[Code, Definition] = {}
     for path in sorted(data_dir("findings").glob("*.toml")):
         for number, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():

@@ -1,19 +1,22 @@
 """The ``gpustack`` application: cliff's, with fast start-up, an exit code for each kind of error, and no shell.
 
 cliff is slow because its manager loads every command to get their names, and its help looks up the distribution of
-each command. Here the names are read from the entry points, and a command is loaded on first use.
+each command. Here the names are read from the entry points, the help reads a table, and a command is loaded on first
+use. So the modules of commands import what they need like all others.
 """
 
 import argparse
 import contextlib
 import difflib
+import functools
 import gc
 import importlib.metadata
 import logging
 import os
 import sys
+import tomllib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from cliff import app, commandmanager
 
 from gpustack import __version__
 from gpustack.base.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
-from gpustack.base.files import file_remedy
+from gpustack.base.files import data_dir, file_remedy, make_private
 from gpustack.base.text import LAYOUT, SafeStream, printable
 from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
@@ -56,8 +59,19 @@ class Commands(commandmanager.CommandManager):
         return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.65)
 
 
-def _summary(entry: commandmanager.EntryPointT) -> str:
-    """The first line of a command's description."""
+@functools.cache
+def _summaries() -> Mapping[str, str]:
+    """The first lines of the commands' descriptions, from the table that ``tools/manuals`` writes."""
+    return tomllib.loads(data_dir("commands.toml").read_text(encoding="utf-8"))
+
+
+def summary_of(name: str, entry: commandmanager.EntryPointT) -> str:
+    """The first line of a command's description. A command that the table lacks is loaded."""
+    return _summaries().get(name) or loaded_summary(entry)
+
+
+def loaded_summary(entry: commandmanager.EntryPointT) -> str:
+    """The first line of the description of a command, which is loaded."""
     try:
         summary = (entry.load().__doc__ or "").strip().partition("\n")[0].rstrip(".")
     except Exception as error:  # a broken plug-in must not hide the other commands
@@ -130,7 +144,7 @@ class Gpustack(app.App):
 
     def _print_names(self, names: Sequence[str]) -> None:
         for name in names:
-            print(f"  {name:<18}  {_summary(self.commands.commands[name])}", file=self.stdout)
+            print(f"  {name:<18}  {summary_of(name, self.commands.commands[name])}", file=self.stdout)
 
     def configure_logging(self) -> None:
         """Send warnings of libraries to stderr (more with ``-v``), and all messages to ``--log-file``."""
@@ -143,8 +157,6 @@ class Gpustack(app.App):
             console.addFilter(lambda record: not record.name.startswith("keystoneauth"))
         self._handlers = [console]
         if self.options.log_file:
-            from gpustack.base.files import make_private
-
             make_private(Path(self.options.log_file))  # the log contains requests and responses
             self._handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
             self._handlers[-1].setFormatter(_LogFormatter(self.LOG_FILE_MESSAGE_FORMAT))

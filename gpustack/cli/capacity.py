@@ -1,24 +1,24 @@
 """``gpustack capacity``: how many more instances of each flavor fit."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PartialError, UsageError
+from gpustack.base.findings import Finding
 from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
 from gpustack.cli.gpu import databases_of, scheduler_of
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
-
-if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
-    from gpustack.operate.capacity.assess import State
-    from gpustack.operate.capacity.model import Capacity, Demand
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.offer.flavor.desired import wanted
+from gpustack.operate.capacity.assess import State, assess, findings, state
+from gpustack.operate.capacity.flavors import demands
+from gpustack.operate.capacity.model import Capacity, Demand
+from gpustack.operate.capacity.table import COLUMNS, HOST_COLUMNS
+from gpustack.spec.load import load_spec
 
 
 class CapacityCommand(OpenStackCommand, Lister):
@@ -76,8 +76,6 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         simulation.add_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from gpustack.operate.capacity.table import COLUMNS, HOST_COLUMNS
-
         simulation.check_options(parsed_args)
         state, demands = self._read(parsed_args)
         if parsed_args.simulate:
@@ -88,8 +86,6 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         return table(parsed_args, COLUMNS, counted)
 
     def _counted(self, parsed_args: argparse.Namespace, state: State, demands: list[Demand]) -> list[Capacity]:
-        from gpustack.operate.capacity.assess import assess, findings
-
         cloud = self.connection(parsed_args)
         with counting(self, "asking Placement") as progress:
             counted = [assess(cloud, state, demand, progress) for demand in demands]
@@ -98,12 +94,6 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
 
     def _read(self, parsed_args: argparse.Namespace) -> tuple[State, list[Demand]]:
         """The hosts, and the flavors to count."""
-        from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.offer.flavor.desired import wanted
-        from gpustack.operate.capacity.assess import state
-        from gpustack.operate.capacity.flavors import demands
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         desired = wanted(spec, release=release_of(parsed_args.release, spec), hosts=hosts)

@@ -1,23 +1,21 @@
 """``gpustack capacity --simulate``: its options, and the table."""
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
+from gpustack.base.files import write_atomic
 from gpustack.cli.common import positive
 from gpustack.cli.output import Table, table
-
-if TYPE_CHECKING:
-    from gpustack.operate.capacity.model import Demand, Host
-    from gpustack.operate.capacity.simulate import Outcome
-    from gpustack.operate.capacity.stream import Request
-    from gpustack.operate.capacity.weights import Multipliers
+from gpustack.operate.capacity.model import Demand, Host
+from gpustack.operate.capacity.plot import bar, svg
+from gpustack.operate.capacity.simulate import Outcome, gpus, simulate
+from gpustack.operate.capacity.stream import Request, mix_of, poisson, recorded
+from gpustack.operate.capacity.weights import OPTIONS, Multipliers
 
 _DEFAULT = "default"
 _PACKED = "pci_weight_multiplier=10"
@@ -100,10 +98,6 @@ def simulated(parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: S
 
     :raises UsageError: for a mix, a file or a setting that is unusable.
     """
-    from gpustack.base.files import write_atomic
-    from gpustack.operate.capacity.plot import svg
-    from gpustack.operate.capacity.simulate import simulate
-
     try:
         settings = _settings(parsed_args.set)
         requests, skipped = _requests(parsed_args, hosts, {demand.flavor: demand for demand in demands})
@@ -117,8 +111,6 @@ def simulated(parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: S
 
 
 def _settings(texts: Sequence[str] | None) -> dict[str, Multipliers]:
-    from gpustack.operate.capacity.weights import OPTIONS, Multipliers
-
     settings = {_DEFAULT: Multipliers()}
     for text in texts or [_PACKED]:
         values: dict[str, float] = {}
@@ -146,9 +138,6 @@ def _requests(
     parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: Mapping[str, Demand]
 ) -> tuple[list[Request], int]:
     """The requests, and the number of first ones that are not counted."""
-    from gpustack.operate.capacity.simulate import gpus
-    from gpustack.operate.capacity.stream import mix_of, poisson, recorded
-
     path = Path(parsed_args.simulate)
     if path.suffix == ".csv":
         with path.open(encoding="utf-8", newline="") as lines:
@@ -182,8 +171,6 @@ def _rows(outcome: Outcome) -> list[_Row]:
 
 
 def _bar(row: _Row) -> str:
-    from gpustack.operate.capacity.plot import bar
-
     return bar(row.share)
 
 

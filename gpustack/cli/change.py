@@ -19,16 +19,21 @@ from gpustack.base.errors import ApplyError, GpustackError, JournalError, PlanEr
 from gpustack.base.findings import Finding, errors
 from gpustack.base.operations import Operation, counted
 from gpustack.base.text import printable
+from gpustack.changes import journal
+from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, GuardedChange
+from gpustack.changes.guardian import Guardian, is_confirmed
+from gpustack.changes.journal import RunRecord, digest, is_recorded, last, new_id
+from gpustack.changes.journal_lines import Cloud, RunHead
+from gpustack.changes.run import recorded_run
+from gpustack.changes.undo import plan_undo, without_gone
 from gpustack.cli.cleanup_options import add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, positive, see_terminal
-from gpustack.cloud import Connection
+from gpustack.cloud import Connection, session
+from gpustack.cloud.limits import LimitsCloud
+from gpustack.offer.quota.interrupted import completion
 
 if TYPE_CHECKING:
-    from gpustack.changes.change import ChangeOutcome, CloudChange
-    from gpustack.changes.guardian import Guardian
-    from gpustack.changes.journal import RunRecord
-    from gpustack.changes.journal_lines import Cloud
     from gpustack.novadb.sources import Sources
 
 _KINDS = {
@@ -111,10 +116,6 @@ class ChangeCommand(OpenStackCommand):
         :param connection: None for a command that was given Nova's databases alone.
         :param undone: the ID of a run whose undo does both.
         """
-        from gpustack.changes.journal import last
-        from gpustack.cloud.limits import LimitsCloud
-        from gpustack.offer.quota.interrupted import completion
-
         record = last(lambda: self.place(parsed_args).key, lambda record: True)
         if record is None or record.head.id == undone:
             return
@@ -176,10 +177,6 @@ class ChangeCommand(OpenStackCommand):
         :raises gpustack.base.errors.LockedError: if another run changes the cloud.
         :raises GpustackError: as :attr:`incomplete`, if a change failed or was skipped.
         """
-        from gpustack.changes.journal import digest, new_id
-        from gpustack.changes.journal_lines import RunHead
-        from gpustack.changes.run import recorded_run
-
         connection = self.optional_connection(parsed_args)
         self.settle_once(connection, parsed_args)
         head = RunHead(
@@ -218,15 +215,12 @@ class ChangeCommand(OpenStackCommand):
     def _guarded(
         self, connection: Connection | None, run: str, journal: Path | None
     ) -> AbstractContextManager[Guardian | None]:
-        from gpustack.changes.guardian import Guardian
-        from gpustack.cloud.session import cloud_names
-
         if not self.confirm_within or connection is None:
             return contextlib.nullcontext()
         see_terminal(self)
         undo = ["undo", str(journal.absolute()) if journal else run, "--yes"]
         cloud = str(connection.config.name or "")
-        undo += ["--os-cloud", cloud] if cloud in cloud_names() else []
+        undo += ["--os-cloud", cloud] if cloud in session.cloud_names() else []
         return Guardian(run, (*undo, "--unless-confirmed", str(self.confirm_within)))
 
     def optional_connection(self, parsed_args: argparse.Namespace) -> Connection | None:
@@ -239,11 +233,8 @@ class ChangeCommand(OpenStackCommand):
 
     def place(self, parsed_args: argparse.Namespace) -> Cloud:
         """The cloud that the command changes, or the cells of Nova's databases."""
-        from gpustack.changes.journal_lines import Cloud
-        from gpustack.cloud.session import place_of
-
         if (connection := self.optional_connection(parsed_args)) is not None:
-            return Cloud(**place_of(connection))
+            return Cloud(**session.place_of(connection))
         return Cloud(databases=cell_names(self.sources(parsed_args)))
 
     def sources(self, parsed_args: argparse.Namespace) -> Sources:
@@ -252,16 +243,12 @@ class ChangeCommand(OpenStackCommand):
         return self._sources
 
     def _tell_outcome(self, outcome: ChangeOutcome) -> None:
-        from gpustack.changes.change import SUCCESSFUL
-
         if outcome.detail:
             self.report(f"{outcome.change.name}: {outcome.result}: {outcome.detail}")
         elif outcome.result not in SUCCESSFUL or self.verbosity > 1:
             self.report(f"{outcome.result}: {outcome.change.describe()}")
 
     def _report_results(self, outcomes: Sequence[ChangeOutcome], path: Path, undo: str) -> None:
-        from gpustack.changes.change import ChangeResult
-
         counts = Counter(outcome.result for outcome in outcomes)
         if self.verbosity:
             self.report(", ".join(f"{counts[result]} {result}" for result in ChangeResult if counts[result]))
@@ -276,8 +263,6 @@ class ChangeCommand(OpenStackCommand):
 
         :raises GpustackError: the error that ended the run, or :attr:`incomplete`.
         """
-        from gpustack.changes.change import SUCCESSFUL
-
         for outcome in outcomes:
             if outcome.lost is not None:
                 raise outcome.lost
@@ -338,8 +323,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, and carry it out."""
-        from gpustack.changes.undo import plan_undo, without_gone
-
         if parsed_args.unless_confirmed and self._is_confirmed(parsed_args):
             return 0
         record = self._chosen(parsed_args)
@@ -369,8 +352,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     @staticmethod
     def _refuse_continued(record: RunRecord) -> None:
         """Refuse to undo a run that went on while its undo was planned: a part of its changes would remain."""
-        from gpustack.changes import journal
-
         if not journal.read(record.path, former()).results.keys() <= record.results.keys():
             remedy = f"run this command again: gpustack undo {record.head.id}"
             raise JournalError("the run went on since the undo was planned", where=str(record.path), remedy=remedy)
@@ -378,9 +359,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     @staticmethod
     def _is_confirmed(parsed_args: argparse.Namespace) -> bool:
         """Wait as the process of a :class:`Guardian`; a run without a journal changed nothing."""
-        from gpustack.changes.guardian import is_confirmed
-        from gpustack.changes.journal import is_recorded
-
         run = parsed_args.change
         confirmed = is_confirmed(sys.stdin.buffer, parsed_args.unless_confirmed)
         return confirmed or not (is_recorded(run) or Path(run).is_file())
@@ -390,8 +368,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
     def _chosen(self, parsed_args: argparse.Namespace) -> RunRecord:
         """The change of a name; without it, the last one of the cloud that changed something of the command's kind."""
-        from gpustack.changes import journal
-
         if parsed_args.change:
             record = journal.find(parsed_args.change, former())
             record = journal.completed(journal.find(record.head.completes) if record.head.completes else record)
@@ -431,8 +407,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
     def client(self, kind: type[CloudChange], parsed_args: argparse.Namespace) -> Any:  # noqa: ANN401
         """Repairs of clean-up are undone in Nova's databases."""
-        from gpustack.changes.change import GuardedChange
-
         if not issubclass(kind, GuardedChange):
             return super().client(kind, parsed_args)
         from gpustack.repair.outcome import Repairing
@@ -446,8 +420,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
     def _preview(self, changes: Sequence[CloudChange], parsed_args: argparse.Namespace) -> None:
         """Show which repairs of clean-up would be undone."""
-        from gpustack.changes.change import SUCCESSFUL, GuardedChange
-
         repairs = [change for change in changes if isinstance(change, GuardedChange)]
         used = 0
         for change in repairs:

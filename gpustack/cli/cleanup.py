@@ -1,14 +1,15 @@
 """``gpustack cleanup plan`` and ``watch``: find stale rows of ``pci_devices``, with their evidence."""
 
-from __future__ import annotations
-
 import argparse
+import itertools
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cliff.columns import FormattableColumn
 
+from gpustack.base.errors import DatabaseError
 from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
     add_cloud,
@@ -24,11 +25,12 @@ from gpustack.cli.cleanup_options import (
     with_hardware,
 )
 from gpustack.cli.common import Command, Lister, add_exit_code, positive
-
-if TYPE_CHECKING:
-    from gpustack.repair.hypervisor import Usage
-    from gpustack.repair.plan import CleanupPlan
-    from gpustack.repair.verdict import Verdict
+from gpustack.repair import metrics
+from gpustack.repair.classes import label
+from gpustack.repair.hypervisor import Usage
+from gpustack.repair.plan import CleanupPlan
+from gpustack.repair.show import explanation
+from gpustack.repair.verdict import Status, Verdict
 
 QUIET = ("protected", "heals")
 
@@ -37,8 +39,6 @@ class ClassCell(FormattableColumn[str]):
     """A class: letter and name for people, the letter for scripts."""
 
     def human_readable(self) -> str:
-        from gpustack.repair.classes import label
-
         return label(self._value)
 
     def machine_readable(self) -> str:
@@ -83,8 +83,6 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         if parsed_args.out:
             self._plan.save(parsed_args.out)
         if parsed_args.metrics:
-            from gpustack.repair import metrics
-
             metrics.write(parsed_args.metrics, self._plan)
         listed = [
             verdict.to_dict() for verdict in self._plan.verdicts if parsed_args.all or verdict.status not in QUIET
@@ -116,8 +114,6 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Print the reason and the next step of each verdict."""
-        from gpustack.repair.show import explanation
-
         for verdict in self._plan.verdicts:
             if parsed_args.all or verdict.status not in QUIET:
                 self.report(explanation(verdict))
@@ -146,8 +142,6 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
 
 def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
     """The number of devices that are held by work in progress, and the end of the grace time."""
-    from gpustack.repair.verdict import Status
-
     verdicts = list(verdicts)
     protected = [verdict for verdict in verdicts if verdict.status is Status.PROTECTED]
     working = {(v.host, row.address): row.changed_at for v in protected if v.again is None for row in v.rows}
@@ -187,12 +181,6 @@ class CleanupWatchCommand(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Plan, write the metrics, sleep. If a database is unreachable, report that and retry."""
-        import itertools
-        import time
-
-        from gpustack.base.errors import DatabaseError
-        from gpustack.repair import metrics
-
         rounds = itertools.count() if parsed_args.count is None else range(parsed_args.count)
         for number in rounds:
             if number:

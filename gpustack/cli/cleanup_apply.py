@@ -1,13 +1,12 @@
 """``gpustack cleanup apply``: repair stale rows of ``pci_devices``."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import ApplyError, CloudError, DatabaseError, GpustackError, PlanError
+from gpustack.changes.change import ChangeOutcome, CloudChange
 from gpustack.cli.change import ChangeCommand
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cleanup_options import (
@@ -21,13 +20,16 @@ from gpustack.cli.cleanup_options import (
 )
 from gpustack.cli.common import add_format, positive, ssh_options
 from gpustack.cloud import Connection
-
-if TYPE_CHECKING:
-    from gpustack.changes.change import ChangeOutcome, CloudChange
-    from gpustack.novadb.sources import Sources
-    from gpustack.repair.outcome import Repairing
-    from gpustack.repair.plan import CleanupPlan, Selection
-    from gpustack.repair.verdict import PlannedVerdict, Verdict
+from gpustack.novadb.sources import Sources
+from gpustack.repair import plan
+from gpustack.repair.apply import unfreed
+from gpustack.repair.changes import failed_migrations, planned
+from gpustack.repair.hypervisor import Hypervisors
+from gpustack.repair.outcome import Repairing, key
+from gpustack.repair.permission import answers, settle, unstopped
+from gpustack.repair.plan import CleanupPlan, Selection
+from gpustack.repair.show import explanation, load_plan, script
+from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
 
 
 class CleanupApplyCommand(ChangeCommand):
@@ -67,10 +69,6 @@ gpustack cleanup apply --sql"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, apply it, and print a summary."""
-        from gpustack.repair.hypervisor import Hypervisors
-        from gpustack.repair.outcome import Repairing
-        from gpustack.repair.show import load_plan
-
         saved = load_plan(parsed_args.plan) if parsed_args.plan else None
         sources = self.sources(parsed_args)
         selection = selection_of(parsed_args, sources)
@@ -97,9 +95,6 @@ gpustack cleanup apply --sql"""
         return 0
 
     def _repair(self, parsed_args: argparse.Namespace, wanted: Sequence[PlannedVerdict]) -> None:
-        from gpustack.repair.changes import planned
-        from gpustack.repair.show import explanation
-
         self._wait = parsed_args.wait
         for verdict in wanted:
             self.report(explanation(verdict))
@@ -118,9 +113,6 @@ gpustack cleanup apply --sql"""
 
     def refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:
         """Wait for Nova too, which frees the devices of failed migrations in its periodic task."""
-        from gpustack.repair.apply import unfreed
-        from gpustack.repair.changes import failed_migrations
-
         held = unfreed(failed_migrations(outcomes), self._repairing.sources, self._wait)
         for verdict in held:
             self.report(f"class {verdict['class']} on {verdict['host']}: Nova has not freed the devices yet")
@@ -141,26 +133,18 @@ gpustack cleanup apply --sql"""
 
     def _asked(self, wanted: Sequence[PlannedVerdict]) -> list[Verdict]:
         """The planned repairs that the current plan still contains, with the answers of their hosts."""
-        from gpustack.repair.outcome import key
-        from gpustack.repair.permission import answers, settle
-
         now = {key(verdict.to_dict()): verdict for verdict in self._plan.repairs}
         return [
             settle(verdict, answers(verdict, self._repairing.ask, self._repairing.selection.gone))
-            for planned in wanted
-            if (verdict := now.get(key(planned)))
+            for repair in wanted
+            if (verdict := now.get(key(repair)))
         ]
 
     def _print_script(self, sources: Sources, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict]) -> None:
-        from gpustack.repair.outcome import key
-        from gpustack.repair.permission import unstopped
-        from gpustack.repair.show import explanation, script
-        from gpustack.repair.verdict import Status
-
         present = {key(verdict.to_dict()) for verdict in self._plan.repairs}
-        changed = [planned for planned in wanted if key(planned) not in present]
-        for planned in changed:
-            self.report(f"omitted, changed since the plan was made: {explanation(planned)}")
+        changed = [repair for repair in wanted if key(repair) not in present]
+        for repair in changed:
+            self.report(f"omitted, changed since the plan was made: {explanation(repair)}")
         blocked = [verdict for verdict in settled if verdict.status is not Status.STALE or unstopped(verdict)]
         for verdict in blocked:
             self.report(f"omitted: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}")
@@ -172,9 +156,6 @@ gpustack cleanup apply --sql"""
             )
 
     def _print_settled(self, settled: Sequence[Verdict], format_: str) -> None:
-        from gpustack.repair.show import explanation
-        from gpustack.repair.verdict import Status
-
         for verdict in settled:
             self.report(explanation(verdict))
         if format_ != "text":
@@ -210,8 +191,6 @@ def _current_plan(sources: Sources, selection: Selection, cloud: Connection | No
 
     :raises CloudError: if Placement could not be read.
     """
-    from gpustack.repair import plan
-
     current = plan.make(sources, selection, cloud)
     if current.unasked is not None:
         raise CloudError(

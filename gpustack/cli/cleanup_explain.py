@@ -1,10 +1,7 @@
 """``gpustack cleanup explain``: all records of one GPU or one instance, on one screen."""
 
-from __future__ import annotations
-
 import argparse
 import re
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
 from gpustack.base.text import printable
@@ -18,9 +15,8 @@ from gpustack.cli.cleanup_options import (
     sources_of,
 )
 from gpustack.cli.common import Command, ssh_options
-
-if TYPE_CHECKING:
-    from gpustack.repair.explain import Subject
+from gpustack.repair.explain import Subject, explain
+from gpustack.repair.hypervisor import Hypervisors
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _ADDRESS = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
@@ -31,8 +27,6 @@ def subject_of(subject: str, address: str | None) -> Subject:
 
     :raises UsageError: when it is neither a GPU nor an instance.
     """
-    from gpustack.repair.explain import Subject
-
     if address is None:
         if not _UUID.match(subject.lower()):
             raise UsageError(
@@ -65,9 +59,6 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         add_hypervisors(parser).add_argument("--no-hypervisor", action="store_true", help="don't ask the host")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.repair.explain import explain
-        from gpustack.repair.hypervisor import Hypervisors
-
         subject = subject_of(parsed_args.subject, parsed_args.address)
         sources = sources_of(self, parsed_args)
         selection = selection_of(parsed_args, sources)

@@ -9,6 +9,7 @@ from typing import Any
 from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command
 from gpustack.cloud import Connection
+from gpustack.cloud.session import limited, shared
 
 
 class OpenStackCommand(Command):
@@ -32,8 +33,6 @@ class OpenStackCommand(Command):
 
     def connection(self, parsed_args: argparse.Namespace) -> Connection:
         """The connection to the cloud, one for all requests of a run."""
-        from gpustack.cloud.session import limited, shared
-
         if self._connection is None:
             manager: Any = getattr(self.app, "client_manager", None)
             self._connection = limited(manager.sdk_connection) if self.in_openstack else shared(parsed_args.os_cloud)

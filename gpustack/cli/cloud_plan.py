@@ -1,18 +1,17 @@
 """``gpustack cloud plan`` and ``apply``: flavors, limits, tenancy and images of a spec, as one change."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import JournalError, PlanError
+from gpustack.changes.journal import digest
+from gpustack.changes.journal_lines import Cloud, PlannedChange
+from gpustack.changes.saved import SavedPlan, is_saved_plan, load, save
 from gpustack.cli.change import kinds, refuse_errors, show_operations
 from gpustack.cli.sync import ApplyCommand, PlanCommand
-
-if TYPE_CHECKING:
-    from gpustack.offer.cloud_plan.plan import CloudPlan
+from gpustack.cloud import session
+from gpustack.offer.cloud_plan.plan import CloudPlan
 
 _GROUPS = "quotas,tenancy,images,flavors"
 
@@ -83,16 +82,11 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and save the plan if none of them is an error."""
-        from gpustack.changes.journal import digest
-        from gpustack.changes.journal_lines import Cloud, PlannedChange
-        from gpustack.changes.saved import SavedPlan, save
-        from gpustack.cloud.session import place_of
-
         refuse_errors(self, self._plan.findings)
         if parsed_args.out:
             changes = self.complete(parsed_args, self._plan.operations)
             plan = SavedPlan(
-                cloud=Cloud(**place_of(self.connection(parsed_args))),
+                cloud=Cloud(**session.place_of(self.connection(parsed_args))),
                 spec=str(parsed_args.spec),
                 spec_sha256=digest(parsed_args.spec),
                 changes=[PlannedChange.model_validate(change.to_record()) for change in changes],
@@ -126,21 +120,15 @@ gpustack cloud apply change.plan --yes"""
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.changes.saved import is_saved_plan
-
         self.jobs, self.confirm_within = parsed_args.jobs, parsed_args.confirm_within
         if parsed_args.spec.is_file() and is_saved_plan(parsed_args.spec):
             return self._carry_out_saved(parsed_args)
         return super().take_action(parsed_args)
 
     def _carry_out_saved(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.changes.journal_lines import Cloud
-        from gpustack.changes.saved import load
-        from gpustack.cloud.session import place_of
-
         path = parsed_args.spec
         plan, changes = load(path, kinds())
-        here = Cloud(**place_of(self.connection(parsed_args)))
+        here = Cloud(**session.place_of(self.connection(parsed_args)))
         if plan.cloud.key != here.key:
             what = f"the plan is for another cloud: {plan.cloud.auth_url} {plan.cloud.region}"
             raise JournalError(what, where=str(path), remedy="name that cloud with --os-cloud")

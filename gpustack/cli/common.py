@@ -1,9 +1,7 @@
 """Common parts of the commands: sources of facts, findings on stderr, exit codes, columns for people and programs.
 
-Data goes to stdout, everything else to stderr. Nothing heavy is imported here.
+Data goes to stdout, everything else to stderr.
 """
-
-from __future__ import annotations
 
 import argparse
 import contextlib
@@ -11,22 +9,24 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from cliff import command, lister, show
 
 from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError
+from gpustack.base.files import read_end, write_atomic
 from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.base.host_groups import host_groups, total
 from gpustack.base.text import printable, raw
 from gpustack.cli import decoration
-
-if TYPE_CHECKING:
-    from gpustack.connect.ssh.config import SshOptions
-    from gpustack.hosts.facts.gather import Gathered, GatherFailure
-    from gpustack.nova_options.releases import Release
-    from gpustack.spec.model import Spec
-
+from gpustack.cli.tables import FittingTable
+from gpustack.connect.ssh.config import SshOptions
+from gpustack.hosts.facts import gather as facts
+from gpustack.hosts.facts.gather import Gathered, GatherFailure
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+from gpustack.spec.hosts import expand, hosts_of
+from gpustack.spec.model import Spec
 
 HOSTS_OF_SPEC = "the hosts of SPEC"
 THIS_MACHINE = "this machine"
@@ -171,8 +171,6 @@ class _Voice(command.Command):
             code = self.after(parsed_args) or code
         finally:
             if path := getattr(parsed_args, "findings", None):
-                from gpustack.base.files import write_atomic
-
                 findings = [finding.to_dict() for finding in dict.fromkeys(self._noted)]
                 write_atomic(path, json.dumps({"findings": findings}, indent=2) + "\n", mode=0o600)
         to_do = self.to_do or any(finding.severity is not Severity.INFO for finding in self._noted)
@@ -205,8 +203,6 @@ class Lister(_Voice, lister.Lister):
     ) -> int:
         """Print the list; tables fit the terminal."""
         if parsed_args.formatter == "table":
-            from gpustack.cli.tables import FittingTable
-
             self.formatter = FittingTable()
         return int(super().produce_output(parsed_args, column_names, data))
 
@@ -239,8 +235,6 @@ def read_log(name: str) -> bytes:
 
     :raises HostError: if it can't be read.
     """
-    from gpustack.base.files import read_end
-
     try:
         return read_end(None if name == "-" else Path(name), _LOG)
     except OSError as error:
@@ -284,8 +278,6 @@ def release_of(name: str | None, spec: Spec | None) -> Release:
 
     :raises NovaConfigError: if the spec names none.
     """
-    from gpustack.nova_options import releases
-
     if name is not None:
         return releases.release(name)
     if spec is not None:
@@ -362,8 +354,6 @@ def add_jobs(group: argparse._ArgumentGroup) -> None:
 
 def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
     """SSH options from the options of :func:`add_ssh_options`."""
-    from gpustack.connect.ssh.config import SshOptions
-
     return SshOptions(
         user=parsed_args.user,
         port=parsed_args.port,
@@ -383,15 +373,11 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
     :param spec: names the hosts if the command line does not; without both, this machine is read.
     :raises UsageError: when options exclude each other.
     """
-    from gpustack.hosts.facts import gather as facts
-
     hosts = expanded(parsed_args.hosts)
     for option in ("local", "root"):
         if hosts and getattr(parsed_args, option):
             raise UsageError(f"--{option} and HOST exclude each other", remedy=f"omit --{option} or HOST")
     if spec is not None and not (hosts or parsed_args.local or parsed_args.root or parsed_args.snapshot):
-        from gpustack.spec.hosts import hosts_of
-
         hosts = list(hosts_of(spec, str(parsed_args.spec)))
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot):
         raise UsageError("--sudo applies only to hosts and this machine", remedy="omit --sudo")
@@ -432,8 +418,6 @@ def expanded(patterns: Iterable[str]) -> list[str]:
 
     :raises UsageError: for an invalid range, or a pattern with ``*`` or ``?``, which can't be listed.
     """
-    from gpustack.spec.hosts import expand
-
     hosts: dict[str, None] = {}
     for pattern in (part.strip() for given in patterns for part in given.split(",") if part.strip()):
         user, at, name = pattern.rpartition("@")

@@ -1,19 +1,15 @@
 """``gpustack doctor``: check whether this machine is ready to run gpustack, on one screen."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.text import paragraph
 from gpustack.cli.cleanup_options import URL_VARIABLE, add_databases
 from gpustack.cli.common import Command, add_format, add_ssh_options, ssh_options
-
-if TYPE_CHECKING:
-    from gpustack.operate.doctor.check import Check
+from gpustack.operate.doctor import cloud, databases, machine, spec, ssh
+from gpustack.operate.doctor.check import Check, exit_code
 
 
 class DoctorCommand(Command):
@@ -38,8 +34,6 @@ class DoctorCommand(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Run the checks one after the other; print each result at once."""
-        from gpustack.operate.doctor.check import exit_code
-
         checks = []
         for check in _checks(parsed_args):
             checks.append(check)
@@ -52,8 +46,6 @@ class DoctorCommand(Command):
 
 
 def _checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
-    from gpustack.operate.doctor import cloud, databases, machine, spec, ssh
-
     yield from machine.checks()
     valid, of_spec = spec.checks(parsed_args.spec)
     yield from ssh.checks(ssh_options(parsed_args), spec.hosts_of(valid))

@@ -1,21 +1,23 @@
 """``gpustack explain``: explain a finding, a class of clean-up or a card, from gpustack's own data."""
 
-from __future__ import annotations
-
 import argparse
+import difflib
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
+from gpustack.base.files import share_dir
+from gpustack.base.findings import Definition, definitions
 from gpustack.base.text import paragraph
 from gpustack.cli import pages
 from gpustack.cli.common import Command
-
-if TYPE_CHECKING:
-    from gpustack.base.findings import Definition
-    from gpustack.pci.catalogue import Card
-    from gpustack.repair.classes import CleanupClass
+from gpustack.hosts.facts.collector.text import lines
+from gpustack.hosts.health.kernel_log import rows, table
+from gpustack.offer.guest.requirements import fields
+from gpustack.pci import catalogue
+from gpustack.pci.catalogue import Card, quirks_of
+from gpustack.repair import classes, reference
+from gpustack.repair.classes import CLASSES, CleanupClass
 
 _LISTED = 20
 
@@ -48,9 +50,6 @@ def explanation(subject: str) -> Iterator[str]:
 
     :raises UsageError: when the subject is unknown.
     """
-    from gpustack.pci import catalogue
-    from gpustack.repair import classes, reference
-
     if re.fullmatch(r"GPU\d+", subject, re.IGNORECASE):
         yield from _finding(_definition(subject.upper()))
     elif cleanup_class := classes.lookup(subject):
@@ -68,10 +67,6 @@ def explanation(subject: str) -> Iterator[str]:
 
 def _message(text: str) -> Iterator[str]:
     """The sign of a message: its meaning, remedy and source."""
-    from gpustack.base.findings import definitions
-    from gpustack.hosts.facts.collector.text import lines
-    from gpustack.hosts.health.kernel_log import rows, table
-
     found = table().events(lines(text))
     if not found:
         raise UsageError("no sign matches this message", remedy="pass the complete message, as dmesg prints it")
@@ -94,8 +89,6 @@ def _message(text: str) -> Iterator[str]:
 
 
 def _definition(code: str) -> Definition:
-    from gpustack.base.findings import definitions
-
     known = {str(key): definition for key, definition in definitions().items()}
     if code not in known:
         raise UsageError(f"no finding has the code {code}", remedy=f"codes begin with {', '.join(_ranges(known))}")
@@ -108,10 +101,6 @@ def _ranges(codes: Iterable[str]) -> list[str]:
 
 
 def _similar(subject: str) -> str:
-    import difflib
-
-    from gpustack.repair.classes import CLASSES
-
     names = [one.name for one in CLASSES.values()]
     if close := difflib.get_close_matches(subject.lower(), names, n=3):
         return f"did you mean {' or '.join(close)}?"
@@ -134,9 +123,6 @@ def _finding(definition: Definition) -> Iterator[str]:
 
 def _class(cleanup_class: CleanupClass) -> Iterator[str]:
     """The runbook's page, which is part of an installation."""
-    from gpustack.base.files import share_dir
-    from gpustack.repair import reference
-
     page = share_dir("docs/runbook") / f"class-{cleanup_class.letter.lower()}.md"
     try:
         yield page.read_text(encoding="utf-8").rstrip("\n")
@@ -148,9 +134,6 @@ def _class(cleanup_class: CleanupClass) -> Iterator[str]:
 
 
 def _cards(cards: tuple[Card, ...]) -> Iterator[str]:
-    from gpustack.offer.guest.requirements import fields
-    from gpustack.pci.catalogue import quirks_of
-
     for card in cards[:_LISTED]:
         yield f"{card.full_name} [{card.vendor}:{card.product}]"
         if len(cards) > 1:

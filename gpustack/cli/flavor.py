@@ -4,25 +4,26 @@ The same commands serve both programs. In ``openstack`` they use its connection,
 such as ``--os-cloud``.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gpustack.base.errors import FlavorError
+from gpustack.base.errors import CloudError, FlavorError
 from gpustack.base.text import printable
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, is_for_machines
+from gpustack.cloud.flavors import FlavorCloud, readable
+from gpustack.offer.flavor.apply import answers, deletion
+from gpustack.offer.flavor.changes import changes, with_projects
+from gpustack.offer.flavor.compare import Questions
+from gpustack.offer.flavor.flavors import PresentFlavor, present_flavors
+from gpustack.offer.flavor.manual import find_flavor
+from gpustack.offer.flavor.operations import FlavorOperation
 from gpustack.spec.extra_specs import AFFINITY, ALIAS
-
-if TYPE_CHECKING:
-    from gpustack.cloud.flavors import FlavorCloud
-    from gpustack.offer.flavor.flavors import PresentFlavor
-    from gpustack.offer.flavor.operations import FlavorOperation
-    from gpustack.spec.model import Spec
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
 
 _POLICIES = ("legacy", "preferred", "required", "socket")
 
@@ -32,8 +33,6 @@ class InCloud(OpenStackCommand):
 
     def cloud(self, parsed_args: argparse.Namespace) -> FlavorCloud[PresentFlavor]:
         """A client of the cloud, with its connection."""
-        from gpustack.offer.flavor.flavors import present_flavors
-
         return present_flavors(self.connection(parsed_args))
 
 
@@ -56,10 +55,6 @@ gpustack flavor list --long -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each flavor."""
-        from gpustack.cloud.flavors import readable
-        from gpustack.offer.flavor.apply import answers
-        from gpustack.offer.flavor.compare import Questions
-
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
         flavors = [
@@ -102,8 +97,6 @@ class FlavorShowCommand(InCloud, ShowOne):
         parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
-        from gpustack.offer.flavor.manual import find_flavor
-
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
         flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
@@ -133,8 +126,6 @@ class FlavorChangeCommand(ChangeCommand, InCloud):
 
     def change(self, parsed_args: argparse.Namespace, operations: Sequence[FlavorOperation]) -> None:
         """Show operations, ask for confirmation, and carry them out."""
-        from gpustack.offer.flavor.changes import changes, with_projects
-
         show_operations(self, operations)
         if not operations:
             self.report("nothing to change")
@@ -157,10 +148,6 @@ class FlavorDeleteCommand(FlavorChangeCommand):
         self.add_change_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.base.errors import CloudError
-        from gpustack.offer.flavor.apply import deletion
-        from gpustack.offer.flavor.manual import find_flavor
-
         cloud = self.cloud(parsed_args)
         present = cloud.flavors()
         names = list(dict.fromkeys(parsed_args.flavors))
@@ -182,8 +169,6 @@ class FlavorDeleteCommand(FlavorChangeCommand):
 
 def read_spec(path: Path | None) -> Spec | None:
     """The spec, if a path is given."""
-    from gpustack.spec.load import load_spec
-
     return load_spec(path) if path is not None else None
 
 

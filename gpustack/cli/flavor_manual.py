@@ -1,30 +1,31 @@
 """``gpustack flavor create`` and ``set``: GPU flavors by hand."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import FlavorError, GpustackError, UsageError
 from gpustack.cli.common import positive
 from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
-
-if TYPE_CHECKING:
-    from gpustack.offer.flavor.flavors import PresentFlavor
-    from gpustack.offer.flavor.manual import GpuOption
-    from gpustack.spec.model import Spec
+from gpustack.cloud.flavors import Sizes
+from gpustack.nova_options import releases
+from gpustack.offer.flavor.apply import answers
+from gpustack.offer.flavor.compare import Questions
+from gpustack.offer.flavor.desired import extra_specs
+from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor, gpus_text
+from gpustack.offer.flavor.manual import Changes, GpuOption, change, creation, find_flavor, gpu_option, requested
+from gpustack.spec.extra_specs import ALIAS, alias_value
+from gpustack.spec.flavors import PAGE_PATTERN, amount
+from gpustack.spec.model import Spec
 
 _POLICIES = ("legacy", "preferred", "required", "socket")
 
 
 def _size(unit: str) -> Callable[[str], int]:
     def read(text: str) -> int:
-        from gpustack.spec.flavors import amount
-
         try:
             return amount(text, unit)
         except ValueError as error:
@@ -35,8 +36,6 @@ def _size(unit: str) -> Callable[[str], int]:
 
 def _gpus(*, model: bool) -> Callable[[str], GpuOption]:
     def read(text: str) -> GpuOption:
-        from gpustack.offer.flavor.manual import gpu_option
-
         try:
             return gpu_option(text, model=model)
         except ValueError as error:
@@ -77,13 +76,6 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         self.add_change_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.cloud.flavors import Sizes
-        from gpustack.offer.flavor.apply import answers
-        from gpustack.offer.flavor.compare import Questions
-        from gpustack.offer.flavor.desired import extra_specs
-        from gpustack.offer.flavor.flavors import WantedFlavor
-        from gpustack.offer.flavor.manual import creation, requested
-
         if not parsed_args.gpus:
             raise UsageError("the flavor requests no GPU", remedy="name a GPU with --model or --alias")
         spec = _spec_at_hand(parsed_args)
@@ -131,10 +123,6 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         self.add_change_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.offer.flavor.apply import answers
-        from gpustack.offer.flavor.compare import Questions
-        from gpustack.offer.flavor.manual import Changes, change, find_flavor
-
         spec = _spec_at_hand(parsed_args)
         cloud = self.cloud(parsed_args)
         flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
@@ -162,9 +150,6 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 
         :raises UsageError: if the flavor would request no GPU, or the number of GPUs is ambiguous.
         """
-        from gpustack.offer.flavor.desired import extra_specs
-        from gpustack.spec.extra_specs import ALIAS, alias_value
-
         gpus = self._gpus(parsed_args, spec, flavor)
         specs = extra_specs(gpus, **_properties(parsed_args, spec))
         if not gpus:
@@ -175,9 +160,6 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 
     def _gpus(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> Mapping[str, int]:
         """The number of GPUs by alias: as requested, or that of the flavor."""
-        from gpustack.offer.flavor.flavors import gpus_text
-        from gpustack.offer.flavor.manual import requested
-
         if parsed_args.gpus:
             one_kind = len(parsed_args.gpus) == 1 and parsed_args.gpus[0].count is None
             count = parsed_args.count or (sum(flavor.gpus.values()) or 1 if one_kind else None)
@@ -239,9 +221,6 @@ def _add_properties(parser: argparse.ArgumentParser) -> None:
 
 
 def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:
-    from gpustack.nova_options import releases
-    from gpustack.spec.flavors import PAGE_PATTERN
-
     others = {}
     for text in parsed_args.property:
         key, equals, value = text.partition("=")

@@ -1,18 +1,13 @@
 """``gpustack flavor plan`` and ``apply``: GPU flavors by spec."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import FlavorError
+from gpustack.base.operations import Operation
 from gpustack.cli.sync import ApplyCommand, PlanCommand
-
-if TYPE_CHECKING:
-    from gpustack.base.operations import Operation
-    from gpustack.offer.cloud_plan.plan import CloudPlan
+from gpustack.offer.cloud_plan.plan import CloudPlan
 
 
 class FlavorPlanCommand(PlanCommand):

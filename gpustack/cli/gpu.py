@@ -1,12 +1,10 @@
 """``gpustack gpu list``, and ``openstack gpu list``: the GPUs of the cloud and their holders."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cliff.columns import FormattableColumn
 
@@ -17,14 +15,21 @@ from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
-
-if TYPE_CHECKING:
-    from gpustack.cloud.servers import Event
-    from gpustack.fleet.model import Fleet
-    from gpustack.fleet.read import Detail, Given
-    from gpustack.fleet.select import Criteria
-    from gpustack.nova_options.scheduler import Scheduler
-    from gpustack.novadb.sources import Sources
+from gpustack.cloud.servers import Event
+from gpustack.fleet.cards import Models, models_of
+from gpustack.fleet.index import named
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet, Gap, Source, State
+from gpustack.fleet.read import Detail, Given, read
+from gpustack.fleet.select import Criteria, selected
+from gpustack.fleet.story import chosen, history, in_words, story
+from gpustack.fleet.summary import by_project, grouped, noted
+from gpustack.fleet.table import GROUP_COLUMNS, group_row
+from gpustack.fleet.table import columns as columns_of
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.nova_options.scheduler import Scheduler, scheduler
+from gpustack.novadb.sources import Sources
+from gpustack.spec.load import load_spec
 
 _STATES = ("free", "claimed", "allocated", "reserved", "unavailable", "inconsistent")
 _GROUPS = ("host", "model", "project")
@@ -82,8 +87,6 @@ class FleetCommand(OpenStackCommand):
 
         :param only: the names of hosts that are of interest; empty for all.
         """
-        from gpustack.fleet.join import join
-        from gpustack.fleet.read import read
 
         def cloud() -> Connection:
             return self.connection(parsed_args)
@@ -109,25 +112,16 @@ def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | Non
     """The databases that --config-file leads to; None without it."""
     if not parsed_args.config_file:
         return None
-    from gpustack.novadb.sources import Sources
-
     return lambda: Sources.from_nova_conf(parsed_args.config_file)
 
 
 def scheduler_of(parsed_args: argparse.Namespace) -> Scheduler | None:
     """The options of nova-scheduler in the files of --config-file; None without it."""
-    from gpustack.nova_options.scheduler import scheduler
-
     return scheduler(parsed_args.config_file) if parsed_args.config_file else None
 
 
 def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
     """Read the snapshot, the spec, and how Nova schedules, from the files that are named."""
-    from gpustack.fleet.cards import Models, models_of
-    from gpustack.fleet.read import Given
-    from gpustack.hosts.facts.store import load_snapshot
-    from gpustack.spec.load import load_spec
-
     spec = load_spec(parsed_args.spec) if parsed_args.spec else None
     known = scheduler_of(parsed_args)
     models = models_of(spec, known) if spec else Models(scheduled=known.by_devices if known else None)
@@ -188,10 +182,6 @@ gpustack gpu list --snapshot hosts.json -f json"""
         parser.add_argument("--long", action="store_true", help="also list status, NUMA node, units and sources")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-        from gpustack.fleet.read import Detail
-        from gpustack.fleet.select import selected
-        from gpustack.fleet.summary import noted
-
         criteria = _criteria(parsed_args)
         by = parsed_args.group_by
         plain = criteria == type(criteria)()
@@ -204,15 +194,10 @@ gpustack gpu list --snapshot hosts.json -f json"""
         if by:
             columns, rows = _grouped(self._fleet, by, detail)
             return columns, rows if is_for_machines(parsed_args) else [list(_cells(row)) for row in rows]
-        from gpustack.fleet.table import columns as columns_of
-
         return table(parsed_args, columns_of(self._fleet), self._fleet.gpus)
 
 
 def _criteria(parsed_args: argparse.Namespace) -> Criteria:
-    from gpustack.fleet.model import State
-    from gpustack.fleet.select import Criteria
-
     return Criteria(
         hosts=tuple(parsed_args.host or ()),
         models=tuple(parsed_args.model or ()),
@@ -224,10 +209,6 @@ def _criteria(parsed_args: argparse.Namespace) -> Criteria:
 
 
 def _grouped(fleet: Fleet, by: str, detail: Detail) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-    from gpustack.fleet.read import Detail
-    from gpustack.fleet.summary import by_project, grouped
-    from gpustack.fleet.table import GROUP_COLUMNS, group_row
-
     groups = by_project(fleet) if detail is Detail.PROJECTS else grouped(fleet, by)
     columns = (by.capitalize(), *GROUP_COLUMNS)
     unknown = {"Free"} if by == "project" else {"Instances"} if detail is Detail.STATES else set()
@@ -257,11 +238,6 @@ class GpuShowCommand(FleetCommand, ShowOne):
         parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        from gpustack.fleet.index import named
-        from gpustack.fleet.model import Gap, Source
-        from gpustack.fleet.read import Detail
-        from gpustack.fleet.story import chosen, history, in_words, story
-
         self._fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
         gpu = chosen(self._fleet, parsed_args.host, parsed_args.address)
         events: list[Event] = []

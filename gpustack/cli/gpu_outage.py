@@ -1,20 +1,21 @@
 """``gpustack gpu disable`` and ``enable``: take a GPU out of service, and bring it back."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, UsageError
+from gpustack.changes.closed import ReasonChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.common import add_exit_code, add_format
 from gpustack.cli.gpu import FleetCommand
-
-if TYPE_CHECKING:
-    from gpustack.operate.gpu_service.plan import OutagePlan, Seen
+from gpustack.cloud.closed import may_switch
+from gpustack.cloud.placement import may_reserve
+from gpustack.fleet.read import Detail
+from gpustack.operate.gpu_service.look import look
+from gpustack.operate.gpu_service.plan import OutagePlan, Seen, disable, enable
+from gpustack.pci.address import Address
 
 _REASON = re.compile(r"[^\x00-\x1f\x7f]{1,200}\Z")
 
@@ -59,10 +60,6 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         return super().after(parsed_args)
 
     def _look(self, parsed_args: argparse.Namespace) -> Seen:
-        from gpustack.fleet.read import Detail
-        from gpustack.operate.gpu_service.look import look
-        from gpustack.pci.address import Address
-
         try:
             address = str(Address.parse(parsed_args.address))
         except ValueError as error:
@@ -75,10 +72,6 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         return seen
 
     def _refuse_without_rights(self, plan: OutagePlan, parsed_args: argparse.Namespace) -> None:
-        from gpustack.changes.closed import ReasonChange
-        from gpustack.cloud.closed import may_switch
-        from gpustack.cloud.placement import may_reserve
-
         cloud = self.connection(parsed_args)
         kinds = {type(operation) for operation in plan.operations}
         allowed = [(may_switch if kind is ReasonChange else may_reserve)(cloud) for kind in kinds]
@@ -135,8 +128,6 @@ gpustack gpu disable gpu01 0000:65:00.0 --reason "no reset" --config-file /etc/n
         add_exit_code(parser)
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
-        from gpustack.operate.gpu_service.plan import disable
-
         if not _REASON.match(parsed_args.reason):
             raise UsageError("--reason must be one line of 1 to 200 characters")
         return disable(seen, parsed_args.reason, f"{datetime.now(UTC):%Y-%m-%d}", close=parsed_args.disable_service)
@@ -156,6 +147,4 @@ class GpuEnableCommand(_OutageCommand):
         parser.add_argument("--take-over", action="store_true", help="also release a reservation of somebody else")
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
-        from gpustack.operate.gpu_service.plan import enable
-
         return enable(seen, take_over=parsed_args.take_over)

@@ -1,21 +1,30 @@
 """``gpustack gpu watch``: metrics of GPUs in service for Prometheus."""
 
-from __future__ import annotations
-
 import argparse
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import Metric
 
 from gpustack.base.errors import CloudError, DatabaseError, GpustackError, PartialError, UsageError
+from gpustack.base.findings import Finding
+from gpustack.base.prometheus import Page
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
-    from gpustack.base.findings import Finding
-    from gpustack.base.prometheus import Page
-    from gpustack.fleet.model import Fleet, Source
+from gpustack.cloud.limits import LimitsCloud
+from gpustack.cloud.session import again, disconnect
+from gpustack.fleet import metrics as fleet_metrics
+from gpustack.fleet.join import unenforced
+from gpustack.fleet.metrics import Round
+from gpustack.fleet.model import Fleet, Source
+from gpustack.fleet.read import Detail
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.offer.quota import metrics as quota_metrics
+from gpustack.offer.quota.desired import wanted
+from gpustack.offer.quota.survey import survey
+from gpustack.operate.capacity import metrics as capacity_metrics
+from gpustack.operate.capacity.metrics import capacities
+from gpustack.spec.load import load_spec
 
 _SUFFIX = ".prom"
 """node_exporter reads only files with this suffix."""
@@ -87,10 +96,6 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Collect, publish, sleep."""
-        import time
-
-        from gpustack.base.prometheus import Page
-
         if not parsed_args.textfile and not parsed_args.listen:
             raise UsageError("neither a textfile nor a port is named", remedy="add --textfile FILE or --listen PORT")
         if parsed_args.once and parsed_args.listen:
@@ -117,8 +122,6 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
     def _report_unenforced(self, fleet: Fleet) -> None:
         """Report GPUs out of service that nothing keeps new instances off, or may not, when they change."""
-        from gpustack.fleet.join import unenforced
-
         found = unenforced(fleet)
         if found != self._unenforced:
             self.report_findings(found)
@@ -136,12 +139,6 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
     def _collect(self, page: Page, parsed_args: argparse.Namespace) -> GpustackError | None:
         """Collect and publish; returns the reason if the metrics are not complete."""
-        import time
-
-        from gpustack.cloud.session import again, disconnect
-        from gpustack.fleet.metrics import Round, families
-        from gpustack.fleet.read import Detail
-
         if self._connection is not None and self._failed:
             self._connection = None
             disconnect()
@@ -169,7 +166,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
                 if metrics is not None
             },
         )
-        page.publish([*families(fleet, collection), *(flavors or ()), *(limits or ())])
+        page.publish([*fleet_metrics.families(fleet, collection), *(flavors or ()), *(limits or ())])
         return fault or failure or unread
 
     def _flavors(
@@ -179,10 +176,6 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
         :param fleet: the GPUs; None if the cloud did not answer, which is then not asked again.
         """
-        from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.operate.capacity.metrics import capacities, families
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         if spec is None or not spec.flavors:
             return None, None
@@ -196,18 +189,12 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             )
         except (CloudError, DatabaseError, PartialError) as error:
             return [], error
-        return list(families(counted)), None
+        return list(capacity_metrics.families(counted)), None
 
     def _limits(
         self, parsed_args: argparse.Namespace, fleet: Fleet | None
     ) -> tuple[list[Metric] | None, GpustackError | None]:
         """The metrics of the spec's quotas, and why they are missing; None for the metrics if there are no quotas."""
-        from gpustack.cloud.limits import LimitsCloud
-        from gpustack.offer.quota.desired import wanted
-        from gpustack.offer.quota.metrics import families
-        from gpustack.offer.quota.survey import survey
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         if spec is None or spec.quotas is None:
             return None, None
@@ -220,7 +207,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         except CloudError as error:
             return [], error
         unread = PartialError(f"the limits are partial: {'; '.join(known.gaps)}") if known.gaps else None
-        return list(families(spec, known.shares)), unread
+        return list(quota_metrics.families(spec, known.shares)), unread
 
 
 def _partial(fleet: Fleet) -> PartialError | None:
@@ -232,6 +219,4 @@ def _partial(fleet: Fleet) -> PartialError | None:
 
 
 def _sources(parsed_args: argparse.Namespace) -> list[Source]:
-    from gpustack.fleet.model import Source
-
     return [Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT]

@@ -1,21 +1,22 @@
 """``gpustack guest requirements``: the drivers that guests of GPU flavors need."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import UsageError
+from gpustack.base.findings import Finding
 from gpustack.base.text import printable
 from gpustack.cli.common import Command, add_exit_code, add_format
-
-if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
-    from gpustack.offer.guest.drivers import Installation
-    from gpustack.offer.guest.requirements import GuestRequirement
-    from gpustack.spec.model import Spec
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.offer.guest import drivers, requirements
+from gpustack.offer.guest.drivers import OPERATOR, Installation, installations, operator_pin, recommended
+from gpustack.offer.guest.requirements import GuestRequirement
+from gpustack.spec.flavors import named
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
+from gpustack.spec.requests import by_model
 
 
 class GuestRequirementsCommand(Command):
@@ -51,9 +52,6 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from gpustack.offer.guest import drivers, requirements
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec)
         hosts = _host_drivers(parsed_args.snapshot)
         flavors = _chosen(spec, parsed_args.flavor)
@@ -79,9 +77,6 @@ def _chosen(spec: Spec, names: list[str]) -> list[str]:
 
     :raises UsageError: for a flavor that the spec lacks.
     """
-    from gpustack.spec.flavors import named
-    from gpustack.spec.requests import by_model
-
     if not spec.flavors:
         raise UsageError("the spec has no flavors", remedy="add a section flavors to the spec")
     by_name = {named(entry, count): entry for entry in spec.flavors for count, _ in by_model(spec.flavors[entry])}
@@ -93,8 +88,6 @@ def _chosen(spec: Spec, names: list[str]) -> list[str]:
 
 
 def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str, Any]:
-    from gpustack.offer.guest.drivers import installations, operator_pin, recommended
-
     driver = needs.nvidia
     best = recommended(driver) if driver else None
     pin = operator_pin(driver) if driver and not needs.windows else None
@@ -150,15 +143,11 @@ def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str
 
 def _host_drivers(snapshot: Path | None) -> list[str]:
     """The releases of NVIDIA's driver on the hosts of a snapshot."""
-    from gpustack.hosts.facts.store import load_snapshot
-
     hosts = load_snapshot(snapshot) if snapshot else ()
     return sorted({host.kernel.nvidia_driver for host in hosts if host.kernel.nvidia_driver})
 
 
 def _lines(needs: GuestRequirement) -> Iterator[str]:
-    from gpustack.offer.guest.drivers import OPERATOR, installations, operator_pin, recommended
-
     yield f"{needs.flavor} (models: {', '.join(need.model for need in needs.models) or 'none'})"
     if needs.conflict:
         yield f"  NVIDIA driver: no single driver: {needs.conflict}"

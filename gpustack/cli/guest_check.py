@@ -1,19 +1,20 @@
 """``gpustack guest check``: the GPUs of a guest, from inside or by its console log."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
+from gpustack.base.findings import Finding
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, positive, read_log, ssh_options
 from gpustack.cli.output import Table, table
-
-if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
+from gpustack.hosts.health import kernel_log
+from gpustack.offer.guest import check, source
+from gpustack.offer.guest.check import Promise, findings, promise, rows
+from gpustack.offer.guest.inside import console
+from gpustack.spec.load import load_spec
 
 
 class GuestCheckCommand(Lister):
@@ -49,14 +50,10 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from gpustack.offer.guest.check import Promise, findings, promise, rows
-
         if (parsed_args.flavor is None) != (parsed_args.spec is None):
             raise UsageError("SPEC and --flavor need each other", remedy="give both, or neither")
         promised = Promise(count=parsed_args.gpus) if parsed_args.gpus else None
         if parsed_args.flavor is not None:
-            from gpustack.spec.load import load_spec
-
             promised = promise(load_spec(parsed_args.spec), parsed_args.flavor)
         where, facts = self._facts(parsed_args)
         self._findings = tuple(findings(facts, promised, where))
@@ -73,13 +70,9 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
 
     def _facts(self, parsed_args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         """The guest's name and facts."""
-        from gpustack.hosts.health.kernel_log import table
-        from gpustack.offer.guest import check, source
-        from gpustack.offer.guest.inside import console
-
         if parsed_args.console is not None:
             log = read_log(parsed_args.console)
-            return "guest", console.facts(log, check.consoles(), table())
+            return "guest", console.facts(log, check.consoles(), kernel_log.table())
         if parsed_args.ssh is not None:
             return parsed_args.ssh.rpartition("@")[2], source.over_ssh(parsed_args.ssh, ssh_options(parsed_args))
         if parsed_args.sudo and parsed_args.root:

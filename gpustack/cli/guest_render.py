@@ -1,18 +1,19 @@
 """``gpustack guest render``: the GPUs of flavors in the forms that Kubernetes tools read."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PlanError, UsageError
+from gpustack.base.findings import errors
 from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_exit_code, add_format, positive
-
-if TYPE_CHECKING:
-    from gpustack.offer.guest.kubernetes.documents import Rendering
-    from gpustack.spec.model import Spec
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.offer.guest.kubernetes.documents import Rendering
+from gpustack.offer.guest.kubernetes.render import render
+from gpustack.spec.flavors import named
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
+from gpustack.spec.requests import by_model
 
 FORMS = ("capo", "capi-helm", "nodefeaturerule", "operator-values", "kubeadm")
 
@@ -63,10 +64,6 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the documents."""
-        from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.offer.guest.kubernetes.render import render
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec)
         flavors = _chosen(spec, parsed_args.flavor, parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
@@ -79,8 +76,6 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings; an error among them means that the output is incomplete."""
-        from gpustack.base.findings import errors
-
         self.report_findings(self._rendering.findings)
         if omitted := {entry.place for entry in errors(self._rendering.findings)}:
             raise PlanError(f"incomplete for {counted(len(omitted), 'flavor')}", remedy="see the findings above")
@@ -92,9 +87,6 @@ def _chosen(spec: Spec, names: list[str], path: Path) -> list[str]:
 
     :raises UsageError: when there is no flavor, or none of a name.
     """
-    from gpustack.spec.flavors import named
-    from gpustack.spec.requests import by_model
-
     made = {entry: [named(entry, count) for count, _ in by_model(flavor)] for entry, flavor in spec.flavors.items()}
     known = {name: [name] for each in made.values() for name in each} | made
     if not known:

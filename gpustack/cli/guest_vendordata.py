@@ -3,7 +3,11 @@
 import argparse
 from pathlib import Path
 
+from gpustack.base.files import write_atomic
+from gpustack.base.operations import counted
 from gpustack.cli.common import Command
+from gpustack.offer.guest import check, vendordata
+from gpustack.spec.load import load_spec
 
 
 class GuestVendordataCommand(Command):
@@ -25,11 +29,6 @@ gpustack guest vendordata gpustack.yaml --merge /etc/nova/vendordata.json --out 
         parser.add_argument("--merge", type=Path, metavar="FILE", help="keep the vendor data of this file")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from gpustack.base.files import write_atomic
-        from gpustack.base.operations import counted
-        from gpustack.offer.guest import check, vendordata
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec)
         promised = check.promises(spec, public=True)
         if omitted := len(check.promises(spec)) - len(promised):

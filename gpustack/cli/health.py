@@ -1,13 +1,11 @@
 """``gpustack health``: signs of failing GPUs."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
+from gpustack.base.findings import Finding
 from gpustack.cli.common import (
     THIS_MACHINE,
     Lister,
@@ -19,12 +17,13 @@ from gpustack.cli.common import (
     tell_failures,
 )
 from gpustack.cli.output import Table, table
-
-if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
-    from gpustack.hosts.facts.gather import Gathered
-    from gpustack.hosts.facts.model import Host
-    from gpustack.hosts.health.check import Report
+from gpustack.hosts.facts.collector.text import lines
+from gpustack.hosts.facts.gather import Gathered
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.hosts.health.check import Report, check
+from gpustack.hosts.health.saved_log import check_log
+from gpustack.hosts.health.table import COLUMNS, SIGNS
 
 
 class HealthCommand(Lister):
@@ -58,9 +57,6 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from gpustack.hosts.health.check import check
-        from gpustack.hosts.health.table import COLUMNS
-
         if parsed_args.kernel_log is not None:
             return self._saved_log(parsed_args)
         baseline = self._baseline(parsed_args.baseline)
@@ -90,10 +86,6 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         return 0
 
     def _saved_log(self, parsed_args: argparse.Namespace) -> Table:
-        from gpustack.hosts.facts.collector.text import lines
-        from gpustack.hosts.health.saved_log import check_log
-        from gpustack.hosts.health.table import SIGNS
-
         path = parsed_args.kernel_log
         place = "standard input" if path == "-" else path
         report = check_log(lines(read_log(path)), place)
@@ -101,8 +93,6 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         return table(parsed_args, SIGNS, report.signs)
 
     def _baseline(self, path: Path | None) -> dict[str, Host] | None:
-        from gpustack.hosts.facts.store import load_snapshot
-
         if path is None:
             return None
         hosts = {host.hostname: host for host in load_snapshot(path)}

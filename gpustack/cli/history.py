@@ -1,19 +1,19 @@
 """``gpustack history``: the changes that gpustack made, from the journals of this user."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import JournalError
+from gpustack.base.files import state_dir
 from gpustack.base.text import printable
+from gpustack.changes import journal
+from gpustack.changes.change import difference
+from gpustack.changes.history import HistoryEntry, former_gpus, history
+from gpustack.changes.journal import RunRecord
+from gpustack.cli.change import former
 from gpustack.cli.common import Lister, is_for_machines
-
-if TYPE_CHECKING:
-    from gpustack.changes.history import HistoryEntry
-    from gpustack.changes.journal import RunRecord
 
 
 class HistoryCommand(Lister):
@@ -35,11 +35,6 @@ gpustack history 20261124T061500123456Z -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """One row for each change, or for each operation of one."""
-        from gpustack.base.files import state_dir
-        from gpustack.changes import journal
-        from gpustack.changes.history import former_gpus, history
-        from gpustack.cli.change import former
-
         machine = is_for_machines(parsed_args)
         if parsed_args.change:
             return _operations(journal.find(parsed_args.change, former()), machine)
@@ -74,8 +69,6 @@ gpustack history 20261124T061500123456Z -f json"""
 
 
 def _operations(record: RunRecord, machine: bool) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-    from gpustack.changes.change import difference
-
     rows: list[tuple[Any, ...]] = []
     for change in record.head.changes:
         end = record.ends.get(change.key)

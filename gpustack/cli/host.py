@@ -1,18 +1,16 @@
 """``gpustack host plan``: the changes that prepare hosts for GPU passthrough."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import GpustackError, PlanError, UsageError
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather, tell_failures
-
-if TYPE_CHECKING:
-    from gpustack.hosts.facts.gather import Gathered
-    from gpustack.prepare.host.plan import HostPlan
+from gpustack.hosts.facts.gather import Gathered
+from gpustack.prepare.host.plan import HostPlan, plan_host
+from gpustack.prepare.host.show import show_plan
+from gpustack.spec.hosts import patterns_for
+from gpustack.spec.load import load_spec
 
 TRIAL_SECONDS = 600
 """The same value as the role's default, gpustack_trial_seconds."""
@@ -60,11 +58,6 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.prepare.host.plan import plan_host
-        from gpustack.prepare.host.show import show_plan
-        from gpustack.spec.hosts import patterns_for
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec)
         self._gathered = gather(self, parsed_args, spec)
         hosts = self._gathered.hosts

@@ -1,20 +1,18 @@
 """``gpustack host apply``, ``verify`` and ``undo``: the playbooks with one log, a confirmation and a summary."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
 from gpustack.base.host_groups import pattern
+from gpustack.changes.host_run import recorded
 from gpustack.cli.common import confirm, see_terminal
 from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
-
-if TYPE_CHECKING:
-    from gpustack.connect.playbooks.record import HostRecord
+from gpustack.connect.playbooks.record import HostRecord, RunOutcome
+from gpustack.spec.hosts import hosts_of
+from gpustack.spec.load import load_spec
 
 
 class _Change(Play):
@@ -63,9 +61,6 @@ class _Change(Play):
         return {**variables, **{name: value for name, value in nova.items() if value}}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.changes.host_run import recorded
-        from gpustack.connect.playbooks.record import RunOutcome
-
         if parsed_args.local and parsed_args.reboot:
             raise UsageError(
                 "--reboot can't reboot this machine: gpustack runs on it",
@@ -115,9 +110,6 @@ class _OfSpec(Play):
         return {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
-        from gpustack.spec.hosts import hosts_of
-        from gpustack.spec.load import load_spec
-
         if parsed_args.hosts:
             return super()._names(parsed_args)
         return hosts_of(load_spec(parsed_args.spec), str(parsed_args.spec))
@@ -208,6 +200,4 @@ class HostVerifyCommand(_OfSpec):
 
 
 def _check_spec(parsed_args: argparse.Namespace) -> None:
-    from gpustack.spec.load import load_spec
-
     load_spec(parsed_args.spec)

@@ -1,11 +1,8 @@
 """``gpustack image …``, and ``openstack gpu image …``: images for instances with GPUs."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding
@@ -13,9 +10,12 @@ from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, release_of
 from gpustack.cli.output import Table, table
-
-if TYPE_CHECKING:
-    from gpustack.offer.image.check import Checked
+from gpustack.cloud.image import ImageCloud
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.offer.image.changes import changes
+from gpustack.offer.image.check import COLUMNS, Checked, check, unmatched
+from gpustack.offer.image.needs import needs_of, pairs
+from gpustack.spec.load import load_spec
 
 
 class ImageCommand(OpenStackCommand):
@@ -50,12 +50,6 @@ class ImageCommand(OpenStackCommand):
 
     def read(self, parsed_args: argparse.Namespace) -> None:
         """Read and check the images."""
-        from gpustack.cloud.image import ImageCloud
-        from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.offer.image.check import check, unmatched
-        from gpustack.offer.image.needs import needs_of, pairs
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         flavors = needs_of(spec, release_of(parsed_args.release, spec), hosts)
@@ -86,8 +80,6 @@ gpustack image check gpustack.yaml -f json --exit-code"""
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from gpustack.offer.image.check import COLUMNS
-
         self.read(parsed_args)
         return table(parsed_args, COLUMNS, self._checked)
 
@@ -122,8 +114,6 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
         parser.add_argument("images", nargs="+", metavar="IMAGE", help="a name, a pattern or an id")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.offer.image.changes import changes
-
         self.read(parsed_args)
         if self._missing:
             raise UsageError(

@@ -1,17 +1,17 @@
 """``gpustack nova …``: render and check Nova's configuration."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from gpustack.base.columns import Column
 from gpustack.base.errors import NovaConfigError, UsageError
+from gpustack.base.findings import Code, Severity, errors
 from gpustack.base.host_groups import host_groups, patterns_of
+from gpustack.base.operations import RemoveFile, WriteFile, counted
 from gpustack.base.text import printable
 from gpustack.cli.common import (
     Command,
@@ -28,18 +28,29 @@ from gpustack.cli.common import (
     tell_failures,
 )
 from gpustack.cli.output import Table, table
+from gpustack.configure.desired import markers_of, wanted
+from gpustack.configure.inspection import existing_for
+from gpustack.configure.installed import verdicts
+from gpustack.configure.installed.verdicts import Verdicts
+from gpustack.configure.instance_shapes import shapes
+from gpustack.configure.lint import LintResult, Read, Report, lint, read
+from gpustack.configure.networks import ports
+from gpustack.configure.output import carry_out, changes, stale
+from gpustack.configure.packing import Advised, advised, gpus_of, requested
+from gpustack.configure.render import places, render, usual_root
+from gpustack.configure.rendered import Rendering
+from gpustack.hosts.facts.gather import Gathered
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Option, Release
+from gpustack.nova_options.scheduler import wanted_stage
+from gpustack.spec import verdict
 from gpustack.spec.deployment import Deployment
-
-if TYPE_CHECKING:
-    from gpustack.base.operations import RemoveFile, WriteFile
-    from gpustack.configure.installed.verdicts import Verdicts
-    from gpustack.configure.lint import LintResult, Read, Report
-    from gpustack.configure.packing import Advised
-    from gpustack.configure.rendered import Rendering
-    from gpustack.hosts.facts.gather import Gathered
-    from gpustack.hosts.facts.model import Host
-    from gpustack.nova_options.releases import Option, Release
-    from gpustack.spec.model import Spec
+from gpustack.spec.hosts import patterns_for
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
+from gpustack.spec.requests import restricted
 
 _SERVICES = ("api", "compute", "scheduler", "conductor", "placement")
 _WRITTEN = "written"
@@ -106,9 +117,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         add_format(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.base.findings import errors
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec)
         wanted_hosts = expanded(parsed_args.hosts) if parsed_args.snapshot else None
         if parsed_args.snapshot:
@@ -133,11 +141,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _rendered(
         self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
     ) -> Rendering:
-        from gpustack.configure.desired import wanted
-        from gpustack.configure.inspection import existing_for
-        from gpustack.configure.render import render
-        from gpustack.spec.hosts import patterns_for
-
         spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
         for host in hosts:
             if host not in spec_hosts and self.verbosity:
@@ -193,13 +196,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def _usual_root(self) -> Path:
         """The directory to compare with if there is no --out: the usual parent of the deployment tool's directory."""
-        from gpustack.configure.render import usual_root
-
         return usual_root(self._deployment)
 
     def _print_diff(self, parsed_args: argparse.Namespace) -> None:
-        from gpustack.configure.output import changes
-
         shown = [
             *changes(self._rendering.files, parsed_args.out or self._usual_root()),
             *self._stale(parsed_args),
@@ -209,9 +208,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         self.show_hosts(parsed_args, texts, changes=True, between="\n")
 
     def _write(self, out: Path) -> None:
-        from gpustack.base.operations import counted
-        from gpustack.configure.output import carry_out, changes
-
         written = changes(self._rendering.files, out)
         for change in written:
             carry_out(change)
@@ -224,10 +220,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         Empty for a partial rendering, and if a host could not be read or has no facts: its files are then unknown.
         """
-        from gpustack.base.findings import Code
-        from gpustack.configure.output import stale
-        from gpustack.configure.render import places
-
         partly = self._partly or self._gathered.failures or self._rendering.unknown
         if parsed_args.out is None or parsed_args.service or partly:
             return []
@@ -237,8 +229,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def _clear(self, parsed_args: argparse.Namespace) -> None:
         """Remove stale files, and gpustack's part of shared files, after reporting each."""
-        from gpustack.configure.output import carry_out
-
         for change in self._stale(parsed_args):
             removed = "removing it, it is of an earlier rendering"
             kept = "taking the part of an earlier rendering out"
@@ -247,8 +237,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings. If there is an error among them, nothing was written."""
-        from gpustack.base.findings import errors
-
         unknown = self._rendering.unknown
         self.report_findings((*self._rendering.findings, *unknown))
         stopped = errors(self._rendering.findings)
@@ -312,14 +300,6 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """Run the checks and lay out their results like nova-status."""
-        from gpustack.configure.installed import verdicts
-        from gpustack.configure.instance_shapes import shapes
-        from gpustack.configure.lint import lint
-        from gpustack.configure.networks import ports
-        from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.spec.load import load_spec
-        from gpustack.spec.requests import restricted
-
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
         paths = [path if "=" in path.partition("/")[0] else f"{prefix}{path}" for path in parsed_args.paths]
@@ -349,8 +329,6 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings and return the exit code."""
-        from gpustack.base.findings import Severity
-
         self.report_findings(self._report.findings)
         counts = Counter(found.severity for found in self._report.findings)
         if failed := counts[Severity.ERROR]:
@@ -378,8 +356,6 @@ class NovaOptionsCommand(Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """List the options in the order of the tables."""
-        from gpustack.nova_options import releases
-
         release = release_of(parsed_args.release, None)
         known = releases.table(release, "placement" if parsed_args.service == "placement" else "nova")
         wanted = parsed_args.name.lower()
@@ -423,9 +399,6 @@ _CHECKS: tuple[Column[LintResult], ...] = (
 
 def _read(paths: Sequence[str], hosts: Sequence[Host], parsed_args: argparse.Namespace) -> tuple[Read, Verdicts | None]:
     """The configurations, and the verdicts of the installed Nova."""
-    from gpustack.configure.installed import verdicts
-    from gpustack.configure.lint import Read, read
-
     if parsed_args.on and not parsed_args.with_nova:
         raise UsageError("--on needs --with-nova", remedy="name the host's Nova: --with-nova /usr/bin/nova-compute")
     if parsed_args.on:
@@ -446,16 +419,10 @@ def _aliases(spec: Spec) -> set[str]:
 
 def _marked(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
     """The markers that each host needs for the quotas of a spec."""
-    from gpustack.configure.desired import markers_of
-    from gpustack.spec.verdict import verdicts
-
-    return {host.hostname: markers_of(spec, verdicts(spec, host).offered) for host in hosts}
+    return {host.hostname: markers_of(spec, verdict.verdicts(spec, host).offered) for host in hosts}
 
 
 def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advised, ...]:
     """The options that the counts of the spec's flavors require."""
-    from gpustack.configure.packing import advised, gpus_of, requested
-    from gpustack.nova_options.scheduler import wanted_stage
-
     counts = requested(spec, gpus_of(spec, hosts))
     return tuple(advised(counts, release, wanted_stage(spec)))

@@ -1,23 +1,25 @@
 """Common parts of ``gpustack host apply``, ``verify`` and ``undo``: options, inventory, log and summary."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import GpustackError, UsageError
+from gpustack.base.files import file_remedy, make_private, state_dir, write_atomic
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts, expanded
 from gpustack.cli.progress import ProgressListener
-
-if TYPE_CHECKING:
-    from gpustack.connect.playbooks.record import HostRecord
+from gpustack.connect.playbooks.configuration import configuration
+from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine, limit_of
+from gpustack.connect.playbooks.record import HostRecord, RunOutcome
+from gpustack.connect.playbooks.run import Call, as_files, play
+from gpustack.connect.playbooks.show import line, problems, summary, verdict
 
 
 class Play(Command):
@@ -74,7 +76,7 @@ class Play(Command):
         return tuple(expanded(parsed_args.hosts))
 
     @contextlib.contextmanager
-    def _stage(self, parsed_args: argparse.Namespace) -> Iterator[PlaybookRunner]:
+    def _stage(self, parsed_args: argparse.Namespace) -> Iterator["PlaybookRunner"]:
         """Write the inventory and the log, and yield a runner that uses them."""
         directory = tempfile.mkdtemp(prefix="gpustack-")
         try:
@@ -91,20 +93,13 @@ class Play(Command):
                 directory=Path(directory),
             )
         finally:
-            import shutil
-
             shutil.rmtree(directory, ignore_errors=True)
 
     def _report_configuration(self) -> None:
-        from gpustack.connect.playbooks.configuration import configuration
-
-        for line in configuration(os.environ, Path.cwd()).lines() if self.verbosity else ():
-            self.report(line)
+        for text in configuration(os.environ, Path.cwd()).lines() if self.verbosity else ():
+            self.report(text)
 
     def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
-        from gpustack.base.files import write_atomic
-        from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine
-
         if parsed_args.local and (parsed_args.hosts or parsed_args.inventory):
             other = "HOST" if parsed_args.hosts else "-i"
             raise UsageError(f"--local and {other} exclude each other", remedy=f"omit --local or {other}")
@@ -130,9 +125,6 @@ class Play(Command):
 
         :param listed: the hosts of the summary; all when None.
         """
-        from gpustack.connect.playbooks.record import RunOutcome
-        from gpustack.connect.playbooks.show import line, problems, summary
-
         self._records = tuple(records)
         if parsed_args.format != "text":
             groups = patterns_of(host_groups((record.host, line(record, checked=checked)) for record in records))
@@ -152,8 +144,6 @@ class Play(Command):
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """End with the error of the most severe outcome."""
-        from gpustack.connect.playbooks.show import verdict
-
         if self.verbosity:
             self.report(f"log: {self._log}")
         if error := verdict(self._records, str(self._log)):
@@ -186,10 +176,6 @@ class PlaybookRunner:
 
         :param hosts: a subset of the hosts; all of the inventory (within the limit) when None.
         """
-        from gpustack.base.files import write_atomic
-        from gpustack.connect.playbooks.inventory import limit_of
-        from gpustack.connect.playbooks.run import Call, play
-
         limit = self._limit
         if hosts is not None:
             path = self._directory / "hosts"
@@ -200,8 +186,6 @@ class PlaybookRunner:
 
 
 def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
-    from gpustack.connect.playbooks.run import as_files
-
     arguments = as_files(parsed_args.extra_vars, directory)
     if parsed_args.user:
         arguments.append(f"--user={parsed_args.user}")
@@ -216,8 +200,6 @@ def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
 
 def default_log(playbook: str) -> Path:
     """The path of a new log."""
-    from gpustack.base.files import state_dir
-
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return state_dir() / "log" / f"{playbook}-{stamp}-{os.getpid()}.log"
 
@@ -227,8 +209,6 @@ def make_log(path: Path) -> None:
 
     :raises GpustackError: when it can't be created.
     """
-    from gpustack.base.files import file_remedy, make_private
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private(path)

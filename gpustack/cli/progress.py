@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpustack.base.host_groups import host_groups
 from gpustack.base.text import printable, raw
 from gpustack.cli.common import Command
+from gpustack.connect.playbooks.record import Record
+from gpustack.connect.playbooks.show import line
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from gpustack.connect.playbooks.record import Record
 
 ProgressListener = Callable[["Record", Sequence[str]], None]
 
@@ -25,7 +27,6 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
         yield lambda record, over: None
         return
     if not command.app.stderr.isatty():
-        from gpustack.connect.playbooks.show import line
 
         def report_hosts(record: Record, over: Sequence[str]) -> None:
             ended = [record.hosts[name] for name in over]
@@ -39,8 +40,6 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    from gpustack.connect.playbooks.show import line
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True) as bars:
@@ -68,8 +67,6 @@ def counting(command: Command, doing: str) -> Iterator[Callable[[int, int], None
     if not command.verbosity or not command.app.stderr.isatty():
         yield lambda done, total: None
         return
-    import time
-
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

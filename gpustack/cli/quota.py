@@ -1,16 +1,12 @@
 """``gpustack quota plan`` and ``apply``: limits of GPUs by project, in Keystone."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import QuotaError
 from gpustack.cli.sync import ApplyCommand, PlanCommand
-
-if TYPE_CHECKING:
-    from gpustack.offer.cloud_plan.plan import CloudPlan
+from gpustack.nova_options.scheduler import wanted_stage
+from gpustack.offer.cloud_plan.plan import CloudPlan
 
 _EFFECTS = {"enforced": "enforced", "none": "report only"}
 
@@ -45,8 +41,6 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
     def show_summary(self, plan: CloudPlan) -> None:
         self.show_counts(plan.unchanged["quotas"])
         if plan.checks:
-            from gpustack.nova_options.scheduler import wanted_stage
-
             self.show(f"Nova {plan.release}, PCI in Placement: {wanted_stage(self._spec)}")
         for check in plan.checks:
             self.show(f"  {check.operation:<9} {_EFFECTS[check.effect]}: {check.text}")

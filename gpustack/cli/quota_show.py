@@ -1,18 +1,18 @@
 """``gpustack quota show``: limits of GPUs and their use, for administrators and for users of a project."""
 
-from __future__ import annotations
-
 import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gpustack.base.findings import Code, finding
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code
 from gpustack.cli.output import Table, table
-
-if TYPE_CHECKING:
-    from gpustack.cloud.identity import Project
-    from gpustack.cloud.limits import LimitsCloud, Present
+from gpustack.cloud.identity import Project
+from gpustack.cloud.limits import LimitsCloud, Present
+from gpustack.offer.quota.desired import wanted
+from gpustack.offer.quota.shares import COLUMNS, shares
+from gpustack.spec.load import load_spec
 
 
 class QuotaShowCommand(OpenStackCommand, Lister):
@@ -46,11 +46,6 @@ gpustack quota show --project research"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each project and model."""
-        from gpustack.cloud.limits import LimitsCloud
-        from gpustack.offer.quota.desired import wanted
-        from gpustack.offer.quota.shares import COLUMNS, shares
-        from gpustack.spec.load import load_spec
-
         models = wanted(load_spec(parsed_args.spec)).models if parsed_args.spec else {}
         cloud = LimitsCloud(self.connection(parsed_args))
         present, projects = self._read(cloud, parsed_args)
@@ -61,8 +56,6 @@ gpustack quota show --project research"""
         return table(parsed_args, COLUMNS, rows)
 
     def _read(self, cloud: LimitsCloud, parsed_args: argparse.Namespace) -> tuple[Present, list[Project]]:
-        from dataclasses import replace
-
         if not parsed_args.project and not parsed_args.all_projects:
             present, project = cloud.own()
             return present, [project]
@@ -75,8 +68,6 @@ gpustack quota show --project research"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report limits that are missing, or may be."""
-        from gpustack.base.findings import Code, finding
-
         missing = [finding(Code.NO_GPU_LIMITS, place="Keystone", missing=self._missing)] if self._missing else []
         incomplete = [] if self._complete else [finding(Code.LIMITS_INCOMPLETE, place="Keystone")]
         self.report_findings([*missing, *incomplete])

@@ -1,10 +1,8 @@
 """``gpustack reclaim …``, and ``openstack gpu reclaim …``: free the GPUs of idle instances."""
 
-from __future__ import annotations
-
 import argparse
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PartialError
 from gpustack.cli.change import ChangeCommand, show_operations
@@ -12,10 +10,14 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, positive
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
-
-if TYPE_CHECKING:
-    from gpustack.operate.reclaim.model import Choices, ReclaimPlan, Rules
-    from gpustack.operate.reclaim.read import Reader
+from gpustack.cloud.server_actions import ServiceCloud
+from gpustack.offer.flavor.flavors import present_flavors
+from gpustack.operate.reclaim.changes import changes
+from gpustack.operate.reclaim.decide import decide, held
+from gpustack.operate.reclaim.model import Choices, ReclaimPlan, Rules, Step, rules_of
+from gpustack.operate.reclaim.read import Reader
+from gpustack.operate.reclaim.table import columns
+from gpustack.spec.load import load_spec
 
 
 class ReclaimCommand(OpenStackCommand):
@@ -44,15 +46,6 @@ class ReclaimCommand(OpenStackCommand):
 
     def read(self, parsed_args: argparse.Namespace) -> None:
         """Read the instances, and decide."""
-        from datetime import UTC, datetime
-
-        from gpustack.cloud.server_actions import ServiceCloud
-        from gpustack.offer.flavor.flavors import present_flavors
-        from gpustack.operate.reclaim.decide import decide, held
-        from gpustack.operate.reclaim.model import ReclaimPlan, rules_of
-        from gpustack.operate.reclaim.read import Reader
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec)
         cloud = self.connection(parsed_args)
         self._rules = rules_of(spec, present_flavors(cloud).project)
@@ -85,8 +78,6 @@ class ReclaimCommand(OpenStackCommand):
 
 
 def _choices(parsed_args: argparse.Namespace) -> Choices:
-    from gpustack.operate.reclaim.model import Choices
-
     return Choices(accept_loss=parsed_args.accept_loss, space=parsed_args.snapshot_space)
 
 
@@ -107,15 +98,11 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from gpustack.operate.reclaim.table import columns
-
         self.read(parsed_args)
         return table(parsed_args, columns(self._plan.projects, self._plan.users), self._plan.decisions)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the sum, the findings, and what is missing."""
-        from gpustack.operate.reclaim.model import Step
-
         idle = [decision for decision in self._plan.decisions if decision.reason]
         if self.verbosity:
             self.report(f"{sum(entry.gpus for entry in idle)} GPUs are held by {len(idle)} idle instances")
@@ -140,9 +127,6 @@ class _Changing(ChangeCommand, ReclaimCommand):
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after N instances")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.operate.reclaim.changes import changes
-        from gpustack.operate.reclaim.model import Step
-
         self.read(parsed_args)
         self.report_plan()
         chosen = self._plan.of(*map(Step, self.steps))[: parsed_args.max_count]

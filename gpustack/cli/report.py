@@ -1,25 +1,35 @@
 """``gpustack report``: the GPUs in service as a web page."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.base.findings import Finding
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
-
-if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
-    from gpustack.operate.capacity.model import Capacity
-    from gpustack.operate.report.quotas import QuotaTable
-    from gpustack.operate.report.tables import FlavorRow
-    from gpustack.spec.model import Spec
+from gpustack.cloud.limits import LimitsCloud
+from gpustack.configure.numa_nodes import spanning_flavors
+from gpustack.fleet.model import Gap, Source
+from gpustack.fleet.read import Detail
+from gpustack.fleet.summary import noted
+from gpustack.hosts.topology.check import check
+from gpustack.offer.flavor import desired as flavors
+from gpustack.offer.quota import desired as quotas
+from gpustack.offer.quota.survey import survey
+from gpustack.operate.capacity.assess import assess, findings, state
+from gpustack.operate.capacity.flavors import demands
+from gpustack.operate.capacity.model import Capacity
+from gpustack.operate.capacity.table import COLUMNS
+from gpustack.operate.report.page import Report, write
+from gpustack.operate.report.quotas import QuotaTable, quota_table
+from gpustack.operate.report.tables import FlavorRow
+from gpustack.operate.report.topologies import Topologies
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
 
 _UNNAMED = ("envvars", "defaults")
 """The names of openstacksdk for a cloud that variables describe."""
@@ -54,14 +64,6 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         return cloud
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.configure.numa_nodes import spanning_flavors
-        from gpustack.fleet.read import Detail
-        from gpustack.fleet.summary import noted
-        from gpustack.hosts.topology.check import check
-        from gpustack.operate.report.page import Report, write
-        from gpustack.operate.report.topologies import Topologies
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         flavors = None
         at = datetime.now(UTC).replace(tzinfo=None)
@@ -84,17 +86,11 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
 
     def _quotas(self, parsed_args: argparse.Namespace, spec: Spec) -> QuotaTable:
         """Read the limits of projects, and add what is missing to the fleet."""
-        from gpustack.cloud.limits import LimitsCloud
-        from gpustack.fleet.model import Gap, Source
-        from gpustack.offer.quota.desired import wanted
-        from gpustack.offer.quota.survey import survey
-        from gpustack.operate.report.quotas import QuotaTable, quota_table
-
         projects = {holder.project for gpu in self._fleet.gpus for holder in gpu.holders}
         gaps: tuple[str, ...]
         try:
             cloud = self.connection(parsed_args)
-            known = survey(LimitsCloud(cloud), wanted(spec), projects)
+            known = survey(LimitsCloud(cloud), quotas.wanted(spec), projects)
         except CloudError as error:
             gaps, table = (f"{error.what}; limits are unknown",), QuotaTable(unknown=error.what)
         else:
@@ -105,14 +101,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
 
     def _flavors(self, parsed_args: argparse.Namespace, spec: Spec) -> list[FlavorRow]:
         """Count what fits, and add what is missing for it to the fleet."""
-        from gpustack.fleet.model import Gap, Source
-        from gpustack.offer.flavor.desired import wanted
-        from gpustack.operate.capacity.assess import assess, findings, state
-        from gpustack.operate.capacity.flavors import demands
-        from gpustack.operate.capacity.table import COLUMNS
-        from gpustack.operate.report.tables import FlavorRow
-
-        desired = wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)
+        desired = flavors.wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)
         gaps: tuple[Gap, ...] = ()
         counted: list[Capacity] = []
         differences: list[Finding] = []

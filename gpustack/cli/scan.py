@@ -1,22 +1,21 @@
 """``gpustack scan``: list the GPUs of hosts, and whether they are available for passthrough."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Severity
 from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather, tell_failures
 from gpustack.cli.output import Table, table
-
-if TYPE_CHECKING:
-    from gpustack.hosts.facts.gather import Gathered
-    from gpustack.hosts.facts.model import Host
-    from gpustack.hosts.readiness.table import HostRows, Row
+from gpustack.hosts.facts.gather import Gathered
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import save_snapshot
+from gpustack.hosts.readiness.table import COLUMNS, HostRows, Row, by_host
+from gpustack.hosts.topology.build import topology
+from gpustack.hosts.topology.distance import near_nics
 
 
 class ScanCommand(Lister):
@@ -45,9 +44,6 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from gpustack.hosts.facts.store import save_snapshot
-        from gpustack.hosts.readiness.table import COLUMNS, by_host
-
         self._gathered = gather(self, parsed_args)
         if parsed_args.save and self._gathered.raw:
             save_snapshot(parsed_args.save, self._gathered.raw)
@@ -82,9 +78,6 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
 def _nics(host: Host) -> dict[str, list[dict[str, Any]]]:
     """The NICs on the NUMA node of each GPU, the nearest first, by the address of the GPU."""
-    from gpustack.hosts.topology.build import topology
-    from gpustack.hosts.topology.distance import near_nics
-
     return {
         gpu: [
             {

@@ -1,14 +1,13 @@
 """``gpustack spec …``: write a first spec, check one, print its JSON schema."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import UsageError
-from gpustack.base.findings import Severity
+from gpustack.base.files import write_atomic
+from gpustack.base.findings import Finding, Severity
 from gpustack.base.operations import counted
 from gpustack.cli.common import (
     THIS_MACHINE,
@@ -21,11 +20,13 @@ from gpustack.cli.common import (
     release_of,
     tell_failures,
 )
-
-if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
-    from gpustack.spec.load import Examination
-    from gpustack.spec.model import Spec
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.offer.flavor.desired import wanted
+from gpustack.offer.guest.requirements import conflicts
+from gpustack.spec.initial import initial_spec
+from gpustack.spec.load import Examination, examine_file
+from gpustack.spec.model import Spec
+from gpustack.spec.schema import SCHEMA_FILE
 
 
 class SpecCheckCommand(ShowOne):
@@ -51,9 +52,6 @@ class SpecCheckCommand(ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """The counts of the spec, or of its problems."""
-        from gpustack.offer.guest.requirements import conflicts
-        from gpustack.spec.load import examine_file
-
         self._examination = examination = examine_file(parsed_args.file)
         if examination.spec:
             compared = _compared(examination.spec, parsed_args.snapshot) if parsed_args.snapshot else ()
@@ -95,9 +93,6 @@ class SpecCheckCommand(ShowOne):
 
 def _compared(spec: Spec, snapshot: Path) -> Sequence[Finding]:
     """The findings about the spec's flavors on the hosts of a snapshot."""
-    from gpustack.hosts.facts.store import load_snapshot
-    from gpustack.offer.flavor.desired import wanted
-
     release = release_of(None, spec if spec.nova else None)
     return wanted(spec, release=release, hosts=load_snapshot(snapshot)).findings
 
@@ -116,9 +111,6 @@ class SpecInitCommand(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Read the hosts and write the spec; without a GPU, nothing is written."""
-        from gpustack.base.files import write_atomic
-        from gpustack.spec.initial import initial_spec
-
         out: Path | None = parsed_args.out
         if out is None and parsed_args.force:
             raise UsageError("--force goes with --out FILE")
@@ -140,8 +132,6 @@ class SpecSchemaCommand(Command):
     """Print the JSON schema of the spec, for editors and other tools."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        from gpustack.spec.schema import SCHEMA_FILE
-
         print(SCHEMA_FILE.read_text(encoding="utf-8"), end="", file=self.app.stdout)
 
 

@@ -1,22 +1,22 @@
 """Common parts of the commands that sync a cloud with the spec: plan and apply of flavors, quotas and tenancy."""
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from gpustack.base.operations import Operation
+from gpustack.changes.change import CloudChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import add_exit_code, add_format, positive, release_of
-
-if TYPE_CHECKING:
-    from gpustack.changes.change import CloudChange
-    from gpustack.offer.cloud_plan.plan import CloudPlan
-    from gpustack.spec.model import Spec
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.offer.cloud_plan.plan import CloudChoices, CloudPlan, groups_of, plan
+from gpustack.offer.flavor.changes import FlavorChange, with_projects
+from gpustack.offer.flavor.compare import FlavorChoices
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
 
 
 class PlanCommand(OpenStackCommand):
@@ -49,11 +49,6 @@ class PlanCommand(OpenStackCommand):
 
     def planned(self, parsed_args: argparse.Namespace) -> CloudPlan:
         """Read the spec and the cloud, and plan."""
-        from gpustack.hosts.facts.store import load_snapshot
-        from gpustack.offer.cloud_plan.plan import CloudChoices, groups_of, plan
-        from gpustack.offer.flavor.compare import FlavorChoices
-        from gpustack.spec.load import load_spec
-
         options = vars(parsed_args)
         spec = self._spec = load_spec(parsed_args.spec)
         snapshot = options.get("snapshot")
@@ -87,8 +82,6 @@ class PlanCommand(OpenStackCommand):
 
     def complete(self, parsed_args: argparse.Namespace, changes: Sequence[CloudChange]) -> Sequence[CloudChange]:
         """The changes with what only a run needs."""
-        from gpustack.offer.flavor.changes import FlavorChange, with_projects
-
         deleting = any(change.object_kind == "flavor" and change.wanted is None for change in changes)
         return with_projects(FlavorChange.client(self.connection(parsed_args)), changes) if deleting else changes
 

@@ -1,9 +1,6 @@
 """``gpustack tenancy plan``, ``apply`` and ``show``: which instances the GPU hosts accept."""
 
-from __future__ import annotations
-
 import argparse
-from typing import TYPE_CHECKING
 
 from gpustack.base.columns import Column
 from gpustack.base.text import printable
@@ -11,10 +8,10 @@ from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister
 from gpustack.cli.output import Table, table
 from gpustack.cli.sync import ApplyCommand, PlanCommand
-
-if TYPE_CHECKING:
-    from gpustack.offer.cloud_plan.plan import CloudPlan
-    from gpustack.offer.tenancy.model import ReservedHost
+from gpustack.offer.cloud_plan.plan import CloudPlan
+from gpustack.offer.tenancy.cloud import present
+from gpustack.offer.tenancy.model import ReservedHost, reserved
+from gpustack.spec.tenancy import DEFAULT_TRAIT
 
 
 class TenancyPlanCommand(PlanCommand):
@@ -72,10 +69,6 @@ class TenancyShowCommand(OpenStackCommand, Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each host and aggregate."""
-        from gpustack.offer.tenancy.cloud import present
-        from gpustack.offer.tenancy.model import reserved
-        from gpustack.spec.tenancy import DEFAULT_TRAIT
-
         columns: tuple[Column[ReservedHost], ...] = (
             Column("Host", lambda entry: entry.host, "Host"),
             Column("Aggregate", lambda entry: entry.aggregate, "Aggregate"),

@@ -1,11 +1,9 @@
 """``gpustack topology``: the PCI tree of hosts, from NUMA nodes to GPUs and NICs."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from gpustack.base.findings import Finding
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import (
     THIS_MACHINE,
@@ -17,11 +15,16 @@ from gpustack.cli.common import (
     gather,
     tell_failures,
 )
-
-if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
-    from gpustack.hosts.facts.gather import Gathered
-    from gpustack.hosts.topology.model import Topology
+from gpustack.configure.numa_nodes import spanning_flavors
+from gpustack.hosts.facts.gather import Gathered
+from gpustack.hosts.topology import diagram
+from gpustack.hosts.topology.build import topology
+from gpustack.hosts.topology.check import check
+from gpustack.hosts.topology.document import document
+from gpustack.hosts.topology.model import Kind, Topology
+from gpustack.hosts.topology.show import ASCII, UNICODE, text
+from gpustack.spec.hosts import patterns_for
+from gpustack.spec.load import load_spec
 
 
 class TopologyCommand(Command):
@@ -49,12 +52,6 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        from gpustack.configure.numa_nodes import spanning_flavors
-        from gpustack.hosts.topology.build import topology
-        from gpustack.hosts.topology.check import check
-        from gpustack.spec.hosts import patterns_for
-        from gpustack.spec.load import load_spec
-
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         self._gathered = gather(self, parsed_args)
         shown = []
@@ -71,11 +68,6 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         return 0
 
     def _print(self, parsed_args: argparse.Namespace, shown: list[tuple[Topology, tuple[Finding, ...]]]) -> None:
-        from gpustack.hosts.topology import diagram
-        from gpustack.hosts.topology.document import document
-        from gpustack.hosts.topology.model import Kind
-        from gpustack.hosts.topology.show import ASCII, UNICODE, text
-
         topologies, form = [topology for topology, _ in shown], parsed_args.format
         lines = UNICODE if _can_print(UNICODE.last + UNICODE.arrow, self.app.stdout.encoding) else ASCII
         texts = [(of_host.host.hostname, text(of_host, lines)) for of_host in topologies]

@@ -7,6 +7,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import DeviceSpec, matched
+from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned
 
 
@@ -47,8 +48,6 @@ def proof(
 
 def what_is(host: Host, address: str) -> str:
     """Describe a PCI function for a message: a companion of a GPU, a network controller in use as eth0, …"""
-    from gpustack.pci import catalogue
-
     function = host.functions[address]
     text = catalogue.describe(
         function.vendor,

@@ -3,12 +3,9 @@
 Each cell is read in one read-only snapshot. Which rows are stale is decided by clean-up's rules only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cloud import Connection
@@ -18,20 +15,18 @@ from gpustack.fleet.answers import Row, Verdict
 from gpustack.fleet.model import Gap, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.novadb import hardware
+from gpustack.novadb.cells import Cell
 from gpustack.novadb.nodes import numa_nodes
 from gpustack.novadb.owners import InstanceRecord, records
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.reading import reading
+from gpustack.novadb.sources import Sources
 from gpustack.repair import plan, rules
 from gpustack.repair.classes import label
 from gpustack.repair.rules import q_allocation_drift
 from gpustack.repair.verdict import Status
 from gpustack.repair.verdict import Verdict as CleanupVerdict
 from gpustack.spec.extra_specs import ALIAS, parse_alias
-
-if TYPE_CHECKING:
-    from gpustack.novadb.cells import Cell
-    from gpustack.novadb.sources import Sources
 
 _WRONG = frozenset({Status.STALE, Status.HEALS, Status.REPORT, Status.STUCK})
 _DOUBT = Status.UNDECIDED

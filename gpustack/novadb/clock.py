@@ -1,19 +1,14 @@
 """Decide whether a nova-compute runs and which changes are recent, from the database's time and services' reports."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from gpustack.novadb.model import Service
+from gpustack.spec.model import OutOfService
 from gpustack.spec.out_of_service import by_machine
-
-if TYPE_CHECKING:
-    from gpustack.spec.model import OutOfService
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +45,7 @@ class Clock:
         """Return the time since a report, by the nearer clock: the database's, or the last report of other services."""
         return min(abs(moment - reported_at) for moment in (self.now, self.heard) if moment is not None)
 
-    def state(self, service: Service | None) -> HostState:
+    def state(self, service: Service | None) -> "HostState":
         """Return the state of a nova-compute from its service alone; GONE without a service."""
         if service is None:
             return HostState.GONE

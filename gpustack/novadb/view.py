@@ -1,21 +1,15 @@
 """One compute node with its rows, and the owners of these rows."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from gpustack.base.hostnames import find
 from gpustack.novadb.clock import Clock, HostState
+from gpustack.novadb.hardware import Hardware
 from gpustack.novadb.model import TAKEN, ComputeNode, Instance, Migration, PciRow, Request, Service
-
-if TYPE_CHECKING:
-    from gpustack.novadb.hardware import Hardware
-
 
 _REPORT_INTERVAL = timedelta(seconds=10)
 

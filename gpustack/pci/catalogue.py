@@ -6,6 +6,7 @@ reports for a card is derived from the SR-IOV capability on the host (``Function
 
 import functools
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -221,8 +222,6 @@ def _data() -> Mapping[str, Any]:
 
 
 def _read_toml(name: str) -> Mapping[str, Any]:
-    import tomllib
-
     return tomllib.loads(data_dir(name).read_text(encoding="utf-8"))
 
 

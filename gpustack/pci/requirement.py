@@ -5,6 +5,7 @@ An absent fact is unknown, and never means that nothing is needed.
 
 import functools
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,8 +76,6 @@ def quirks(requirement: Requirement) -> tuple[str, ...]:
 
 @functools.cache
 def _data() -> Mapping[str, Any]:
-    import tomllib
-
     return tomllib.loads(data_dir("requirements.toml").read_text(encoding="utf-8"))
 
 

@@ -14,6 +14,7 @@ from gpustack.base.errors import SpecError, UsageError
 from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
+from gpustack.cloud.session import disconnect, shared
 from gpustack.connect.playbooks.reserved import facts_refusal as facts_refusal
 from gpustack.connect.playbooks.reserved import facts_refused as facts_refused
 from gpustack.hosts.facts.images import checked_images
@@ -21,6 +22,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan, show
+from gpustack.prepare.drain.recorded import RecordedCloud
 from gpustack.prepare.drain.run import Runner, Target
 from gpustack.prepare.host.next_boot.difference import MenuExpectation, menus
 from gpustack.prepare.host.next_boot.trial import TrialDocument
@@ -249,9 +251,6 @@ def service_phase(
     :param disabled: whether this run disabled the service, for ``empty``.
     :raises gpustack.base.errors.CloudError: if the API refuses or cannot be reached.
     """
-    from gpustack.cloud.session import disconnect, shared
-    from gpustack.prepare.drain.recorded import RecordedCloud
-
     try:
         runner = Runner(api=RecordedCloud(shared(cloud), log), target=target, seconds=seconds, log=log)
         if phase == "plan":

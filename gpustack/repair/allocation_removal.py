@@ -4,24 +4,20 @@ Each write carries the consumer generation that was read, so Placement refuses i
 meanwhile.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import CloudError
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.cloud import Connection, placement
+from gpustack.novadb.cells import Cell
 from gpustack.repair import permission
 from gpustack.repair.journal import JournalEntry, payload
 from gpustack.repair.outcome import GONE, Repairing, key, refused, skipped
 from gpustack.repair.plan import leftovers_of
 from gpustack.repair.verdict import PlannedAllocation, PlannedVerdict, Status, Verdict
-
-if TYPE_CHECKING:
-    from gpustack.novadb.cells import Cell
 
 
 def unset(cell: Cell, wanted: PlannedVerdict, api: Repairing, begin: Begin) -> Ended:

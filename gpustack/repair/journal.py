@@ -3,24 +3,18 @@
 A record holds the complete rows before the change, and the values to write. Journals of 0.1.0 have the same records.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, model_validator
 
 from gpustack.cloud.placement_documents import Consumer, Id
+from gpustack.novadb.cells import Cell
 from gpustack.repair.repair import Change
-from gpustack.repair.verdict import HeldDevice, Origin
-
-if TYPE_CHECKING:
-    from gpustack.novadb.cells import Cell
-    from gpustack.repair.verdict import Verdict
-
+from gpustack.repair.verdict import HeldDevice, Origin, Verdict
 
 Name = Annotated[str, StringConstraints(max_length=255)]
 RowId = Annotated[int, Field(ge=0, lt=1 << 63)]

@@ -1,7 +1,5 @@
 """The clean-up plan: all verdicts on the chosen cells, as data to show, save, and apply later."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.files import write_atomic
 from gpustack.cloud import Connection, placement
+from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.clock import Clock
@@ -23,14 +22,11 @@ from gpustack.novadb.sources import Sources
 from gpustack.repair import permission, rules
 from gpustack.repair.checked import Checked
 from gpustack.repair.classes import CLASSES
+from gpustack.repair.hypervisor import Usage
 from gpustack.repair.rules import o_hardware_drift, q_allocation_drift, s_phantom_allocation, t_domain_drift
+from gpustack.repair.rules._rule import CellRule, Rule
 from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
-
-if TYPE_CHECKING:
-    from gpustack.cloud.placement import Provider
-    from gpustack.repair.hypervisor import Usage
-    from gpustack.repair.rules._rule import CellRule, Rule
-    from gpustack.spec.model import OutOfService
+from gpustack.spec.model import OutOfService
 
 Witness = TypeVar("Witness")
 

@@ -1,14 +1,9 @@
 """Find the entry of ``out_of_service`` by the names that Nova and hosts have for a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from gpustack.base.hostnames import may_be_of_one_machine, short
-
-if TYPE_CHECKING:
-    from gpustack.spec.model import OutOfService
+from gpustack.spec.model import OutOfService
 
 
 def by_machine(entries: Iterable[OutOfService]) -> dict[str, list[OutOfService]]:

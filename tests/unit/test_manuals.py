@@ -1,4 +1,4 @@
-"""share/ is what tools/manuals makes of the parsers; bash takes the completion, and groff the pages."""
+"""share/ and the table of commands are those of the parsers; bash takes the completion, and groff the pages."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ def manuals() -> ModuleType:
 
 def test_the_files_are_those_of_the_parsers(manuals: ModuleType) -> None:
     expected = manuals.rendered()
-    present = {
-        path.relative_to(TOP): path.read_text(encoding="utf-8") for path in TOP.glob("share/**/*") if path.is_file()
-    }
+    files = [path for path in TOP.glob("share/**/*") if path.is_file()]
+    present = {path.relative_to(TOP): path.read_text(encoding="utf-8") for path in (*files, TOP / manuals.TABLE)}
     stale = sorted(str(path) for path in {*expected, *present} if expected.get(path) != present.get(path))
     assert not stale, f"run .venv/bin/python tools/manuals: {', '.join(stale)}"
 

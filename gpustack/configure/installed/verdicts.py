@@ -1,25 +1,21 @@
 """Compare the findings of lint with the verdicts of an installed Nova."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Basis, Code, Finding, Severity, definitions, finding
 from gpustack.configure.deployed import HostNames
 from gpustack.configure.installed import launch
 from gpustack.configure.sources import PLACEMENT, Source, guessed, split
+from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts.bundle import bundled
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.releases import Release
-
-if TYPE_CHECKING:
-    from gpustack.connect.ssh.config import SshOptions
 
 _JOBS = "'gpustack: the jobs'"
 _SHOWN = 300

@@ -1,18 +1,13 @@
 """SSH public key authentication with the agent's keys and identity files."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import paramiko
 
 from gpustack.base.errors import HostError
-
-if TYPE_CHECKING:
-    from gpustack.connect.ssh.config import SshTarget
+from gpustack.connect.ssh.config import SshTarget
 
 
 def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:

@@ -1,20 +1,15 @@
 """Run a Python program on a host over SSH, and read the JSON that it prints, with limits of time and size."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess
 import time
-from typing import TYPE_CHECKING
 
 import paramiko
 
 from gpustack.base.errors import HostError
+from gpustack.connect.ssh.config import SshOptions
 from gpustack.connect.ssh.keys import reason
-
-if TYPE_CHECKING:
-    from gpustack.connect.ssh.config import SshOptions
 
 MAX_OUTPUT = 16 << 20
 _MOST_VALUES = 1_000_000

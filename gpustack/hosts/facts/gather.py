@@ -3,25 +3,20 @@
 A host that can't be reached or read becomes a :class:`GatherFailure`; the others are still read.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpustack.base.errors import GpustackError, HostError
 from gpustack.base.hostnames import extends
+from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts import bundle
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host, read_snapshot
-
-if TYPE_CHECKING:
-    from gpustack.connect.ssh.config import SshOptions
 
 _HERE = "this host"
 Reported = Callable[[str], None]
@@ -51,7 +46,7 @@ class Gathered:
     failures: tuple[GatherFailure, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
 
-    def without(self, host: Host, error: GpustackError) -> Gathered:
+    def without(self, host: Host, error: GpustackError) -> "Gathered":
         """Return a copy in which ``host`` is moved to the failures."""
         others = [
             (candidate, raw) for candidate, raw in zip(self.hosts, self.raw, strict=True) if candidate is not host
@@ -133,7 +128,6 @@ def _from_root(root: Path | None) -> Gathered:
 
 
 def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, reported: Reported) -> Gathered:
-    from gpustack.connect.ssh.config import SshOptions
     from gpustack.connect.ssh.connection import Connections
 
     targets = list(dict.fromkeys(targets))

@@ -1,10 +1,8 @@
 """Check a guest from outside: what a flavor promises, and the findings of :mod:`gpustack.offer.guest.inside`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Code, Finding, definitions, finding
@@ -14,12 +12,9 @@ from gpustack.offer.guest.inside import compare
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.attributes import card_of
-from gpustack.spec.flavors import named
+from gpustack.spec.flavors import Flavor, named
+from gpustack.spec.model import Spec
 from gpustack.spec.requests import by_model, models_of
-
-if TYPE_CHECKING:
-    from gpustack.spec.flavors import Flavor
-    from gpustack.spec.model import Spec
 
 CODES = {
     "gpus-missing": Code.GUEST_GPUS_MISSING,

@@ -1,6 +1,7 @@
 """Drivers to install in guests: the recommended branch, packages of distributions, the pins of NVIDIA GPU Operator."""
 
 import functools
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -165,6 +166,4 @@ def _nvidia(system: Mapping[str, Any], driver: NvidiaDriver) -> tuple[int | None
 
 @functools.cache
 def _data() -> Mapping[str, Any]:
-    import tomllib
-
     return tomllib.loads(data_dir("guest_drivers.toml").read_text(encoding="utf-8"))

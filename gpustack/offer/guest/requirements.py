@@ -1,21 +1,16 @@
 """The driver that serves all models of a flavor: the intersection of the requirements of their cards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import Card, label, requirement_of
 from gpustack.pci.requirement import Requirement
 from gpustack.spec.attributes import card_of
+from gpustack.spec.flavors import Flavor
+from gpustack.spec.model import Spec
 from gpustack.spec.requests import models_of
-
-if TYPE_CHECKING:
-    from gpustack.spec.flavors import Flavor
-    from gpustack.spec.model import Spec
 
 NVIDIA = "10de"
 _FIRST_LISTED = 515

@@ -1,11 +1,8 @@
 """Join the fleet, Nova's compute nodes, Placement and the databases into hosts with free resources. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from gpustack.base.hostnames import key, short
 from gpustack.cloud.compute import Hypervisor
@@ -17,6 +14,7 @@ from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
 from gpustack.nova_options.pci_values import traits as normalized
 from gpustack.nova_options.scheduler import Scheduler, by_devices
+from gpustack.novadb.model import NodeResources, Pool
 from gpustack.operate.capacity.aggregates import zone_of
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.operate.capacity.read import Rooms
@@ -24,9 +22,6 @@ from gpustack.spec.attributes import required
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
 from gpustack.spec.verdict import verdicts
-
-if TYPE_CHECKING:
-    from gpustack.novadb.model import NodeResources, Pool
 
 _WITHHELD = {
     State.RESERVED: Reason.RESERVED,

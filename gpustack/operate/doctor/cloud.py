@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from gpustack.base.findings import Code
 from gpustack.cloud import Connection
 from gpustack.cloud import session as cloudapi
+from gpustack.cloud.flavors import Flavor, FlavorCloud
+from gpustack.cloud.placement import listed
+from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join, unenforced
 from gpustack.fleet.read import Detail, Given, read
@@ -73,15 +76,11 @@ def _signed_in(connection: Connection) -> Check:
 
 
 def _flavors(connection: Connection) -> Iterator[Check]:
-    from gpustack.cloud.flavors import Flavor, FlavorCloud
-
     yield ok("Nova flavors", f"{len(FlavorCloud(connection, Flavor).flavors())} readable")
 
 
 def _services(connection: Connection) -> Iterator[Check]:
     """The reads of host maintenance: the services, and the instances of all projects."""
-    from gpustack.cloud.server_actions import ServiceCloud
-
     api = ServiceCloud(connection)
     number = len(api.services())
     api.unconfirmed()
@@ -89,6 +88,4 @@ def _services(connection: Connection) -> Iterator[Check]:
 
 
 def _placement(connection: Connection) -> Iterator[Check]:
-    from gpustack.cloud.placement import listed
-
     yield ok("Placement", f"{len(listed(connection))} resource providers readable")

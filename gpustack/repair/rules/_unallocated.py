@@ -8,21 +8,16 @@ requests that find no device there.
 Report only. Without PCI in Placement the device has no provider, and there is nothing to report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from gpustack.cloud import Connection, placement
+from gpustack.cloud.placement import Provider
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import node_words, overdue, owner_words, protection, stale_since, young
 from gpustack.repair.judgement import place
 from gpustack.repair.verdict import Status, Verdict, words
-
-if TYPE_CHECKING:
-    from gpustack.cloud.placement import Provider
 
 TITLE = "taken, and not allocated in Placement"
 

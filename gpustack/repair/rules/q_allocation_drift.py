@@ -9,11 +9,9 @@ lacks a device (class L), it is only reported. The opposite case, a taken device
 instance of this node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.cloud import Connection
 from gpustack.cloud.placement import Known, Provider, stranger
@@ -27,12 +25,10 @@ from gpustack.repair.judgement import place
 from gpustack.repair.questions import prepared
 from gpustack.repair.rules import _unallocated as unallocated
 from gpustack.repair.rules import s_phantom_allocation as phantom
+from gpustack.repair.rules._rule import Rule
 from gpustack.repair.rules._stuck import stuck
 from gpustack.repair.rules._times import timely
 from gpustack.repair.verdict import Allocation, Repair, Status, Verdict, words
-
-if TYPE_CHECKING:
-    from gpustack.repair.rules._rule import Rule
 
 CLASS = "Q"
 TITLE = "allocated in Placement to somebody who has not got it"

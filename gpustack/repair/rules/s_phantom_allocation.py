@@ -6,20 +6,15 @@ claimed device as well (``nova/compute/pci_placement_translator.py``, ``update_a
 other allocation while the instance is on this node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from gpustack.cloud.placement import Known, Provider
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import belongings
 from gpustack.repair.verdict import Verdict, words
-
-if TYPE_CHECKING:
-    from gpustack.cloud.placement import Known, Provider
 
 CLASS = "S"
 TITLE = "allocated in Placement beside all devices of an instance"

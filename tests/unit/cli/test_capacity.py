@@ -13,7 +13,7 @@ import yaml
 from gpustack.base.errors import PartialError, UsageError
 from gpustack.cli.app import main
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.operate.capacity import assess, read
+from gpustack.operate.capacity import read
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.capacity.model import Cards, Free, Host
 
@@ -54,7 +54,7 @@ class Cloud:
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
     stand_in = Cloud()
     monkeypatch.setattr(OpenStackCommand, "connection", lambda *_arguments, **_options: None)
-    monkeypatch.setattr(assess, "state", stand_in.read)
+    monkeypatch.setattr("gpustack.cli.capacity.state", stand_in.read)
     monkeypatch.setattr(read, "accepted", lambda _cloud, _demand, nodes, _progress: frozenset(nodes))
     return stand_in
 

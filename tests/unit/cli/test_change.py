@@ -179,10 +179,16 @@ def executing() -> set[str]:
 
 
 def imported(command: type) -> set[str]:
-    """The modules that the methods of a command import."""
-    classes = [base for base in command.__mro__ if base.__module__.startswith("gpustack.cli.")]
-    trees = [ast.parse(inspect.getsource(base)) for base in classes]
-    return {str(node.module) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    """The modules whose names the methods of a command use."""
+    found: set[str] = set()
+    for base in command.__mro__:
+        if base.__module__.startswith("gpustack.cli."):
+            tree = ast.parse(Path(str(inspect.getsourcefile(base))).read_text(encoding="utf-8"))
+            imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+            origins = {alias.asname or alias.name: str(node.module) for node in imports for alias in node.names}
+            used = {node.id for node in ast.walk(ast.parse(inspect.getsource(base))) if isinstance(node, ast.Name)}
+            found |= {origins[name] for name in used & origins.keys()}
+    return found
 
 
 def test_every_command_that_writes_shows_asks_and_records() -> None:

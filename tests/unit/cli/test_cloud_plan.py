@@ -45,7 +45,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def carry_out(_command: object, changes: Sequence[object], *_arguments: object, **_options: object) -> None:
         seen["changes"] = list(changes)
 
-    monkeypatch.setattr("gpustack.offer.cloud_plan.plan.plan", plan)
+    monkeypatch.setattr("gpustack.cli.sync.plan", plan)
     monkeypatch.setattr("gpustack.cli.change.ChangeCommand.carry_out", carry_out)
     return seen
 

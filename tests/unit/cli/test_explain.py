@@ -34,7 +34,7 @@ def test_a_class_is_explained_by_its_page(klass, gpustack):
 
 
 def test_a_class_without_its_page(monkeypatch, tmp_path):
-    monkeypatch.setattr("gpustack.base.files.share_dir", lambda name: tmp_path)
+    monkeypatch.setattr("gpustack.cli.explain.share_dir", lambda name: tmp_path)
     assert next(explanation("B")) == "# Class B (migration-pinned): pinned by a migration that ended in error"
 
 

@@ -21,7 +21,6 @@ from gpustack.base.errors import CloudError, GpustackError, PartialError
 from gpustack.base.prometheus import Page
 from gpustack.cli.app import INTERRUPTED
 from gpustack.cli.gpu_watch import GpuWatchCommand
-from gpustack.fleet import read
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.model import Gap, Source
 from gpustack.operate.capacity.model import Capacity, Demand
@@ -55,7 +54,7 @@ class Cloud:
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
     stand_in = Cloud()
-    monkeypatch.setattr(read, "read", stand_in.read)
+    monkeypatch.setattr("gpustack.cli.gpu.read", stand_in.read)
     return stand_in
 
 
@@ -140,7 +139,7 @@ def test_flavors_of_a_spec(
             raise counted
         return [counted]
 
-    monkeypatch.setattr("gpustack.operate.capacity.metrics.capacities", capacities)
+    monkeypatch.setattr("gpustack.cli.gpu_watch.capacities", capacities)
     monkeypatch.setattr(GpuWatchCommand, "connection", lambda *_arguments, **_more: None)
     (tmp_path / "gpustack.yaml").write_text(SPEC)
     path = tmp_path / "gpus.prom"
@@ -243,7 +242,7 @@ def test_limits_of_a_spec_with_quotas(
     answered: int,
 ) -> None:
     monkeypatch.setattr(GpuWatchCommand, "connection", lambda *_arguments, **_more: None)
-    monkeypatch.setattr("gpustack.cloud.limits.LimitsCloud", lambda _connection: limits)
+    monkeypatch.setattr("gpustack.cli.gpu_watch.LimitsCloud", lambda _connection: limits)
     spec, path = tmp_path / "gpustack.yaml", tmp_path / "gpus.prom"
     spec.write_text(SPEC.partition("flavors")[0] + "quotas: {default: {k4200: 1}}\n")
     ran = gpustack("gpu", "watch", "--textfile", path, "--once", "--spec", spec)

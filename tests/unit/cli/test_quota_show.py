@@ -26,7 +26,7 @@ def test_a_cloud_without_unified_limits_is_reported_with_the_next_step(
             return ()
 
     without_cloud(monkeypatch, tmp_path)
-    monkeypatch.setattr("gpustack.cloud.limits.LimitsCloud", WithoutLimits)
+    monkeypatch.setattr("gpustack.cli.quota_show.LimitsCloud", WithoutLimits)
     ran = gpustack("quota", "show", "--all-projects", "-f", form, "-v")
     assert ran.code == 0
     assert "GPU454" in ran.err

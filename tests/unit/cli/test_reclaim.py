@@ -83,7 +83,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
     action = {"action": "stop", "request_id": "req-1", "start_time": ago(5), "user_id": "u1"}
     stand_in.answers["compute /servers/vm1/os-instance-actions"] = (200, {"instanceActions": [action]})
     without_cloud(monkeypatch, tmp_path / "state", stand_in)
-    monkeypatch.setattr("gpustack.cloud.server_actions.ServiceCloud", Services)
+    monkeypatch.setattr("gpustack.cli.reclaim.ServiceCloud", Services)
     monkeypatch.setattr("gpustack.operate.reclaim.changes.ServiceCloud", Services)
     READ.append(stand_in)
     MARKS.clear()

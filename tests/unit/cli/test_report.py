@@ -110,7 +110,7 @@ def test_limits_of_projects_are_shown(
 ) -> None:
     cloud(fleet_of(1))
     monkeypatch.setattr(ReportCommand, "connection", lambda *_arguments, **_more: None)
-    monkeypatch.setattr("gpustack.cloud.limits.LimitsCloud", lambda _connection: limits)
+    monkeypatch.setattr("gpustack.cli.report.LimitsCloud", lambda _connection: limits)
     spec = tmp_path / "gpustack.yaml"
     spec.write_text("".join(line for line in QUOTAS.splitlines(True) if not line.startswith("flavors")))
     ran = gpustack("report", "--out", tmp_path, "--spec", spec)

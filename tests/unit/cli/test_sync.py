@@ -37,7 +37,7 @@ def quota(tmp_path: Path, *arguments: str, findings: tuple[Finding, ...] = ()) -
     )
     with (
         mock.patch("gpustack.cloud.session.connect") as connect,
-        mock.patch("gpustack.offer.cloud_plan.plan.plan", return_value=made),
+        mock.patch("gpustack.cli.sync.plan", return_value=made),
         mock.patch("gpustack.cli.change.ChangeCommand.carry_out") as apply,
     ):
         return main(["quota", arguments[0], str(spec), *arguments[1:]]), apply, connect

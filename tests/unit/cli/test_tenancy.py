@@ -29,6 +29,7 @@ def run(tmp_path: Path, text: str, command: str, *options: str) -> int:
     with (
         mock.patch("gpustack.cloud.session.connect"),
         mock.patch("gpustack.offer.tenancy.cloud.present", return_value=PRESENT),
+        mock.patch("gpustack.cli.tenancy.present", return_value=PRESENT),
         mock.patch("gpustack.offer.tenancy.cloud.projects", return_value={}),
         mock.patch("gpustack.offer.cloud_plan.plan.present_flavors") as flavors,
     ):
