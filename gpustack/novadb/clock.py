@@ -51,7 +51,7 @@ class Clock:
             return HostState.GONE
         reported_at = service.reported_at
         if reported_at is not None and self.age(reported_at) <= self.service_down_time:
-            return HostState.UP
+            return HostState.UP if service.unconfirmed <= self.service_down_time else HostState.UNKNOWN
         if self.doubt or (reported_at is not None and reported_at > self.now):
             return HostState.UNKNOWN
         return HostState.FORCED_DOWN if service.forced_down else HostState.DOWN
@@ -75,6 +75,7 @@ class HostState(enum.StrEnum):
     STOPPED = "stopped"
     """Stopped by the operator (``--stopped``), and the service no longer reports."""
     GONE = "gone"
-    """The compute node is deleted, or has no nova-compute service."""
+    """The compute node is deleted, or the host of a migration has no nova-compute service."""
     UNKNOWN = "unknown"
-    """Unknown: the database's times are not current, or the service's last report is in the future."""
+    """The database's times are not current, or a live compute node has no service (Nova deletes both at once), or its
+    last report is in the future, or no write confirms it."""

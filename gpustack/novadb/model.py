@@ -62,7 +62,6 @@ class PciRow(NamedTuple):
     deleted: int | None
     updated_at: datetime | None
     created_at: datetime | None
-    """None also if ``updated_at`` is set: the reader selects only one of the two."""
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> PciRow:
@@ -141,6 +140,16 @@ class Service:
     def reported_at(self) -> datetime | None:
         """The time of the last report (``nova/servicegroup/drivers/db.py``, ``is_up``)."""
         return self.last_seen_up or self.created_at
+
+    @property
+    def unconfirmed(self) -> timedelta:
+        """How much older the row's last write is than its last report. A report writes both times (``service_update``).
+
+        A greater difference than that of two clocks shows that one of them is wrong.
+        """
+        if self.last_seen_up is None:
+            return timedelta(0)
+        return self.last_seen_up - (self.updated_at or datetime.min)  # noqa: DTZ901 - naive, as in the database
 
     @property
     def interval(self) -> timedelta | None:

@@ -6,7 +6,8 @@ not placed on the compute node of their row.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 
 from gpustack.base.hostnames import find, index
 from gpustack.novadb import moves, tables
+from gpustack.novadb.counts import RESIDENTS, NodeCounts, count_nodes
 from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Service
 from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.novadb.other_cells import Elsewhere, Identity, OtherCells
@@ -26,12 +28,7 @@ from gpustack.novadb.view import NodeView, Owner, Whereabouts
 _NODES_AT_ONCE = 100
 _NOWHERE = Elsewhere()
 
-_CREATED = sa.case((tables.pci_devices.c.updated_at.is_(None), tables.pci_devices.c.created_at), else_=sa.null()).label(
-    "created_at"
-)
-
-# Only the later of a row's two times matters, and converting times is expensive.
-ROW = tuple(_CREATED if name == "created_at" else tables.pci_devices.c[name] for name in PciRow._fields)
+ROW = tuple(tables.pci_devices.c[name] for name in PciRow._fields)
 _NODE = tuple(
     tables.compute_nodes.c[name]
     for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "deleted_at", "pci_stats")
@@ -82,6 +79,7 @@ class CellReader:
         instance_uuid: str | None = None,
         uuids: Collection[str] = (),
         names: Collection[str] = (),
+        healthy: Callable[[NodeCounts], bool] | None = None,
     ) -> Iterator[NodeView]:
         """Yield each compute node that has rows, or should have some.
 
@@ -90,6 +88,7 @@ class CellReader:
         :param uuids: in addition, live compute nodes with these uuids, even without rows.
         :param names: in addition, live compute nodes whose host or hypervisor may have one of these names, short or
             full.
+        :param healthy: decides from counts which compute nodes are left out; None to leave out none.
         """
         services = self._services()
         unfinished = moves.unfinished(self.connection)
@@ -100,7 +99,7 @@ class CellReader:
             *nodes_with_uuids(self.connection, uuids),
             *nodes_called(self.connection, names, hosts),
         }
-        ids = sorted(node_ids)
+        ids = sorted(node_ids if healthy is None else self._unhealthy(sorted(node_ids), healthy))
         for start in range(0, len(ids), _NODES_AT_ONCE):
             for view in self._readable(ids[start : start + _NODES_AT_ONCE], services, unfinished):
                 moving = by_place.get(view.node.place, ())
@@ -130,6 +129,13 @@ class CellReader:
             for row in self.connection.execute(query).mappings()
         }
         return index(by_host)  # MySQL ignores case, so a host's name may be written in two ways
+
+    def _unhealthy(self, ids: list[int], healthy: Callable[[NodeCounts], bool]) -> Iterator[int]:
+        for batch in batches(ids):
+            fit: set[int] = set()
+            with suppress(*DAMAGE):  # all are read then
+                fit = {node.id for node in count_nodes(self.connection, batch) if healthy(node)}
+            yield from (node_id for node_id in batch if node_id not in fit)
 
     # --- a chunk of compute nodes ---------------------------------------------------------------------------------
 
@@ -217,9 +223,7 @@ class CellReader:
         )
         by_node: dict[int, list[PciRow]] = {}
         written: dict[int, str] = {}
-        # Only SQLite stores values of another type than the column's.
-        made = PciRow.of if self.connection.dialect.name == "sqlite" else PciRow._make
-        for row in map(made, self.connection.execute(query).all()):
+        for row in map(PciRow.of, self.connection.execute(query).all()):
             uuid = row.instance_uuid
             if uuid and uuid != (same := uuid.lower()):
                 written[row.id] = uuid
@@ -230,14 +234,10 @@ class CellReader:
     def _residents(self, ids: list[int]) -> list[tuple[Instance, Asked]]:
         """Return the live instances of live compute nodes among ``ids``, with their PCI requests.
 
-        One statement whose joins use indexes, instead of one by host and many by instance.
+        One statement instead of one by host and many by instance.
         """
-        nodes, guests, extra = tables.compute_nodes.c, tables.instances.c, tables.instance_extra.c
-        joined = tables.compute_nodes.join(
-            tables.instances,
-            (guests.host == nodes.host) & (guests.node == nodes.hypervisor_hostname) & (guests.deleted == 0),
-        ).join(tables.instance_extra, (extra.instance_uuid == guests.uuid) & (extra.deleted == 0), isouter=True)
-        query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(joined)
+        nodes, extra = tables.compute_nodes.c, tables.instance_extra.c
+        query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(RESIDENTS)
         records = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
         return [
             (instance(known, self.cell), UNREADABLE_REQUESTS if extra_id is None else parse_requests(text))
@@ -261,16 +261,6 @@ class CellReader:
         owners = {}
         for uuid in uuids:
             here, asked = instances.get(uuid), requests.get(uuid, UNREADABLE_REQUESTS)
-            if uuid not in displaced and here is not None and not here.deleted:  # nearly all, so without look-ups
-                owners[uuid] = Owner(
-                    uuid=uuid,
-                    whereabouts=Whereabouts.FOUND,
-                    instance=here,
-                    migrations=moves.each_once(unfinished[uuid]) if uuid in unfinished else (),
-                    requests=asked.requests,
-                    asked=asked.text,
-                )
-                continue
             other = others.get(uuid, _NOWHERE)
             alive = [record for record in (here, *other.alive) if record is not None and not record.deleted]
             chosen = alive[0] if alive else here

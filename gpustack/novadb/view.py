@@ -103,7 +103,7 @@ class NodeView:
             return HostState.GONE
         if self.node.host in clock.stopped and not self.reports(clock):
             return HostState.STOPPED
-        return clock.state(self.service)
+        return HostState.UNKNOWN if self.service is None else clock.state(self.service)
 
     def reports(self, clock: Clock) -> bool:
         """Whether nova-compute reported within two of its own report intervals (nova.conf: ``report_interval``, 10 s).

@@ -4,7 +4,6 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gpustack.novadb.view import NodeView
 from gpustack.repair.verdict import Status
 
 
@@ -23,9 +22,9 @@ class Checked:
     hosts: set[tuple[str, str | None]] = field(default_factory=set)
     devices: int = 0
 
-    def add(self, view: NodeView) -> None:
-        self.hosts.add((view.cell, view.node.host))
-        self.devices += sum(not row.deleted for row in view.rows)
+    def add(self, cell: str, host: str | None, devices: int) -> None:
+        self.hosts.add((cell, host))
+        self.devices += devices
 
     def keys(self) -> Iterator[tuple[str, str, str]]:
         """Yield every combination of cell, class and status for which a verdict is possible."""

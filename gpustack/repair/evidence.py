@@ -64,9 +64,16 @@ def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     instance = owner.instance if owner else None
     if instance is not None and not (owner and owner.on(view.node)) and clock.recent(instance.updated_at):
         reasons.append(f"instance {instance.uuid} was written less than {_minutes(clock)} ago")
-    silent = (HostState.DOWN, HostState.FORCED_DOWN, HostState.GONE)
-    if not view.node.deleted and view.host_state(clock) in silent and clock.recent(view.node.updated_at):
-        reasons.append(f"compute node {view.node.name} was written less than {_minutes(clock)} ago: its host may be up")
+    silent = (HostState.DOWN, HostState.FORCED_DOWN)
+    if not view.node.deleted and view.host_state(clock) in silent:
+        moments = {f"compute node {view.node.name}": view.node.updated_at}
+        if view.service is not None:  # each report writes it too, also if the recorded time of the report is wrong
+            moments[f"the nova-compute service of {view.service.host}"] = view.service.updated_at
+        reasons += [
+            f"{record} was written less than {_minutes(clock)} ago: the host may be up"
+            for record, moment in moments.items()
+            if clock.recent(moment)
+        ]
     if view.node.deleted and clock.recent(view.node.deleted_at):
         reasons.append(f"compute node {view.node.name} was deleted less than {_minutes(clock)} ago: it may come back")
     return reasons
@@ -117,16 +124,10 @@ class Belongings(NamedTuple):
     missing: int
 
 
-_COMPLETE = Belongings((), 0)
-
-
 def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
     """Match rows that name an owner with its requests; None if the requests are unreadable."""
     if owner.requests is None:
         return None
-    match owner.requests, rows:
-        case ([request], [row]) if request.count == 1 and (request.request_id or None) == (row.request_id or None):
-            return _COMPLETE  # nearly all instances
     requested: Counter[str | None] = Counter()
     for request in owner.requests:
         requested[request.request_id or None] += request.count

@@ -9,6 +9,15 @@ from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import doubts, evidence_lines, fresh, in_flight, owner_of
 from gpustack.repair.verdict import Repair, Status, Verdict
 
+_NO_SERVICE = (
+    "this compute node has no service, and Nova deletes both at once, so a record is wrong: start nova-compute, or "
+    "stop it and add --stopped"
+)
+_WRONG_TIME = (
+    "its last report is of a time that is yet to come, or the row of services was last written before it: the clocks "
+    "differ, or a value is wrong"
+)
+
 
 class Place(TypedDict):
     """The cell, host, node and host state of a verdict."""
@@ -64,7 +73,7 @@ class Case:
         if protected:
             return self.verdict(Status.PROTECTED, "; ".join(dict.fromkeys(protected)))
         if self.host_state is HostState.UNKNOWN:
-            reason = self.clock.doubt or "the host's last report is of a time that is yet to come: the clocks differ"
+            reason = self.clock.doubt or (_NO_SERVICE if self.view.service is None else _WRONG_TIME)
             return self.verdict(Status.UNDECIDED, f"the state of nova-compute there is unknown: {reason}")
         return None
 

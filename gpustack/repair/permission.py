@@ -184,8 +184,8 @@ def _contradicted(question: Question, usage: Usage) -> str:
     A reinstalled host answers; the operator vouches for the part that its answer does not prove.
     """
     unheard = usage.gap or question.younger is not None or misnamed(usage, question.host, question.names)
-    if unheard and question.state in (HostState.UP, HostState.STOPPED):
-        runs = "reports" if question.state is HostState.UP else "is to be started again"
+    if unheard and question.state in (HostState.UP, HostState.STOPPED, HostState.UNKNOWN):
+        runs = {HostState.UP: "reports", HostState.STOPPED: "is to be started again"}.get(question.state, "may run")
         return f"{question.host} is not gone, contrary to --gone: its nova-compute {runs}"
     return ""
 

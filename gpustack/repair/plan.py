@@ -16,6 +16,7 @@ from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.clock import Clock
+from gpustack.novadb.counts import NodeCounts
 from gpustack.novadb.other_cells import Identity
 from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
@@ -150,10 +151,18 @@ def verdicts_of(
     """
     with reading(sources, cell, selection) as (reader, clock):
         looked_at = sources.hardware if selection.instance is None else ()
-        for view in reader.views(selection.hosts, selection.instance, names=looked_at):
+
+        def healthy(node: NodeCounts) -> bool:
+            known = hardware.of_host(sources.hardware, node.host, node.hypervisor_hostname)
+            fit = known is None and rules.healthy(node)
+            if fit and checked is not None:
+                checked.add(cell.name, node.host, node.devices)
+            return fit
+
+        for view in reader.views(selection.hosts, selection.instance, names=looked_at, healthy=healthy):
             known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
             if checked is not None:
-                checked.add(view)
+                checked.add(view.cell, view.node.host, sum(row.live for row in view.rows))
             with_hardware = view if known is None else replace(view, hardware=known)
             verdicts = (_identified(verdict, reader.identity) for verdict in rules.judge(with_hardware, clock))
             yield from filter(selection.wants, verdicts)

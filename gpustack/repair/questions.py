@@ -227,7 +227,7 @@ def _spared(verdict: Verdict, view: NodeView, clock: Clock) -> str:
     ``clean_usage``). If an instance of this node lacks a device, it may use the one that the repair offers, and
     nova-compute must not be started first (class L).
     """
-    silent = view.node.deleted or view.host_state(clock) in _SILENT
+    silent = view.node.deleted or (view.service is not None and view.host_state(clock) in _SILENT)
     plain = verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED)
     if not silent or not plain or verdict.stop or verdict.migrations:
         return ""

@@ -100,9 +100,8 @@ class CellFile:
         """
         if not deleted:
             last = ago(seen)
-            self.insert(
-                "services", host=name, binary="nova-compute", disabled=False, forced_down=False, last_seen_up=last
-            )
+            reported = {"last_seen_up": last, "updated_at": last}
+            self.insert("services", host=name, binary="nova-compute", disabled=False, forced_down=False, **reported)
         number = next(self._ids)
         stamps = {"deleted": number, "deleted_at": ago(7200)} if deleted else {}
         with self.engine.begin() as connection:

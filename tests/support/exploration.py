@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -28,7 +29,7 @@ from gpustack.repair import plan
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.outcome import key
 from gpustack.repair.plan import Selection
-from gpustack.repair.verdict import Status
+from gpustack.repair.verdict import Status, Verdict
 from support.cellfile import CELL_TABLES, answering
 from support.cleanup_runs import run, undone, verdict_of
 from support.walks import Walk
@@ -37,6 +38,14 @@ DATABASES = ("api", "cell0", "cell1")
 AGES = (timedelta(hours=2), timedelta(hours=30))
 FATES = ("up", "dead", "off", "unreachable")
 """What became of the hosts: nova-compute runs; it is dead while instances run; no power; running, and not reachable."""
+LATER = (
+    "UPDATE pci_devices SET deleted = id, status = 'removed' WHERE id = :id",
+    "UPDATE pci_devices SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE id = :id",
+    "UPDATE pci_devices SET product_id = 'ffff' WHERE id = :id",
+    "UPDATE pci_devices SET created_at = '2026-11-30 00:00:00.000000' WHERE id = :id",
+    "UPDATE compute_nodes SET uuid = 'another' WHERE id = (SELECT compute_node_id FROM pci_devices WHERE id = :id)",
+)
+"""Later changes of a repaired row or its compute node, none of which writes ``updated_at``."""
 Device = tuple[str, str]
 
 
@@ -143,45 +152,76 @@ class Explored:
     undone: Counter[str] = field(default_factory=Counter)
 
     def judge(self, state: State, hosts: list[str], directory: Path) -> None:
-        """Judge a state at each age and with each fate of its hosts."""
+        """Judge a state at each age and with each fate of its hosts. Only nova-computes that are up change the plan."""
         self.states += 1
         for age in AGES:
-            for fate in FATES:
-                self._judge(state, hosts, directory, age, fate)
+            for fates in (FATES[:1], FATES[1:]):
+                now = state.moment + age
+                sources = _found(state, directory, now, up=fates == FATES[:1])
+                with _at(now):
+                    selection = Selection(hosts=frozenset(hosts))
+                    verdicts = plan.make(sources, selection).verdicts
+                    self.verdicts.update(f"{v.klass} {v.status}" for v in verdicts)
+                    stale = {key(verdict.to_dict()): verdict for verdict in verdicts if verdict.status is Status.STALE}
+                    for fate in fates if stale else ():
+                        story = f"state {state.directory.name}, {age} later, hosts {fate}"
+                        gone = frozenset(hosts) if fate == "off" else frozenset()
+                        self._repair(state, sources, directory, stale, replace(selection, gone=gone), fate, story)
 
-    def _judge(self, state: State, hosts: list[str], directory: Path, age: timedelta, fate: str) -> None:
-        story = f"state {state.directory.name}, {age} later, hosts {fate}"
-        sources = _found(state, directory, state.moment + age, up=fate == "up")
+    def _repair(
+        self,
+        state: State,
+        sources: Sources,
+        directory: Path,
+        stale: dict[Any, Verdict],
+        selection: Selection,
+        fate: str,
+        story: str,
+    ) -> None:
+        """Repair what is stale, plan again, undo; the databases are then as before."""
         users = {} if fate == "off" else state.users
-        gone = frozenset(hosts) if fate == "off" else frozenset()
-        selection = Selection(hosts=frozenset(hosts), gone=gone)
-        ask = _asked(sources, users, answer=fate in ("up", "dead"))
-        with _at(state.moment + age):
-            verdicts = plan.make(sources, selection).verdicts
-            self.verdicts.update(f"{v.klass} {v.status}" for v in verdicts)
-            before, offered = _dump(directory), _available(directory)
-            stale = {key(verdict.to_dict()): verdict for verdict in verdicts if verdict.status is Status.STALE}
-            path = directory / "journal"
-            outcomes = run(sources, path, [verdict.to_dict() for verdict in stale.values()], ask, selection)
-            done = [stale[key(verdict_of(o))] for o in outcomes if o.result is ChangeResult.DONE]
-            self.writes.update(f"{verdict.klass} {verdict.repair}" for verdict in done)
-            # A host that is down offers nothing. What its nova-compute frees itself when it starts needs no answer.
-            spared = {(v.host, row.address) for v in done for row in v.rows if all(q.spared for q in v.questions or ())}
-            assert not spared or fate != "up", f"{story}: no answer of a host that is up was needed: {spared}"
-            freed = _available(directory) - offered - spared
-            held = {
-                (v.host, row.address) for v in done if v.migrations and not v.lingering for row in v.rows if row.live
-            }
-            used = {device: users[device] for device in (freed | held) & users.keys()}
-            assert not used, f"{story}: freed, and in use: {used}; {[o.detail for o in outcomes]}"
-            again = plan.make(sources, selection).repairs
-            ids = {row.id for verdict in done for row in verdict.rows}
-            twice = [verdict for verdict in again if ids & {row.id for row in verdict.rows} and not verdict.migrations]
-            assert not twice, f"{story}: stale again after its repair: {twice}"
+        before, offered = _dump(directory), _available(directory)
+        path, wanted = directory / "journal", [verdict.to_dict() for verdict in stale.values()]
+        path.unlink(missing_ok=True)
+        outcomes = run(sources, path, wanted, _asked(sources, users, answer=fate in ("up", "dead")), selection)
+        done = [stale[key(verdict_of(o))] for o in outcomes if o.result is ChangeResult.DONE]
+        if not done:
+            assert _dump(directory) == before, f"{story}: written without a repair"
+            return
+        self.writes.update(f"{verdict.klass} {verdict.repair}" for verdict in done)
+        # A host that is down offers nothing. What its nova-compute frees itself when it starts needs no answer.
+        spared = {(v.host, row.address) for v in done for row in v.rows if all(q.spared for q in v.questions or ())}
+        assert not spared or fate != "up", f"{story}: no answer of a host that is up was needed: {spared}"
+        freed = _available(directory) - offered - spared
+        held = {(v.host, row.address) for v in done if v.migrations and not v.lingering for row in v.rows if row.live}
+        used = {device: users[device] for device in (freed | held) & users.keys()}
+        assert not used, f"{story}: freed, and in use: {used}; {[o.detail for o in outcomes]}"
+        again = plan.make(sources, selection).repairs
+        ids = {row.id for verdict in done for row in verdict.rows}
+        twice = [verdict for verdict in again if ids & {row.id for row in verdict.rows} and not verdict.migrations]
+        assert not twice, f"{story}: stale again after its repair: {twice}"
+        self._later(sources, directory, path, sorted(ids), story)
+        results = undone(path, sources)
+        self.undone.update(outcome.result.value for outcome in results)
+        assert all(outcome.result is ChangeResult.DONE for outcome in results), f"{story}: not undone: {results}"
+        assert _dump(directory) == before, f"{story}: undo is not exact"
+
+    def _later(self, sources: Sources, directory: Path, path: Path, ids: list[int], story: str) -> None:
+        """Change what was repaired as Nova may do later, and undo: rows of another lifetime are not restored."""
+        cell, kept = directory / "cell1.sqlite", directory / "kept"
+        shutil.copy(cell, kept)
+        lines = path.read_bytes()
+        for statement in LATER:
+            with closing(sqlite3.connect(cell)) as connection, connection:
+                for number in ids:
+                    connection.execute(statement, {"id": number})
+            changed = _dump(directory)
             results = undone(path, sources)
-            self.undone.update(outcome.result.value for outcome in results)
-            if all(outcome.result is ChangeResult.DONE for outcome in results):
-                assert _dump(directory) == before, f"{story}: undo is not exact"
+            self.undone.update(f"{outcome.result.value} after a later change" for outcome in results)
+            restored = {row[0] for row in set(_dump(directory)["pci_devices"]) - set(changed["pci_devices"])}
+            assert not restored & set(ids), f"{story}: restored over a later change ({statement}): {restored}"
+            shutil.copy(kept, cell)
+            path.write_bytes(lines)
 
     def page(self, seed: int, release: str) -> str:
         """The numbers as a page."""
@@ -192,6 +232,7 @@ class Explored:
             f"Each was judged {' and '.join(str(age) for age in AGES)} later, with hosts {', '.join(FATES)}.",
             "",
             "No repair freed a device that a domain uses, none was needed twice, and undo restored each to the byte.",
+            "No row was restored after a later change of its lifetime.",
         ]
         for title, counts in (("Verdicts", self.verdicts), ("Repairs", self.writes), ("Undo", self.undone)):
             lines += ["", f"## {title}", "", "| what | number |", "|---|---|"]
@@ -211,7 +252,7 @@ def _found(state: State, directory: Path, now: datetime, *, up: bool) -> Sources
         text = now.strftime("%F %T.%f")
         cell.execute("UPDATE services SET last_seen_up = ? WHERE \"binary\" <> 'nova-compute'", (text,))
         if up:
-            cell.execute("UPDATE services SET last_seen_up = ?, forced_down = 0", (text,))
+            cell.execute("UPDATE services SET last_seen_up = ?, updated_at = ?, forced_down = 0", (text, text))
             cell.execute("UPDATE compute_nodes SET updated_at = ? WHERE deleted = 0", (text,))
     conf = directory / "nova.conf"
     conf.write_text(f"[api_database]\nconnection = sqlite:///{directory}/api.sqlite\n")

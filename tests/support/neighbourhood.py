@@ -117,7 +117,7 @@ def _service(host: str, entry: dict[str, Any]) -> Service:
         disabled=False,
         forced_down=down,
         last_seen_up=last_seen,
-        updated_at=last_seen,
+        updated_at=ago(entry["written"]) if "written" in entry else last_seen,
         created_at=created,
         report_count=1000 if interval else None,
     )

@@ -103,7 +103,8 @@ def _nothing(kind: sa.types.TypeEngine[Any]) -> object:
 def leaks(cell: Filler) -> None:
     """Insert leaks of classes A, B, C, E and F: on another host, pinned, orphaned, without owner, and surplus."""
     for number, (host, age) in enumerate((("down", 864000), ("up", 1), ("new", 1)), start=1):
-        cell("services", host=host, binary="nova-compute", last_seen_up=ago(age), disabled=False, forced_down=False)
+        reported = {"last_seen_up": ago(age), "updated_at": ago(age)}
+        cell("services", host=host, binary="nova-compute", disabled=False, forced_down=False, **reported)
         cell("compute_nodes", id=number, host=host, hypervisor_hostname=host, uuid=f"node-{number}")
     cell("compute_nodes", id=4, host="orphan", hypervisor_hostname="orphan", uuid="node-4", deleted=4, deleted_at=ago())
     requests = '[{"count": 1, "alias_name": "g", "request_id": "r1", "spec": []}]'

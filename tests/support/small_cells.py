@@ -1,7 +1,7 @@
 """Small clouds of two cells, drawn at random, with correct evidence; and the falsifications of each piece of evidence.
 
 A state has one host with devices, one owner in any place, and moves of it. Its evidence is consistent: a host that is
-up has reported and has written its compute node, and mappings name the cells that have the records.
+up has reported, an idle one without a write of its compute node, and mappings name the cells that have the records.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ def draw(cloud: SmallCloud, random: Random) -> None:
     """Fill an empty cloud with a state."""
     first, second = cloud.cells
     powers = {name: random.choice(("up", "down", "down", "gone", "deleted")) for name in ("h1", "h2", "h3")}
-    nodes = {name: _host(second if name == "h3" else first, name, power) for name, power in powers.items()}
+    nodes = {
+        name: _host(second if name == "h3" else first, name, power, idle=random.random() < 0.5)
+        for name, power in powers.items()
+    }
     number = 0
     cloud.placement.devices, cloud.hardware = [], {}
     for host in ("h1", "h2"):
@@ -209,11 +212,11 @@ def _elsewhere(cloud: SmallCloud, host: str, address: str, taken: bool, random: 
     cloud.hardware[host] = Hardware(present=present, offered=frozenset(present), read_at=ago(60))
 
 
-def _host(cell: CellFile, name: str, power: str) -> int:
+def _host(cell: CellFile, name: str, power: str, *, idle: bool) -> int:
     node = cell.host(name, seen=5 if power == "up" else 864_000, deleted=power == "deleted")
     with cell.engine.begin() as connection:
         nodes, services = tables.compute_nodes, tables.services
-        written = ago(20 if power == "up" else 864_000)
+        written = ago(20 if power == "up" and not idle else 864_000)
         connection.execute(nodes.update().where(nodes.c.id == node).values(updated_at=written))
         if power == "gone":
             connection.execute(services.delete().where(services.c.host == name))
@@ -330,8 +333,15 @@ FALSIFIED: Mapping[str, tuple[Falsify, ...]] = {
         _sql("cell1", _COMPUTES.format(f"last_seen_up = {value}"))
         for value in ("'{old}'", "'{now}'", "'{ahead}'", "NULL", "'damaged'")
     ),
-    "services.created_at": (_sql("cell1", _COMPUTES.format("created_at = NULL")),),
-    "services.updated_at": (_sql("cell1", _COMPUTES.format("updated_at = NULL")),),
+    "services.created_at": (
+        _sql("cell1", _COMPUTES.format("created_at = NULL")),
+        _sql("cell1", _COMPUTES.format("created_at = '{now}'")),
+    ),
+    "services.clock": (_sql("cell1", _COMPUTES.format("last_seen_up = '{ahead}', updated_at = '{ahead}'")),),
+    "services.updated_at": tuple(
+        _sql("cell1", _COMPUTES.format(f"updated_at = {value}"))
+        for value in ("'{old}'", "'{now}'", "'{ahead}'", "NULL", "'damaged'")
+    ),
     "services.report_count": tuple(_sql("cell1", _COMPUTES.format(f"report_count = {n}")) for n in (0, 1, 10**9)),
     "services.forced_down": (_sql("cell1", _COMPUTES.format("forced_down = 1")),),
     "services.disabled": (_sql("cell1", _COMPUTES.format("disabled = 1")),),

@@ -38,6 +38,7 @@ from gpustack.repair.rules import (
     t_domain_drift,
     u_unknown_value,
 )
+from gpustack.repair.rules._healthy import healthy as healthy
 from gpustack.repair.rules._rule import CellRule, NodeRule
 from gpustack.repair.rules._stuck import stuck
 from gpustack.repair.rules._times import timely

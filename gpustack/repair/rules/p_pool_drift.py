@@ -31,17 +31,17 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if row.status == "available" and row.deleted == 0
     )
     try:
-        pools = _pools(view.node.pci_stats)
+        offered = pools(view.node.pci_stats)
     except DAMAGE:
         yield _unread(view, clock)
         return
-    if pools == free or (pools is None and not view.by_address):
+    if offered == free or (offered is None and not view.by_address):
         return
     # Nova writes the row before the pools: a difference within the grace time proves nothing.
     moving = [reason for owner in view.owners.values() for reason in in_flight(owner)]
     if clock.recent(view.node.updated_at) or any(clock.recent(row.changed_at) for row in view.rows if row.live):
         moving.append("rows or pools were written within the grace time")
-    reported = "not written at all" if pools is None else _words(pools)
+    reported = "not written at all" if offered is None else _words(offered)
     yield Verdict(
         klass=CLASS,
         title=TITLE,
@@ -70,7 +70,7 @@ def _unread(view: NodeView, clock: Clock) -> Verdict:
     )
 
 
-def _pools(text: str | None) -> Counter[Pool] | None:
+def pools(text: str | None) -> Counter[Pool] | None:
     """Parse ``pci_stats`` (``nova/objects/pci_device_pool.py``); None if there are no pools.
 
     :raises ValueError: or another exception of :data:`DAMAGE`, if it is unreadable.
@@ -84,6 +84,6 @@ def _pools(text: str | None) -> Counter[Pool] | None:
     return +counts
 
 
-def _words(pools: Counter[Pool]) -> str:
-    counted = [f"{count} of {vendor}:{product} {kind}" for (vendor, product, kind), count in sorted(pools.items())]
+def _words(counts: Counter[Pool]) -> str:
+    counted = [f"{count} of {vendor}:{product} {kind}" for (vendor, product, kind), count in sorted(counts.items())]
     return ", ".join(counted) or "none"

@@ -1,18 +1,20 @@
-"""Cells are read a hundred compute nodes at a time, and healthy ones cost no statement of their own."""
+"""Cells are read 500 compute nodes at a time, and healthy ones cost no statement of their own, and no rule."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 import sqlalchemy as sa
 
 from gpustack.novadb import tables
 from gpustack.novadb.sources import Sources
-from gpustack.repair import evidence, plan
+from gpustack.repair import plan, rules
 from gpustack.repair.plan import Selection
 from support.cellfile import CellFile, ago, nova_conf
+from support.small_cells import SmallCloud, draw
 
 
 def healthy(cell: CellFile, first: int, count: int) -> None:
@@ -36,7 +38,7 @@ def healthy(cell: CellFile, first: int, count: int) -> None:
             connection.execute(table.insert(), records)
 
 
-def test_statements_grow_by_the_hundred_compute_nodes(tmp_path: Path) -> None:
+def test_statements_grow_by_five_hundred_compute_nodes(tmp_path: Path) -> None:
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     conf = nova_conf(tmp_path, {"cell1": cell.url})
     counts, statements = [], []
@@ -46,21 +48,44 @@ def test_statements_grow_by_the_hundred_compute_nodes(tmp_path: Path) -> None:
 
     sa.event.listen(sa.Engine, "before_cursor_execute", record)
     try:
-        for first in (1, 101, 301):
-            healthy(cell, first, 200 if first > 100 else 100)
+        for first in (1, 501, 1501):
+            healthy(cell, first, 1000 if first > 500 else 500)
             statements.clear()
             assert plan.make(Sources.from_nova_conf([conf]), Selection()).verdicts == ()
             counts.append(len(statements))
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", record)
-    for_hundred, for_three, for_five = counts
-    assert for_three - for_hundred == for_five - for_three == 2 * 3  # compute nodes, rows, instances with requests
+    once, thrice, five_times = counts
+    assert thrice - once == five_times - thrice == 2 * 3  # compute nodes, rows, instances with requests
 
 
-def test_a_healthy_instance_is_matched_without_counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Class F and class L both ask; with one request and its row, neither counts."""
+def test_no_rule_runs_on_healthy_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     conf = nova_conf(tmp_path, {"cell1": cell.url})
     healthy(cell, 1, 50)
-    monkeypatch.setattr(evidence, "Counter", lambda *_: pytest.fail("rows of a healthy instance were counted"))
-    assert plan.make(Sources.from_nova_conf([conf]), Selection()).verdicts == ()
+    judged: list[str | None] = []
+    judge = rules.judge
+    monkeypatch.setattr(rules, "judge", lambda view, clock: judged.append(view.node.host) or judge(view, clock))
+    sources = Sources.from_nova_conf([conf])
+    made = plan.make(sources, Selection())
+    assert (made.verdicts, judged) == ((), [])
+    assert str(made.checked) == "1 cell, 50 hosts, 50 devices checked"
+    with cell.engine.begin() as connection:
+        connection.execute(tables.instances.update().where(tables.instances.c.id == 7).values(host="h8", node="h8"))
+        connection.execute(tables.pci_devices.update().where(tables.pci_devices.c.id == 9).values(request_id="x"))
+    assert {verdict.host for verdict in plan.make(sources, Selection()).verdicts} == {"h7", "h8", "h9"}
+    assert judged == ["h7", "h8", "h9"]
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_a_node_that_is_left_out_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    cloud = SmallCloud(tmp_path)
+    draw(cloud, Random(seed))  # noqa: S311
+    sources = Sources.from_nova_conf([cloud.conf])
+    quick = plan.make(sources, Selection())
+    monkeypatch.setattr(rules, "healthy", lambda _node: False)
+    complete = plan.make(sources, Selection())
+    assert [(v.klass, v.status, v.host, v.owner) for v in quick.verdicts] == [
+        (v.klass, v.status, v.host, v.owner) for v in complete.verdicts
+    ]
+    assert str(quick.checked) == str(complete.checked)

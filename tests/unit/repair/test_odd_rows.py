@@ -105,7 +105,8 @@ def one_host_written_in_two_ways(cell: CellFile) -> None:
     moved(cell)
     cell.host("other")
     with cell.engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE services SET host = 'GPU1', last_seen_up = datetime('now')")
+        reported = "last_seen_up = datetime('now'), updated_at = datetime('now')"
+        connection.exec_driver_sql(f"UPDATE services SET host = 'GPU1', {reported}")
 
 
 def no_extra(cell: CellFile) -> None:

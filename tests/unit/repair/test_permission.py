@@ -31,6 +31,7 @@ rows: [{status: allocated}, {status: allocated, owner: vm, request: r1}]
 owners: {vm: {host: gpu1, moves: [{status: error, type: live-migration}]}}
 """
 LACKING = "owners: {vm: , other: {host: gpu1}}"
+NO_SERVICE = "service: null\nstopped: [gpu1]"
 GHOST_BESIDE_LACKING = "owners: {vm: {absent: true}, other: {host: gpu1}}"
 GPUS = {f"0000:8{number}:00.0": "10de:11b4" for number in (1, 2, 3)}
 COMPLETE = Usage(functions=GPUS)
@@ -140,11 +141,11 @@ def uses(address: str = "0000:81:00.0", owner: str = "vm", gap: str = "") -> Usa
         (f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "stale"),
         # Not so if an instance there lacks a device: it may use the one that would be freed.
         (f"{DOWN}\n{ROW}\n{LACKING}", "A", {"gpu1": Usage(gap="no way")}, "undecided"),
+        # Not so if it has no service at all: it may run without one.
+        (f"{NO_SERVICE}\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "undecided"),
         (f"{DOWN}\n{ROW}\n{LACKING}", "A", {"gpu1": uses(owner="other")}, "report"),
         (f"{DOWN}\n{ROW}\n{LACKING}", "A", {"gpu1": COMPLETE}, "stale"),
         (f"{DOWN}\n{ROW}\n{GHOST_BESIDE_LACKING}", "E", {"gpu1": Usage(gap="no way")}, "undecided"),
-        # Not so if it has no service at all: it may run without one.
-        (f"service: null\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "undecided"),
     ],
 )
 def test_what_an_answer_permits(case: str, klass: str, answers: dict[str, Usage], status: str) -> None:
@@ -199,7 +200,7 @@ def test_nova_compute_is_stopped_where_a_repair_needs_it(case: str, klass: str, 
     [
         (f"{DOWN}\n{ROW}\nowners: {{vm: }}", COMPLETE, "gpu1: no guest uses a device that may become free"),
         (f"{DOWN}\n{ROW}\nowners: {{vm: }}", Usage(gap="no way"), "gpu1: not asked with success"),
-        (f"service: null\n{ROW}\nowners: {{vm: }}", Usage(gap="no way", gone=True), "declared gone by the operator"),
+        (f"{DOWN}\n{ROW}\n{LACKING}", Usage(gap="no way", gone=True), "declared gone by the operator"),
     ],
     ids=["complete", "spared", "gone"],
 )

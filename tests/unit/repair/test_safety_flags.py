@@ -27,7 +27,7 @@ QUESTIONS = """
 A fail-migration up: here free absent, other answer since
 A free down: here free absent spared
 A free forced down: here free absent spared
-A free gone: here free absent
+A free stopped: here free absent
 A free stopped: here free absent spared
 B fail-migration up: here free absent, other answer
 B free down: here free absent, other answer

@@ -39,7 +39,7 @@ TAKEN = "UPDATE pci_devices SET status = 'allocated', instance_uuid = 'other'"
 OF_OLD = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'old')"
 OLD = "host = 'old'"
 A_ROW = f"{OF_OLD} AND address = '0000:01:00.0'"
-REPORTS = "UPDATE services SET last_seen_up = '{now}' WHERE host = 'old'"
+REPORTS = "UPDATE services SET last_seen_up = '{now}', updated_at = '{now}' WHERE host = 'old'"
 
 
 SINCE = [
