@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from gpustack.changes import journal
 from gpustack.cli.app import Gpustack, main
 from gpustack.cli.change import ChangeCommand, kinds
 from gpustack.cli.flavor import InCloud
+from gpustack.offer.flavor.changes import AccessChange
+from gpustack.offer.flavor.flavors import ACCESS, ACCESS_CHANGES
 from support import house
 from support.change_runs import PLACE, without_cloud
 from support.flavor_model import NovaModel
@@ -118,6 +121,19 @@ def test_a_flavor_in_use_is_not_deleted_by_an_undo(cloud: NovaModel, capsys: pyt
     assert main(["undo", "--yes"]) == 14
     assert "hand: skipped: 2 instances use it" in capsys.readouterr().err
     assert cloud.by_id
+
+
+def test_the_mark_of_an_interrupted_change_of_projects_is_restored(cloud: NovaModel) -> None:
+    assert main([*CREATE, "--project", "research", "--yes"]) == 0
+    (flavor,) = cloud.flavors()
+    about = {"mark": "new", "mark_before": "old"}
+    change = AccessChange(why="w", id=flavor.id, name="hand", seen={"p": False}, wanted={"p": True}, about=about)
+    cloud.set_extra_specs(flavor.id, {ACCESS: ACCESS_CHANGES})
+    undo = replace(change.reverse(), partial=True)
+    assert undo.read(cloud) == undo.seen
+    undo.carry_out(cloud)
+    assert undo.read(cloud) == undo.wanted
+    assert cloud.by_id[flavor.id].extra_specs[ACCESS] == "old"
 
 
 def test_a_record_of_another_cloud_is_not_undone(
