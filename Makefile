@@ -36,7 +36,7 @@ LAB_cloud-drain := $(PYTEST) tests/lab/test_cloud_drain.py
 LAB_sriov := $(PYTEST) tests/lab/test_virtual_functions.py
 LAB_bench := .venv/bin/python bench/lab/prepare.py
 LAB_all := $(PYTEST) tests/lab
-$(foreach test,addresses bars debian13 live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
+$(foreach test,addresses bars cleanup debian13 live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
 LAB := $(patsubst LAB_%,%,$(filter LAB_%,$(.VARIABLES)))
 
 help: ## this list
@@ -140,6 +140,13 @@ lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all o
 	@tests/lab/setup $(if $(filter cloud% all,$(TEST)),cloud)
 	PYTEST_ADDOPTS="-o faulthandler_timeout=3600" $(LAB_$(TEST))
 
+branches: ## the conditions of the playbooks that no test of them takes in both ways; an hour, less with ONLY="tests/unit/playbooks/test_nova.py"
+	@rm -f .venv/branches
+	-@GPUSTACK_BRANCHES=$(CURDIR)/.venv/branches ANSIBLE_CALLBACKS_ENABLED=branches \
+		ANSIBLE_CALLBACK_PLUGINS=$(CURDIR)/tests/support/callbacks $(PYTEST) -q \
+		$(or $(ONLY),tests/unit/playbooks tests/unit/attacks tests/unit/repair/test_playbook.py tests/nova/maintenance)
+	@.venv/bin/python tools/branches .venv/branches
+
 attacks: ## every playbook as the documentation prints it, and on hostile hosts, with the lowest and the newest ansible-core
 	@GPUSTACK_ATTACKS=1 .venv/bin/python -m pytest -q tests/unit/attacks tests/unit/playbooks/test_printed_commands.py tests/unit/repair/test_playbook.py
 
@@ -209,4 +216,4 @@ bench: ## the figures that the documentation claims, as ratios beside their limi
 	@tools/setup test
 	@.venv/bin/python bench/run.py $(ONLY)
 
-.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench

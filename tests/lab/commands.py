@@ -46,7 +46,7 @@ def gpustack(
     directory = host.directory
     (directory / SPEC).write_text(spec_text)
     (directory / "inventory.yml").write_text(inventory(host, *others))
-    (directory / "ssh_config").write_text("".join(map(_ssh_entry, (host, *others))))
+    (directory / "ssh_config").write_text("".join(map(ssh_entry, (host, *others))))
     argv = [str(Path(sys.executable).with_name("gpustack")), *arguments]
     environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "30", "PYTHONPATH": str(PROJECT)}
     run = typed(directory, argv, {**environment, **variables})
@@ -55,7 +55,8 @@ def gpustack(
     return run
 
 
-def _ssh_entry(host: Machine) -> str:
+def ssh_entry(host: Machine) -> str:
+    """The host in an SSH configuration."""
     return (
         f"Host {host.name}\n HostName 127.0.0.1\n Port {host.port}\n User {recipe.OPERATOR}\n"
         f" IdentityFile {host.image.login_key}\n IdentitiesOnly yes\n UserKnownHostsFile {host.known_hosts}\n"

@@ -349,7 +349,7 @@ EVERYTHING: dict[str, Any] = {
     "tags": [],
     "size": 5,
     "services": [
-        {"id": "s", "host": "gpu1", "binary": "nova-compute", "zone": "z", "status": "enabled", "state": "up"}
+        {"id": "s", "host": "vm-a", "binary": "nova-compute", "zone": "z", "status": "enabled", "state": "up"}
     ],
     "aggregate": {"id": 1, "uuid": "u", "name": "a", "hosts": ["gpu1"], "metadata": {"x": "y"}},
     "aggregates": [{"id": 1, "uuid": "u", "name": "a", "hosts": ["gpu1"], "metadata": {"x": "y"}}],
@@ -396,10 +396,19 @@ CLIENTS: tuple[Any, ...] = (partial(FlavorCloud, kind=Flavor), ImageCloud, Limit
 ELSEWHERE = {"ports_of", "LimitsCloud.create", "LimitsCloud.find", "LimitsCloud.own", "LimitsCloud.present"}
 """Need keystoneauth's session: ``tests/unit/prepare/drain``, ``tests/nova/quota``."""
 WRITES = {"FlavorCloud.delete", "FlavorCloud.describe", "FlavorCloud.grant", "FlavorCloud.revoke", "delete_aggregate"}
-WRITES |= {"FlavorCloud.unset_extra_spec", "ImageCloud.project", "clock", "may", "may_reserve", "may_switch"}
+WRITES |= {
+    "close",
+    "reopen",
+    "FlavorCloud.unset_extra_spec",
+    "ImageCloud.project",
+    "clock",
+    "may",
+    "may_reserve",
+    "may_switch",
+}
 """Read no content of an answer."""
 UNREAD = ELSEWHERE | WRITES | {"limited", "connect_as", "sign_in", "place_of", "request", "get", "find"}
-UNREAD |= {"pages", "listing", "newest"}
+UNREAD |= {"again", "pages", "listing", "newest"}
 """Functions of ``gpustack.cloud.session`` that the others call, or that read Keystone through keystoneauth."""
 
 

@@ -134,13 +134,24 @@ def environment(home: Path) -> Mapping[str, str]:
     configuration = home / "ansible.cfg"
     configuration.touch()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    return inherited | {
-        "ANSIBLE_CONFIG": str(configuration),
-        "ANSIBLE_HOME": str(home / ".ansible"),
-        "ANSIBLE_NOCOLOR": "1",
-        "COLUMNS": "200",
-        "PYTHONWARNINGS": "ignore",
-    }
+    return (
+        branches()
+        | inherited
+        | {
+            "ANSIBLE_CONFIG": str(configuration),
+            "ANSIBLE_HOME": str(home / ".ansible"),
+            "ANSIBLE_NOCOLOR": "1",
+            "COLUMNS": "200",
+            "PYTHONWARNINGS": "ignore",
+        }
+    )
+
+
+def branches() -> dict[str, str]:
+    """The variables with which ``ansible-playbook`` records the branches of conditions, for ``make branches``."""
+    plugins = Path(__file__).with_name("callbacks")
+    recorded = {"ANSIBLE_CALLBACK_PLUGINS": str(plugins), "ANSIBLE_CALLBACKS_ENABLED": "branches"}
+    return recorded if "GPUSTACK_BRANCHES" in os.environ else {}
 
 
 def tree(root: Path) -> dict[str, tuple[Any, ...]]:

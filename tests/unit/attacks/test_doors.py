@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,22 @@ def test_only_the_door_does_it(pattern: str) -> None:
     found = {str(path.relative_to(directory)) for path in files if re.search(pattern, path.read_text(encoding="utf-8"))}
     assert found <= doors
     assert not doors or found, "the door has moved"
+
+
+TABLE = tomllib.loads((ROOT / "gpustack/data/authority.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("row", sorted(TABLE))
+def test_each_row_has_attacks_and_a_mutant_of_each_door(row: str) -> None:
+    path = ROOT / f"tests/unit/attacks/test_{row}.py"
+    assert str(path.relative_to(ROOT)) in TABLE[row]["tests"]
+    made = runpy.run_path(str(path))
+    (mark,) = made["test_an_attack_works_without_the_check"].pytestmark
+    assert mark.args == ("door", sorted(TABLE[row]["doors"]))
+    (mark,) = made["test_an_attack_fails"].pytestmark
+    assert len(mark.args[1]) > 1
+
+
+def test_no_other_file_is_there() -> None:
+    present = {path.stem.removeprefix("test_") for path in Path(__file__).parent.glob("test_*.py")}
+    assert present == {*TABLE, "doors"}

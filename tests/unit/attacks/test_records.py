@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,16 +13,20 @@ import pytest
 from gpustack.base.errors import JournalError
 from gpustack.changes.change import ChangeResult, CloudChange
 from gpustack.changes.journal import RunRecord
+from gpustack.changes.journal_file import read_lines
 from gpustack.changes.journal_lines import PlannedChange, RunHead
 from gpustack.changes.run import run
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import kinds
+from gpustack.cloud import compute
 from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
-from gpustack.offer.tenancy import changes as tenancy
 from gpustack.operate.reclaim.notice import AFTER
+from support.attacks import attacked, commands
+from support.attacks import run as run_command
 from support.change_runs import NoJournal
+from support.fuzz_readers import JOURNAL, RUN
 
 FLAVOR = {
     **Sizes(vcpus=1, ram=2, disk=3).to_dict(),
@@ -144,7 +149,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", sorted(FOREIGN))
 def test_an_undo_leaves_objects_of_others_alone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     aggregate = Aggregate(id=1, name="it", hosts=frozenset({"h"}), metadata={"filter_tenant_id": "p"})
-    monkeypatch.setattr(tenancy.compute, "aggregates", lambda api: [aggregate])
+    monkeypatch.setattr(compute, "aggregates", lambda api: [aggregate])
     made, _ = plan_undo(record(kind, **FOREIGN[kind]), kinds())
     apis: dict[str, Any] = {kind: Cloud() if kind.startswith("flavor") else SimpleNamespace()}
     (outcome,) = run(made, apis, NoJournal())
@@ -155,3 +160,51 @@ def test_an_undo_leaves_objects_of_others_alone(kind: str, monkeypatch: pytest.M
 def test_a_change_of_a_plan_may_adopt_an_object() -> None:
     """Only an undo requires the mark."""
     assert not CloudChange.__dataclass_fields__["recorded"].default
+
+
+def forged(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind, all_parts in FORGED.items():
+        for parts in all_parts:
+            with pytest.raises(JournalError, match="nothing was changed"):
+                plan_undo(record(kind, **parts), kinds())
+
+
+def endless(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpustack.changes.journal_file._MAX_BYTES", 1000)
+    path = directory / "journal"
+    path.write_text("{}\n" * 1000, encoding="utf-8")
+    with pytest.raises(JournalError, match="can't be read"):
+        read_lines(path)
+
+
+ESCAPES = "\x1b]0;owned\x07\u202e\u2028"
+
+
+def names(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    """Journals with characters that steer a terminal, and whose names lead elsewhere, in the state directory."""
+    state = directory / "home/gpustack/changes"
+    state.mkdir(parents=True)
+    journals: tuple[list[Any], ...] = (RUN, JOURNAL)
+    for number, lines in enumerate(journals):
+        text = "\n".join(map(json.dumps, lines)).replace('"x"', json.dumps(ESCAPES)).replace('"n"', json.dumps(ESCAPES))
+        (state / f"{number}{ESCAPES}.jsonl").write_text(text + "\n", encoding="utf-8")
+        (directory / "journal.jsonl").write_text(text + "\n", encoding="utf-8")
+        for command in ("history", "undo", "image undo", "cleanup undo", "reclaim undo"):
+            run_command(command, "change", directory / "journal.jsonl", directory)
+    (state / "loop.jsonl").symlink_to("loop.jsonl")
+    (state / "zero.jsonl").symlink_to("/dev/null")
+    run_command("history", "change", directory / "journal.jsonl", directory)
+    assert {name for name, _ in commands("run journal")} == {
+        *("history", "undo", "image undo", "cleanup undo", "reclaim undo")
+    }
+
+
+test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
+    {"forged": forged, "endless": endless, "names": names},
+    {
+        "gpustack.changes.undo:plan_undo": {"gpustack.changes.undo:_malformed": lambda _change: ""},
+        "gpustack.changes.journal_file:read_lines": {
+            "gpustack.base.files:read_text": lambda path, *_, **__: path.read_text(encoding="utf-8")
+        },
+    },
+)

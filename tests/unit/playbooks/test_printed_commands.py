@@ -25,7 +25,8 @@ COMMAND = re.compile(r"^ *[$#] (ansible-playbook -i (?:[^\n]*\\\n)*[^\n]*)", re.
 PLAYBOOK = re.compile(r"playbook path (\w+)|\$(\w+)|playbooks/(\w+)\.yml|passthrough\.(\w+)")
 ELSEWHERE = ("gpustack_cloud=", "gpustack_image_", "gpustack_cleanup_", "gpustack_trial=", "gpustack_root=")
 """Need a cloud, an image, databases, a real GRUB or another root: tests/nova/maintenance, tests/image,
-tests/unit/attacks/test_image.py, tests/unit/repair/test_playbook.py, tests/unit/playbooks/test_trial.py, tests/lab."""
+tests/unit/attacks/test_image_root.py, tests/unit/repair/test_playbook.py, tests/unit/playbooks/test_trial.py,
+tests/lab."""
 SPEC = """\
 version: 1
 models: {k4200: {match: {vendor: "10de", product: "11b4"}}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -20,9 +20,11 @@ import pytest
 
 from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
+from support.attacks import attacked, variants
 from support.playbook_place import environment
 
 COLLECTION = collection_dir()
+MODULE = "ansible_collections.nova_gpustack.passthrough.plugins.modules.gpustack_image"
 NEEDS_ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("bwrap"), reason="needs root rights and bubblewrap"
 )
@@ -31,12 +33,7 @@ NEEDS_ROOT = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def module() -> ModuleType:
     """The module that the playbook runs."""
-    spec = importlib.util.spec_from_file_location("gpustack_image", COLLECTION / "plugins/modules/gpustack_image.py")
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
+    return importlib.import_module(MODULE)
 
 
 @pytest.fixture
@@ -56,15 +53,24 @@ def root(tmp_path: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("link", ["/etc/shadow", "../../../../../../etc/shadow", "/etc/../../../etc/shadow"])
-def test_links_are_resolved_below_the_root(module: ModuleType, tmp_path: Path, link: str) -> None:
+LINKS = ("/etc/shadow", "../../../../../../etc/shadow", "/etc/../../../etc/shadow")
+
+
+def link(target: str, directory: Path) -> None:
+    module = importlib.import_module(MODULE)
     for name in ("etc", "boot"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "etc/os-release").symlink_to(link)
-    (tmp_path / "boot/vmlinuz-1").symlink_to("/vmlinuz")
-    (tmp_path / "etc/shadow").write_text('NAME="Debian GNU/Linux"\nVERSION_ID="13"\n', encoding="utf-8")
-    assert module.resolved(str(tmp_path), "/etc/os-release") == "/etc/shadow"
-    assert (module.system(str(tmp_path)), module.kernels(str(tmp_path))) == ("Debian 13", [])
+        (directory / name).mkdir()
+    (directory / "etc/os-release").symlink_to(target)
+    (directory / "boot/vmlinuz-1").symlink_to("/vmlinuz")
+    (directory / "etc/shadow").write_text('NAME="Debian GNU/Linux"\nVERSION_ID="13"\n', encoding="utf-8")
+    assert module.resolved(str(directory), "/etc/os-release") == "/etc/shadow"
+    assert (module.system(str(directory)), module.kernels(str(directory))) == ("Debian 13", [])
+
+
+test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
+    variants(link, {target: target for target in LINKS}),
+    {"playbooks/library/gpustack_image.py": {f"{MODULE}:resolved": lambda _root, path: path}},
+)
 
 
 def test_a_loop_and_a_pipe_are_errors(module: ModuleType, tmp_path: Path) -> None:

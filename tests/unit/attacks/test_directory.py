@@ -1,4 +1,4 @@
-"""Files may be endless or private: each read has a limit, and a text stays as private as its sources."""
+"""Files that a command line names may be endless or private; those of the working directory count for nothing else."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import pytest
 
 from gpustack.base.files import MOST, read_end, read_text
 from gpustack.configure.inspection import existing_for
+from gpustack.connect.playbooks.configuration import AnsibleConfiguration, configuration
+from support.attacks import attacked, commands, run
+from support.fuzz_readers import OPENSSH, OPTIONS, WRITTEN
 
 PACKAGE = Path(__file__).parents[3] / "gpustack"
 INSIDE = ("hosts/facts/collector", "offer/guest/inside", "linux/initramfs", "configure/installed/")
@@ -74,3 +77,45 @@ def test_the_end_of_an_endless_log_counts(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setattr(pipe, "seekable", lambda: False)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(pipe))
     assert read_end(None, 4) == b"last"
+
+
+READ = sorted(commands(*{*OPTIONS.values()} - {WRITTEN, OPENSSH, "root", "spec", "snapshot", "console", "kernel log"}))
+
+
+def odd_files(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory, a link without an end, an endless file: an error that names it, for each command that reads it."""
+    (directory / "directory").mkdir()
+    (directory / "loop").symlink_to("loop")
+    (directory / "zero").symlink_to("/dev/zero")
+    for name in ("directory", "loop", "zero"):
+        for command, argument in READ:
+            code, text = run(command, argument, directory / name, directory)
+            assert code or (command, argument) in (("nova lint", "paths"), ("nova render", "--from")), (command, text)
+
+
+def large(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    (directory / "large").write_bytes(b"x" * 1001)
+    with pytest.raises(OSError, match="too large"):
+        read_text(directory / "large", 1000)
+
+
+def other_files(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ansible.cfg", ".ansible.cfg", "group_vars", "callback_plugins"):
+        (directory / name).touch()
+    made = configuration({"HOME": "/nowhere"}, directory, system=directory / "none")
+    assert (made.path, made.ignored) == (None, directory / "ansible.cfg")
+
+
+test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
+    {"others": other_files, "large": large, "odd": odd_files},
+    {
+        "gpustack.base.files:read_text": {
+            "gpustack.base.files:read_text": lambda path, *_, **__: path.read_text(encoding="utf-8")
+        },
+        "gpustack.connect.playbooks.configuration:configuration": {
+            "gpustack.connect.playbooks.configuration:configuration": lambda _variables, directory, **_: (
+                AnsibleConfiguration(path=directory / "ansible.cfg", ignored=None)
+            )
+        },
+    },
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from pathlib import Path
@@ -15,9 +16,13 @@ from ansible.module_utils.facts import default_collectors
 from ansible.plugins import loader
 from ansible.vars.clean import clean_facts
 
-from gpustack.connect.playbooks.reserved import reserved
+from gpustack.base.errors import SnapshotError
+from gpustack.connect.playbooks.reserved import facts_refused, reserved
+from gpustack.hosts.facts.store import MOST_VALUES, parse_host
 from gpustack_demo.examples.host import write_host
-from support.hostile_hosts import COLLECTION, Hostile, forged
+from support.attacks import attacked, commands, run, variants
+from support.fuzz_inputs import RAW
+from support.hostile_hosts import COLLECTION, MAGIC, Hostile, forged
 from support.lowest_ansible import supported
 from support.playbook_place import EXAMPLES, SPEC, Place, tree
 
@@ -25,12 +30,9 @@ ROLES = COLLECTION / "roles"
 ALL = "GPUSTACK_ATTACKS" in os.environ
 """Whether every combination runs: `make attacks`."""
 FEW = {
-    # one run for each playbook in CI; the two versions, --check, the cache and the kinds of attack take turns
+    # two runs in CI; the versions, --check, the cache and the kinds of attack take turns
     ("prepare", "lowest", (), False, "later"),
-    ("undo", "newest", ("--check",), True, "first"),
-    ("nova", "lowest", ("--check",), False, "first"),
-    ("plan", "newest", (), False, "templates"),
-    ("verify", "newest", (), False, "connection"),
+    ("nova", "newest", ("--check",), True, "first"),
 }
 RUNS = [
     run
@@ -99,6 +101,7 @@ def test_a_host_sets_no_option(
         assert "fatal: [evil]" in output.partition("Run a command]")[2].partition("TASK [")[0], output
 
 
+@pytest.mark.skipif(not ALL, reason="make attacks")
 def test_a_fact_hides_no_variable_of_the_inventory(hostile: Hostile) -> None:
     """An option of the operator may be a template with such a variable; facts of Ansible's modules do no harm."""
     hostile.place.variables["evil"] |= {"domain": "example.org", "gpustack_compute_host": "evil.{{ domain }}"}
@@ -146,3 +149,52 @@ def test_only_settings_resolve_options() -> None:
             if entry in specs and entry != "main":
                 first = yaml.safe_load(path.read_text(encoding="utf-8"))[0]
                 assert "settings.yml" in str(first), path
+
+
+def refused(name: str) -> None:
+    for facts in ({name: "x"}, {name: None, "ansible_domain": "y"}):
+        for cache in ("memory", "jsonfile"):
+            assert facts_refused("evil", facts, cache), name
+
+
+def each_name(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*forged(directory), *MAGIC, "gpustack_new_option", "ansible_gpustack_x"):
+        if name.startswith("gpustack_") or name in MAGIC:
+            refused(name)
+
+
+TALK = RAW["k4200"]
+ANSWERS: dict[str, Any] = {
+    "another path": {**TALK, "hostname": "../../etc/cron.d/x"},
+    "dots": {**TALK, "hostname": ".."},
+    "lines": {**TALK, "hostname": "gpu01\n[evil]"},
+    "terminal": {**TALK, "hostname": "gpu01\x1b[2J\u202e"},
+    "not one host": {**TALK, "pci": TALK["pci"] * 2},
+    "too many values": {**TALK, "more": [0] * (MOST_VALUES + 1)},
+    "no address": {**TALK, "pci": [{**TALK["pci"][0], "address": "0000:88:00.0; reboot"}]},
+}
+COMMANDS = sorted(commands("snapshot"))
+
+
+def answer(name: str, directory: Path) -> None:
+    with pytest.raises(SnapshotError):
+        parse_host(ANSWERS[name], "evil")
+    if name in ("dots", "terminal"):  # with each command that reads what hosts answered
+        path = directory / "snapshot.json"
+        path.write_text(json.dumps({"gpustack_snapshot": 1, "hosts": [ANSWERS[name]]}), encoding="utf-8")
+        for command, argument in COMMANDS:
+            assert run(command, argument, path, directory)[0], command
+
+
+test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
+    {
+        "names": each_name,
+        **variants(answer, {name: name for name in ANSWERS}),
+    },
+    {
+        "gpustack.connect.playbooks.reserved:facts_refused": {
+            "gpustack.connect.playbooks.reserved:reserved": lambda _facts, _variables=None: []
+        },
+        "gpustack.hosts.facts.store:parse_host": {"gpustack.hosts.facts.store:within_bounds": lambda _document: True},
+    },
+)

@@ -1,0 +1,52 @@
+"""A clouds.yaml of the working directory counts nowhere: it could send the operator's password to any address."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import openstack.connection
+import pytest
+from openstack.config import loader
+
+from gpustack.base.errors import CloudError
+from gpustack.cloud import session
+from support.attacks import attacked
+
+EVIL = "clouds: {prod: {auth: {auth_url: 'http://evil.invalid', username: u, password: p, project_name: x}}}\n"
+FILES = ("clouds.yaml", "clouds.yml", "clouds.json", "clouds-public.yaml", "secure.yaml")
+
+
+def connected(directory: Path, monkeypatch: pytest.MonkeyPatch, cloud: str | None, **variables: str) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(openstack.connection, "Connection", lambda config: made.append(config.get_auth_args()))
+    for name in FILES:
+        (directory / name).write_text(EVIL, encoding="utf-8")
+    # openstacksdk takes the working directory when it is imported.
+    monkeypatch.setattr(loader, "CONFIG_SEARCH_PATH", [str(directory), *loader.CONFIG_SEARCH_PATH[1:]])
+    for constant in ("CONFIG_FILES", "SECURE_FILES", "VENDOR_FILES"):
+        elsewhere = [path for path in getattr(loader, constant) if Path(path).parent != Path.cwd()]
+        here = [str(directory / name) for name in FILES]
+        monkeypatch.setattr(loader, constant, [*here, *elsewhere])
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(directory / "home"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(directory)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # openstacksdk's about InfluxDB
+            session.connect(cloud)
+    except (CloudError, AttributeError):  # the stand-in is no connection
+        pass
+    assert "evil" not in str(made)
+
+
+test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
+    {
+        "named": lambda directory, monkeypatch: connected(directory, monkeypatch, "prod"),
+        "variable": lambda directory, monkeypatch: connected(directory, monkeypatch, None, OS_CLOUD="prod"),
+        "only one": lambda directory, monkeypatch: connected(directory, monkeypatch, None),
+    },
+    {"gpustack.cloud.session:connect": {"gpustack.cloud.session:_files": dict}},
+)
