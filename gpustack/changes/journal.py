@@ -251,7 +251,7 @@ def refuse_shared(path: Path) -> None:
 
 def records() -> Iterator[tuple[Path, RunRecord | JournalError]]:
     """All journals of this user, newest first; an unreadable one with its error."""
-    for path in sorted(directory().glob("*.jsonl"), reverse=True):
+    for path in sorted(filter(Path.is_file, directory().glob("*.jsonl")), reverse=True):
         try:
             yield path, read(path)
         except JournalError as error:

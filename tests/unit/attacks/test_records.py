@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -191,6 +192,7 @@ def names(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
         (directory / "journal.jsonl").write_text(text + "\n", encoding="utf-8")
         for command in ("history", "undo", "image undo", "cleanup undo", "reclaim undo"):
             run_command(command, "change", directory / "journal.jsonl", directory)
+    os.mkfifo(state / "pipe.jsonl")  # nobody writes: a reader would wait for ever
     (state / "loop.jsonl").symlink_to("loop.jsonl")
     (state / "zero.jsonl").symlink_to("/dev/null")
     run_command("history", "change", directory / "journal.jsonl", directory)
