@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from inspect import formatannotation
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -65,6 +66,7 @@ OPTIONS: Mapping[str, str] = {
     "--compute-config": "nova.conf",
     "--config-file": "nova.conf",
     "--console": "console",
+    "--findings": WRITTEN,
     "--from": "deployment",
     "--identity": OPENSSH,
     "--inventory": OPENSSH,
@@ -86,6 +88,7 @@ OPTIONS: Mapping[str, str] = {
     "--ssh-config": OPENSSH,
     "--textfile": WRITTEN,
     "change": "run journal",
+    "cloud": WRITTEN,
     "directory": WRITTEN,
     "file": "spec",
     "paths": "nova.conf",
@@ -408,7 +411,7 @@ WRITES |= {
 }
 """Read no content of an answer."""
 UNREAD = ELSEWHERE | WRITES | {"limited", "connect_as", "sign_in", "place_of", "request", "get", "find"}
-UNREAD |= {"again", "pages", "listing", "newest"}
+UNREAD |= {"again", "connect", "shared", "pages", "listing", "newest"}
 """Functions of ``gpustack.cloud.session`` that the others call, or that read Keystone through keystoneauth."""
 
 
@@ -419,7 +422,7 @@ def functions() -> Iterator[tuple[str, Callable[[Any], object]]]:
         for name, function in inspect.getmembers(module, inspect.isfunction):
             parameters = list(inspect.signature(function).parameters.values())
             foreign = function.__module__ != module.__name__ or name.startswith("_") or name in UNREAD
-            if foreign or not parameters or parameters[0].annotation != "Connection":
+            if foreign or not parameters or parameters[0].name not in ("cloud", "connection"):
                 continue
             if (values := _values(parameters[1:])) is not None:
                 yield f"{info.name}.{name}", partial(_called, function, values)
@@ -438,7 +441,8 @@ def _values(parameters: list[inspect.Parameter]) -> dict[str, Any] | None:
     for parameter in parameters:
         if parameter.default is not inspect.Parameter.empty:
             continue
-        kind = str(parameter.annotation).removesuffix(" | None")
+        kind = parameter.annotation if isinstance(parameter.annotation, str) else formatannotation(parameter.annotation)
+        kind = kind.replace("collections.abc.", "").removesuffix(" | None")
         if kind.startswith(("Collection[str]", "Iterable[str]")):
             values[parameter.name] = ["vm-a"]
         elif kind in ARGUMENTS:

