@@ -10,7 +10,7 @@ JOBS = {
     "Limit GPUs": ("quota",),
     "Reserve GPU hosts": ("tenancy",),
     "Sync a cloud with the spec": ("cloud",),
-    "See GPUs in service": ("gpu", "health", "topology", "capacity", "report", "monitoring"),
+    "See GPUs in service": ("gpu", "health", "topology", "capacity", "why", "report", "monitoring"),
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),
     "Undo changes": ("history", "undo"),

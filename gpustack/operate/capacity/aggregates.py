@@ -72,10 +72,21 @@ def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refus
             bool(_isolating(host) - demand.required),
             "[scheduler] enable_isolated_aggregate_filtering, if it is on, refuses aggregates with other traits",
         ),
-        (TENANTS, by_project, projects, "some hosts are in aggregates for projects"),
+        (
+            BY_PROJECT,
+            scheduler.enables(BY_PROJECT),
+            bool(demand.project and projects) and demand.project not in _projects(host),
+            f"{BY_PROJECT}, if it is enabled, refuses hosts of other projects",
+        ),
+        (TENANTS, by_project, projects and not demand.project, "some hosts are in aggregates for projects"),
     ):
         if applies and enabled is not False:
             yield Refusal(step=step, certain=bool(enabled), because=because)
+
+
+def _projects(host: Host) -> frozenset[str]:
+    """The ids of the projects for which a host is."""
+    return frozenset().union(*(ids for name, ids in host.metadata.items() if name.startswith(PROJECTS)))
 
 
 def _has(host: Host, requirements: Mapping[str, str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -124,14 +124,23 @@ def assess(cloud: Connection, known: State, demand: Demand, progress: Progress =
 
     :raises CloudError: if Placement does not answer.
     """
+    return capacity(known.hosts, demand, accepted_by(cloud, known, demand, progress), known.scheduler)
+
+
+def accepted_by(
+    cloud: Connection, known: State, demand: Demand, progress: Progress = silent
+) -> list[Collection[str]] | None:
+    """The uuids of the hosts that Placement accepts for each request of a flavor; None if no host has room.
+
+    :raises CloudError: if Placement does not answer.
+    """
     counted = capacity(known.hosts, demand, scheduler=known.scheduler)
     fitting = {entry.host for entry in counted.hosts if entry.fits}
     uuids = [host.uuid for host in known.hosts if host.name in fitting]
     if not uuids:
-        return counted
+        return None
     others = {host.uuid for host in known.hosts} - set(uuids)  # another step refuses them
-    accepted = [read.accepted(cloud, request, uuids, progress) | others for request in demand.requests]
-    return capacity(known.hosts, demand, accepted, known.scheduler)
+    return [read.accepted(cloud, request, uuids, progress) | others for request in demand.requests]
 
 
 def findings(capacities: Iterable[Capacity]) -> Iterator[Finding]:

@@ -132,6 +132,7 @@ class Demand(PlacementRequest):
     :ivar unknown: aliases that the spec lacks, so that their GPUs are not known.
     :ivar refused: why Nova's API refuses the flavor; empty if it accepts it.
     :ivar in_cloud: whether the cloud has the flavor.
+    :ivar project: the id of the project of the instances; empty if unknown.
     """
 
     flavor: str
@@ -148,6 +149,7 @@ class Demand(PlacementRequest):
     unknown: tuple[str, ...] = ()
     refused: str = ""
     in_cloud: bool = True
+    project: str = ""
 
     @property
     def requests(self) -> tuple[PlacementRequest, ...]:

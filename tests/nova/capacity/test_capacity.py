@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -72,7 +73,7 @@ hosts: {"gpu[1:2]": [k4200], plain: [p100], split: [v100]}
 nova: {release: "RELEASE", placement: PLACEMENT}
 flavors:
   resident: {model: k4200, vcpus: 2, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: required}}
-  "g{count}": {model: k4200, count: [1, 2], vcpus: 1, ram: 512, disk: 1}
+  "g{count}": {model: k4200, count: [1, 2, 5], vcpus: 1, ram: 512, disk: 1}
   processors: {model: k4200, vcpus: 8, ram: 512, disk: 1}
   too-many-processors: {model: k4200, vcpus: 9, ram: 512, disk: 1}
   memory: {model: k4200, vcpus: 1, ram: HALF_RAM, disk: 1}
@@ -198,6 +199,39 @@ def test_nova_refuses_after_the_predicted_number(
     world: World, flavor: str, number: int, reasons: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     compare(world, flavor, number, reasons, capsys)
+
+
+@pytest.mark.parametrize(
+    ("flavor", "host", "step"),
+    [
+        ("plain-resources", "plain", "Placement: PCPU"),
+        ("too-many-processors", "gpu1", "Placement: max_unit"),
+        ("three", "gpu1", "NUMATopologyFilter"),
+        ("g5", "gpu1", "PciPassthroughFilter"),
+    ],
+)
+def test_why_names_the_step_of_novas_log(
+    world: World, flavor: str, host: str, step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if step == "PciPassthroughFilter" and world.placement:
+        step = "Placement: CUSTOM_PCI_10DE_11B4"
+    files = (world.nova.nova_conf, world.nova.directory / "etc" / "api")
+    more = [word for file in files for word in ("--config-file", str(file))]
+    capsys.readouterr()
+    code = main(["why", "flavor", flavor, "--spec", str(world.spec), "-f", "json", "--exit-code", *more])
+    output = capsys.readouterr()
+    assert code == 3, output.err
+    rows = json.loads(output.out)
+    assert {row["step"] for row in rows if host in row["hosts"]} == {step}
+    # Nova logs the filter that refuses the last hosts; Placement accepts some without these GPUs.
+    filters = [name for name in FILTERS if name in {row["step"] for row in rows}]
+    before = world.nova.log.stat().st_size
+    assert world.booted(flavor) == 0
+    log = world.nova.log.read_bytes()[before:].decode()
+    if not filters:
+        assert "Got no allocation candidates from the Placement API" in log
+    else:
+        assert re.search(rf"Filter results: .*{filters[-1]}: \(start: \d+, end: 0\)", log), log[-2000:]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpustack.nova_options.scheduler import Scheduler, scheduler
+from gpustack.nova_options.scheduler import Scheduler, by_devices, scheduler, wanted_stage
+from gpustack.spec.load import parse_spec
 
 
 def test_unset_options_are_unknown(tmp_path: Path) -> None:
@@ -26,3 +27,18 @@ def test_options_of_a_directory(tmp_path: Path) -> None:
     # The files that have the filters are those of nova-scheduler.
     assert (found.isolated, found.by_project) == (False, False)
     assert (found.enables("PciPassthroughFilter"), found.enables("NUMATopologyFilter")) == (True, False)
+    assert (found.filters, found.fallback) == (("ComputeFilter", "PciPassthroughFilter"), True)
+
+
+def test_the_second_request_for_processors_can_be_off(tmp_path: Path) -> None:
+    (tmp_path / "nova.conf").write_text("[workarounds]\ndisable_fallback_pcpu_query = true\n")
+    assert scheduler([tmp_path]).fallback is False
+
+
+def test_files_then_the_spec_show_how_nova_schedules() -> None:
+    text = 'version: 1\nmodels: {a: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {h: [a]}\n'
+    silent = parse_spec(text, "spec")
+    schedules = parse_spec(text + 'nova: {release: "2025.2", placement: schedule}\n', "spec")
+    assert [by_devices(None, spec) for spec in (None, silent, schedules)] == [None, None, True]
+    assert by_devices(Scheduler(by_devices=False), schedules) is False
+    assert (wanted_stage(silent), wanted_stage(schedules)) == ("off", "schedule")

@@ -1,0 +1,1 @@
+"""Why Nova refuses: the steps of a request, by host, with fixes."""

@@ -1,0 +1,128 @@
+"""Why instances of a flavor find no host: the first step of Nova that refuses each host. Pure."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpustack.base.columns import Column
+from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import listed
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.operate.capacity.count import SHOWN_HOSTS, UNKNOWN_GPUS
+from gpustack.operate.capacity.model import Demand, Host, Outcome, Reason, Step
+from gpustack.operate.capacity.room import Room
+from gpustack.operate.capacity.walk import Walk, walk
+
+_CODES: Mapping[Reason, Code] = {
+    Reason.API: Code.WHY_REFUSED_BY_API,
+    Reason.ZONE: Code.WHY_AGGREGATE,
+    Reason.AGGREGATE: Code.WHY_AGGREGATE,
+    Reason.DISABLED: Code.WHY_DISABLED,
+    Reason.DOWN: Code.WHY_DOWN,
+    Reason.PLACEMENT: Code.WHY_TRAITS,
+    Reason.NUMA: Code.WHY_NUMA_NODES,
+    Reason.FRAGMENTS: Code.WHY_FEW_GPUS,
+}
+"""Others are amounts that Placement lacks."""
+UNKNOWN = Step(name="GPUs", outcome=Outcome.UNKNOWN, doubt=UNKNOWN_GPUS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """A first cause, and its hosts.
+
+    :ivar step: that of the first host.
+    :ivar available: the amounts on the hosts; the smallest and the largest if they are numbers.
+    :ivar walks: every step of each host.
+    """
+
+    step: Step
+    available: str
+    walks: Mapping[str, Walk]
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names of its hosts."""
+        return list(self.walks)
+
+    @property
+    def later(self) -> list[str]:
+        """The further steps that fail."""
+        failed = (step.name for done in self.walks.values() for step in done.steps if step.outcome is Outcome.FAILED)
+        return [name for name in dict.fromkeys(failed) if name != self.step.name and not name.startswith("claim")]
+
+    @property
+    def finding(self) -> Finding:
+        """The cause with its fix."""
+        hosts = listed(self.hosts, SHOWN_HOSTS)
+        if self.step.reason is None:
+            return finding(Code.WHY_UNKNOWN_GPUS, place=hosts)
+        amounts = [f"needs {self.step.wanted}"] if self.step.wanted is not None else []
+        amounts += [f"free: {self.available}"] if self.available else []
+        text = f"{self.step.name} ({', '.join(amounts)})" if amounts else self.step.name
+        return finding(_CODES.get(self.step.reason, Code.WHY_TOO_LITTLE), place=hosts, step=text)
+
+
+def causes(
+    hosts: Sequence[Host], demand: Demand, scheduler: Scheduler, accepted: Sequence[Collection[str]] | None = None
+) -> list[Cause]:
+    """Group the hosts that refuse one instance by their first cause, most hosts first."""
+    groups: dict[tuple[str, object], dict[str, tuple[Step, Walk]]] = {}
+    for host in hosts:
+        done = walk(Room(host), demand, scheduler, accepted, every=True)
+        first = UNKNOWN if host.cards is None else done.failed
+        if first is not None:
+            groups.setdefault((first.name, first.wanted), {})[host.name] = first, done
+    found = [
+        Cause(
+            step=next(iter(group.values()))[0],
+            available=_range([step.available for step, _ in group.values()]),
+            walks={name: done for name, (_, done) in group.items()},
+        )
+        for group in groups.values()
+    ]
+    return sorted(found, key=lambda cause: -len(cause.hosts))
+
+
+def _range(amounts: Sequence[int | str | None]) -> str:
+    numbers = sorted(amount for amount in amounts if isinstance(amount, int))
+    if numbers:
+        return f"{numbers[0]}" if numbers[0] == numbers[-1] else f"{numbers[0]} to {numbers[-1]}"
+    texts = [str(amount) for amount in amounts if amount]
+    return texts[0] if texts else ""
+
+
+def steps_of(done: Walk) -> Iterator[dict[str, object]]:
+    """Every step as plain data."""
+    for step in done.steps:
+        yield {column.key: column.value(step) for column in STEP_COLUMNS}
+
+
+def columns(*, later: bool) -> tuple[Column[Cause], ...]:
+    """The columns of causes.
+
+    :param later: whether people see further causes too.
+    """
+    return (
+        Column("hosts", lambda cause: cause.hosts, "Hosts", lambda cause: listed(cause.hosts, SHOWN_HOSTS)),
+        Column("step", lambda cause: cause.step.name, "Step"),
+        Column("wanted", lambda cause: cause.step.wanted, "Needs"),
+        Column("available", lambda cause: cause.available or None, "Free"),
+        Column("code", lambda cause: cause.finding.code.value, "Code"),
+        Column("fix", lambda cause: cause.finding.remedy, "Fix"),
+        Column("later", lambda cause: cause.later, "Later" if later else "", lambda cause: ", ".join(cause.later)),
+        Column("steps", lambda cause: {host: list(steps_of(done)) for host, done in cause.walks.items()}),
+    )
+
+
+STEP_COLUMNS: tuple[Column[Step], ...] = (
+    Column("step", lambda step: step.name, "Step"),
+    Column("outcome", lambda step: step.outcome.value, "Outcome", lambda step: _outcome(step)),
+    Column("wanted", lambda step: step.wanted, "Needs"),
+    Column("available", lambda step: step.available, "Free"),
+    Column("doubt", lambda step: step.doubt or None, "Doubt"),
+)
+"""The columns of the steps of one host."""
+
+
+def _outcome(step: Step) -> str:
+    return "not evaluated" if step.outcome is Outcome.UNKNOWN and not step.doubt else step.outcome.value

@@ -1,0 +1,146 @@
+"""Read the sources of a question about a flavor, and answer it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.base.errors import UsageError
+from gpustack.base.findings import Finding
+from gpustack.base.hostnames import key
+from gpustack.base.text import listed
+from gpustack.cloud import Connection, identity
+from gpustack.cloud.flavors import Flavor, FlavorCloud
+from gpustack.cloud.image import ImageCloud
+from gpustack.cloud.session import Progress, silent
+from gpustack.hosts.facts.store import load_snapshot
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.operate.capacity.assess import State, accepted_by, state
+from gpustack.operate.capacity.count import capacity
+from gpustack.operate.capacity.flavors import demand_of_present
+from gpustack.operate.capacity.model import Capacity, Demand, Step
+from gpustack.operate.why.flavor import Cause, causes
+from gpustack.spec.load import load_spec
+
+if TYPE_CHECKING:
+    from gpustack.operate.capacity.assess import Databases
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlavorQuestion:
+    """A question about a flavor; texts are empty if not given."""
+
+    name: str
+    project: str = ""
+    image: str = ""
+    zone: str = ""
+    host: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlavorAnswer:
+    """The answer.
+
+    :ivar causes: why each host without room refuses.
+    :ivar steps: every step of the host of the question; None without one.
+    :ivar gaps: what could not be read.
+    """
+
+    capacity: Capacity
+    causes: Sequence[Cause]
+    steps: Sequence[Step] | None = None
+    gaps: Sequence[str] = ()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The causes with their fixes."""
+        return [cause.finding for cause in self.causes]
+
+
+def answer(
+    cloud: Connection,
+    question: FlavorQuestion,
+    spec_file: Path,
+    snapshot: Path | None = None,
+    databases: Databases | None = None,
+    scheduler: Scheduler | None = None,
+    progress: Progress = silent,
+) -> FlavorAnswer:
+    """Answer a question about a flavor.
+
+    :raises UsageError: if there is no such flavor, image or host.
+    :raises CloudError: if Nova, Placement, Keystone or Glance does not answer.
+    """
+    spec = load_spec(spec_file)
+    facts = load_snapshot(snapshot) if snapshot else ()
+    known = state(
+        cloud,
+        spec,
+        facts=facts,
+        databases=databases,
+        scheduler=scheduler,
+        zone=question.zone,
+        progress=progress,
+    )
+    flavor = _flavor(known, question.name)
+    properties = _image(cloud, question.image) if question.image else None
+    demand = _of_project(cloud, flavor, demand_of_present(spec, flavor, scheduler, properties), question.project)
+    if not demand.gpus:
+        raise UsageError(f"the flavor {flavor.name} requests no GPU", remedy="name a flavor with pci_passthrough:alias")
+    accepted = accepted_by(cloud, known, demand, progress)
+    hosts = known.hosts
+    steps = None
+    if question.host:
+        hosts = tuple(host for host in known.hosts if key(host.name) == key(question.host))
+        if not hosts:
+            names = [host.name for host in known.hosts]
+            raise _unknown("host with GPUs of the spec", question.host, names)
+        from gpustack.operate.capacity.room import Room
+        from gpustack.operate.capacity.walk import walk
+
+        steps = walk(Room(hosts[0]), demand, known.scheduler, accepted, every=True).steps
+    return FlavorAnswer(
+        capacity=capacity(hosts, demand, accepted, known.scheduler),
+        causes=causes(hosts, demand, known.scheduler, accepted),
+        steps=steps,
+        gaps=known.gaps,
+    )
+
+
+def _flavor(known: State, name: str) -> Flavor:
+    flavors = known.flavors or {}
+    found = flavors.get(name) or next((flavor for flavor in flavors.values() if flavor.id == name), None)
+    if found is None:
+        raise _unknown("flavor", name, list(flavors))
+    return found
+
+
+def _unknown(noun: str, name: str, names: Sequence[str]) -> UsageError:
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or sorted(names)
+    return UsageError(f"there is no {noun} {name!r}", remedy=f"use one of: {listed(near, _SHOWN) or 'none is known'}")
+
+
+def _image(cloud: Connection, name: str) -> dict[str, str]:
+    """The properties of an image."""
+    images = ImageCloud(cloud).images()
+    found = [image for image in images if name in (image.id, image.name)]
+    if len(found) > 1:
+        raise UsageError(f"{len(found)} images are named {name!r}", remedy=f"use an id, such as {found[0].id}")
+    if not found:
+        raise _unknown("image", name, [image.name for image in images])
+    return dict(found[0].properties)
+
+
+def _of_project(cloud: Connection, flavor: Flavor, demand: Demand, project: str) -> Demand:
+    """The needs of an instance of a project: the API refuses a private flavor without access."""
+    if not project:
+        return demand
+    found = identity.project_id(cloud, project)
+    if not flavor.public and found not in FlavorCloud(cloud, Flavor).access(flavor.id):
+        return replace(demand, refused=f"the project {project} has no access to the private flavor")
+    return replace(demand, project=found)
