@@ -109,8 +109,12 @@ class CloudChange(Operation):
         return f"{self.verb} {self.name}: {self.why}"
 
     def details(self) -> list[str]:
-        """The parts of the value that change, one for each line; the first character is ``+``, ``-`` or ``~``."""
-        return difference(self.seen, self.wanted)
+        """The parts of the value that change, one for each line; the first character is ``+``, ``-`` or ``~``.
+
+        A number or a state is in :meth:`describe`.
+        """
+        value = self.seen if self.wanted is None else self.wanted
+        return [] if isinstance(value, int) else difference(self.seen, self.wanted)
 
     def reverse(self) -> "CloudChange":
         """The change back; :func:`reversed_order` sets what it needs."""

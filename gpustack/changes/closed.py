@@ -30,18 +30,12 @@ class ReasonChange(CloudChange):
             return f"end the reason {reason}; host stays closed: {left}"
         return f"enable nova-compute of {host}: {reason} ended"
 
-    def details(self) -> list[str]:
-        return []
-
     def read(self, api: Connection) -> bool:
         return self.about["reason"] in closed.reasons_of(closed.service_of(api, self.about["host"])).own
 
     def carry_out(self, api: Connection) -> str:
-        host, reason = self.about["host"], self.about["reason"]
-        if self.wanted:
-            closed.close(api, host, reason, self.about["text"])
-        else:
-            closed.reopen(api, host, reason)
+        text = self.about["text"] if self.wanted else None
+        closed.set_reason(api, self.about["host"], self.about["reason"], text)
         return ""
 
     def permitted(self) -> str:

@@ -72,15 +72,12 @@ class Reasons:
         return type(self)(own={name: text for name, text in self.own.items() if name != reason}, other=self.other)
 
     def __str__(self) -> str:
-        return "; ".join(
-            [
-                *(
-                    f"{name}{'' if name == MAINTENANCE else ' out of service'}{f' ({text})' if text else ''}"
-                    for name, text in _sorted(self.own)
-                ),
-                *([self.other if self.other == UNSTATED else f"reason of others: {self.other}"] if self.other else []),
-            ]
-        )
+        texts = [
+            f"{name}{'' if name == MAINTENANCE else ' out of service'}{f' ({text})' if text else ''}"
+            for name, text in _sorted(self.own)
+        ]
+        other = self.other if self.other == UNSTATED else f"reason of others: {self.other}"
+        return "; ".join([*texts, other] if self.other else texts)
 
     def to_text(self) -> str:
         """The set as Nova stores it.
@@ -188,42 +185,31 @@ def service_of(cloud: Connection, host: str) -> Service:
     return services[0]
 
 
-def close(cloud: Connection, host: str, reason: str, text: str) -> Service:
-    """Add a reason, or replace its text, and return the service afterwards.
+def set_reason(cloud: Connection, host: str, reason: str, text: str | None) -> None:
+    """Add a reason, or end it: the host opens if it was the last one.
 
+    Reads, writes, reads again, and repeats if somebody wrote meanwhile: Nova does not compare.
+
+    :param text: why; None to end the reason.
     :raises PlanError: if the reasons do not fit; nothing was written.
     :raises CloudError: if Nova cannot be reached or refuses.
     :raises ApplyError: if others change the service all the time.
     """
-    return _changed(cloud, host, reason, text)
-
-
-def reopen(cloud: Connection, host: str, reason: str) -> Service:
-    """End a reason: the host opens if it was the last one. As :func:`close`."""
-    return _changed(cloud, host, reason, None)
-
-
-def _changed(cloud: Connection, host: str, reason: str, text: str | None) -> Service:
-    """Write, read again, and repeat if somebody wrote meanwhile: Nova does not compare."""
     service = service_of(cloud, host)
     for attempt in range(_ATTEMPTS):
         before = reasons_of(service)
         if (reason in before.own) == (text is not None) and (text is None or attempt):
-            return service
+            return
         after = before.minus(reason) if text is None else before.plus(reason, text)
-        _write(cloud, service, after)
+        body = {"status": "disabled", "disabled_reason": after.to_text()} if after else {"status": "enabled"}
+        doing = f"{'disable' if after else 'enable'} nova-compute of {host}"
+        request(cloud, "compute", "PUT", f"/os-services/{service.id}", doing, version=UUIDS, body=body)
         service = service_of(cloud, host)
     raise ApplyError(
         f"somebody else changes nova-compute of {host} all the time",
         where=host,
         remedy="look at it with `openstack compute service list --long`, then run the command again",
     )
-
-
-def _write(cloud: Connection, service: Service, reasons: Reasons) -> None:
-    body = {"status": "disabled", "disabled_reason": reasons.to_text()} if reasons else {"status": "enabled"}
-    doing = f"{'disable' if reasons else 'enable'} nova-compute of {service.host}"
-    request(cloud, "compute", "PUT", f"/os-services/{service.id}", doing, version=UUIDS, body=body)
 
 
 def may_switch(cloud: Connection) -> bool:

@@ -126,11 +126,11 @@ class ServiceCloud:
 
     def close(self, host: str, text: str) -> None:
         """Close a host for maintenance, with this text."""
-        closed.close(self.connection, host, closed.MAINTENANCE, text)
+        closed.set_reason(self.connection, host, closed.MAINTENANCE, text)
 
     def reopen(self, host: str) -> None:
         """End the maintenance of a host."""
-        closed.reopen(self.connection, host, closed.MAINTENANCE)
+        closed.set_reason(self.connection, host, closed.MAINTENANCE, None)
 
     def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:
         """Add metadata to an instance."""

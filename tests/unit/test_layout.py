@@ -112,7 +112,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 70_000, 503, 66, 35, 24, 95, 60, 136
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 69_953, 503, 66, 35, 24, 95, 60, 136
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
@@ -155,7 +155,7 @@ def test_only_one_module_changes_the_state_of_a_service() -> None:
         if re.search(r"""["']/os-services/|disable_log_reason|services\.enable""", source.text)
     ]
     assert writers == ["gpustack/cloud/closed.py"]
-    enabling = [source.path for source in PRODUCT if re.search(r"closed\.(?:close|reopen)\(", source.text)]
+    enabling = [source.path for source in PRODUCT if re.search(r"closed\.set_reason\(", source.text)]
     assert enabling == ["gpustack/changes/closed.py", "gpustack/cloud/server_actions.py"]
 
 

@@ -57,9 +57,6 @@ class LimitChange(CloudChange):
             return f"create the {self.name}: {self.wanted}"
         return f"change the {self.name}: {self.wanted} (was {self.seen})"
 
-    def details(self) -> list[str]:
-        return []
-
     def to_dict(self) -> dict[str, object]:
         values = {key: self.about[key] or None for key in ("model", "resource_class", "project", "project_name")}
         return {"kind": f"{self.verb}_limit", "why": self.why, **values, "limit": self.wanted, "before": self.seen}

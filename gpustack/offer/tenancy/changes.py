@@ -124,9 +124,6 @@ class HostChange(CloudChange):
             return f"add {host} to the aggregate {aggregate}"
         return f"remove {host} from the aggregate {aggregate}: {self.why}"
 
-    def details(self) -> list[str]:
-        return []
-
     def to_dict(self) -> dict[str, object]:
         place = {"aggregate": self.about["aggregate"], "host": self.about["host"]}
         return {"kind": "add_host" if self.wanted else "remove_host", "why": self.why, **place}
@@ -169,9 +166,6 @@ class TraitChange(CloudChange):
         if self.wanted:
             return f"add the trait {trait} to {host}: {self.why}"
         return f"remove the trait {trait} from {host}: {self.why}"
-
-    def details(self) -> list[str]:
-        return []
 
     def to_dict(self) -> dict[str, object]:
         place = {"host": self.about["host"], "provider": self.id, "trait": self.about["trait"]}

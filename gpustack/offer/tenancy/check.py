@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key
+from gpustack.base.text import listed
 from gpustack.cloud.servers import Server
 from gpustack.offer.tenancy.model import Present, Wanted, WantedAggregate, is_ours
 
@@ -13,7 +14,7 @@ _LISTED = 5
 def doubts(wanted: Wanted, present: Present) -> Iterator[Finding]:
     """Yield all findings that do not block the plan."""
     for name, hosts in wanted.missing.items():
-        yield finding(Code.TENANCY_HOST_UNKNOWN, place=name, hosts=_listed(hosts))
+        yield finding(Code.TENANCY_HOST_UNKNOWN, place=name, hosts=listed(hosts, _LISTED))
     for entry in wanted.aggregates:
         yield from _outside_placement(entry, present)
         yield from _instances(entry, wanted, present)
@@ -57,7 +58,7 @@ def _of_others(wanted: Wanted, present: Present) -> Iterator[Finding]:
                         place=host,
                         aggregate=aggregate.name,
                         trait=trait,
-                        flavors=_listed(lacking),
+                        flavors=listed(lacking, _LISTED),
                     )
 
 
@@ -89,9 +90,4 @@ def _instances(entry: WantedAggregate, wanted: Wanted, present: Present) -> Iter
 
 def _named(servers: list[Server]) -> str:
     names = [f"{server.id} ({server.name}, project {server.project})" for server in servers]
-    return _listed(sorted(names))
-
-
-def _listed(names: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    return listed(sorted(names), _LISTED)

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 
-from gpustack.base.findings import Code
 from gpustack.cloud import Connection
 from gpustack.cloud import session as cloudapi
 from gpustack.cloud.flavors import Flavor, FlavorCloud
@@ -16,10 +15,6 @@ from gpustack.operate.doctor.check import Check, made, not_configured, ok, warni
 from gpustack.spec.model import Spec
 
 _ADMIN = "admin"
-_UNENFORCED = {
-    Code.OUT_OF_SERVICE_OFFERED: "nothing keeps new instances off",
-    Code.OUT_OF_SERVICE_UNSEEN: "no source shows whether Nova offers",
-}
 
 
 def checks(cloud: str | None, spec: Spec | None = None) -> Iterator[Check]:
@@ -52,15 +47,11 @@ def out_of_service(connection: Connection, spec: Spec) -> Iterator[Check]:
     """Whether something keeps new instances off each GPU that a spec lists as out of service."""
     given = Given(models=models_of(spec), spec=spec)
     fleet = join(read(lambda: connection, Detail.STATES, given))
-    remedy = "gpustack gpu list --spec SPEC"
-    found = unenforced(fleet)
-    for code, seen in _UNENFORCED.items():
-        if places := [entry.place for entry in found if entry.code == code]:
-            yield warning("Out of service", f"{seen} {', '.join(places)} ({code})", remedy)
-    if not found and fleet.complete:
+    points = [f"{entry.place}: {entry.message} ({entry.code})" for entry in unenforced(fleet)]
+    if points := [*points, *(f"unknown: {gap.reason}" for gap in fleet.partial)]:
+        yield warning("Out of service", "; ".join(points), "gpustack gpu list --spec SPEC")
+    else:
         yield ok("Out of service", f"{len(spec.out_of_service)} in the spec; Nova offers none of them")
-    elif not found:
-        yield warning("Out of service", f"unknown: {'; '.join(gap.reason for gap in fleet.partial)}", remedy)
 
 
 def _signed_in(connection: Connection) -> Check:

@@ -42,14 +42,9 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
     names = {host, service.host, *(gpu.node for gpu in here)}
     facts = named(given.hosts, names)
     function = facts.functions.get(address) if facts else None
-    entry = entry_of(
-        by_machine(given.spec.out_of_service if given.spec else ()),
-        names,
-        address,
-        function.serial if function else None,
-    )
+    entries = by_machine(given.spec.out_of_service if given.spec else ())
+    entry = entry_of(entries, names, address, function.serial if function else None)
     inventory = placement.inventory(cloud, gpu.provider) if gpu and gpu.provider else None
-    record = _record(cloud, inventory)
     seen = Seen(
         host=service.host,
         address=address,
@@ -59,7 +54,7 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
         inventory=inventory,
         scheduled=given.models.scheduled,
         entry=entry,
-        reserved_by=record,
+        reserved_by=_record(cloud, inventory),
         one_time_use=gpu is not None and placement.ONE_TIME_USE in gpu.traits,
     )
     if gpu is None and entry is None and not (function and is_gpu(function)) and not seen.closed and not force:

@@ -260,10 +260,9 @@ def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
         before = record.change.seen if record and isinstance(record.change.seen, dict) else {}
         if record or take_over:
             operations.append(reservation(seen.place, inventory, before, why="back in service"))
+            question = "" if record else f"{seen.place}: reserved by {seen.reserved_for} ({_amounts(inventory)}). "
         else:
             findings.append(finding(Code.RESERVED_BY_OTHERS, place=seen.place, by=seen.reserved_for))
-        if not record and take_over:
-            question = f"{seen.place}: reserved by {seen.reserved_for} ({_amounts(inventory)}). "
     if seen.closed and not seen.entry:
         operations.append(reason_change(seen.service, key, "", close=False, why="back in service"))
     left = seen.reasons if seen.entry else seen.reasons.minus(key)
@@ -298,10 +297,7 @@ def _state(seen: Seen) -> str:
         return "out of service: Nova does not have the GPU"
     if seen.gpu is None:
         return "unknown: without PCI in Placement, only Nova's databases (--config-file) show each GPU"
-    text = seen.gpu.state.value
     if seen.reserved:
         by = f" by {seen.reserved_by or seen.reserved_for}"
-        text = f"in use, reserved{by} for when it becomes free" if seen.in_use else f"reserved{by}"
-    elif seen.in_use:
-        text = "in use"
-    return text
+        return f"in use, reserved{by} for when it becomes free" if seen.in_use else f"reserved{by}"
+    return "in use" if seen.in_use else seen.gpu.state.value

@@ -14,7 +14,8 @@ from gpustack.changes import lock
 from gpustack.changes.change import ChangeResult
 from gpustack.changes.closed import ReasonChange, reason_change
 from gpustack.changes.run import run
-from gpustack.cloud.closed import MAINTENANCE, Reasons, close, gpu_reason, parse, reasons_of, reopen, service_of
+from gpustack.cloud import closed
+from gpustack.cloud.closed import MAINTENANCE, Reasons, gpu_reason, parse, reasons_of, service_of
 from gpustack.cloud.compute import Service
 from support.change_runs import NoJournal
 from support.fleet_cloud import StandIn
@@ -166,11 +167,11 @@ def test_a_hand_that_writes_meanwhile_is_not_overwritten(reason: str, at: int) -
             nova.service |= {"status": "disabled", "disabled_reason": "Bob: memory test"}
 
     nova = NovaModel(Reasons(), hand)
-    close(nova.connection, "gpu1", reason, "why")
+    closed.set_reason(nova.connection, "gpu1", reason, "why")
     assert reason in nova.reasons.own
     if at != 1:
         assert nova.reasons.other == "Bob: memory test"
-    reopen(nova.connection, "gpu1", reason)
+    closed.set_reason(nova.connection, "gpu1", reason, None)
     assert bool(nova.reasons) == (at != 1)
 
 

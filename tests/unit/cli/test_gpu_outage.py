@@ -345,4 +345,5 @@ def test_the_list_has_every_reason_and_every_entry_that_nothing_enforces(
     cloud.service |= {"id": "s2", "status": "enabled", "disabled_reason": None}
     assert "GPU760" in gpustack("gpu", "list", "--spec", spec).err
     (check,) = out_of_service(cloud.connection, load_spec(spec))
-    assert "nothing keeps new instances off gpu1 0000:81:00.0" in check.seen
+    assert "gpu1 0000:81:00.0: the spec lists the GPU as out of service" in check.seen
+    assert "(GPU760)" in check.seen

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function
 
 PASSTHROUGH = frozenset({"vfio", "vfio_pci", "vfio_iommu_type1", "vfio_virqfd", "vfio_pci_core", "pci_stub"})
@@ -50,5 +51,4 @@ def binds_others(functions: Iterable[Function]) -> str | None:
     names = [f"{function.address} ({function.ids})" for function in functions]
     if not names:
         return None
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"it also binds {', '.join(names[:_SHOWN])}{more}, which the spec does not name"
+    return f"it also binds {listed(names, _SHOWN)}, which the spec does not name"
