@@ -206,7 +206,7 @@ class AccessChange(CloudChange):
     def read(self, api: Flavors) -> Value:
         present = api.access(self.id)
         value = {project: project in present for project in self.wanted}
-        if self.partial and value == self.wanted and self.about.get("mark") != ACCESS_CHANGES:
+        if self.recorded and value == self.wanted and self.about.get("mark") != ACCESS_CHANGES:
             flavor = api.get(self.id)
             if flavor and flavor.extra_specs.get(ACCESS) == ACCESS_CHANGES:
                 return dict(self.seen)  # the projects are right, and their mark is that of an interrupted change

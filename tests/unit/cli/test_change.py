@@ -129,7 +129,7 @@ def test_the_mark_of_an_interrupted_change_of_projects_is_restored(cloud: NovaMo
     about = {"mark": "new", "mark_before": "old"}
     change = AccessChange(why="w", id=flavor.id, name="hand", seen={"p": False}, wanted={"p": True}, about=about)
     cloud.set_extra_specs(flavor.id, {ACCESS: ACCESS_CHANGES})
-    undo = replace(change.reverse(), partial=True)
+    undo = replace(change.reverse(), recorded=True)
     assert undo.read(cloud) == undo.seen
     undo.carry_out(cloud)
     assert undo.read(cloud) == undo.wanted
