@@ -73,7 +73,7 @@ def main() -> None:
             (directory / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
             (directory / "inventory.json").write_text(json.dumps(inventory(root)), encoding="utf-8")
             once, changed = prepare(directory)
-            assert changed == 3, "the first run writes, runs commands and reboots"
+            assert changed == 5, "the first run writes, runs three commands and reboots"
             again, changed = prepare(directory)
             assert changed == 0, "the second changes nothing"
             first, second = min(first, once), min(second, again)
