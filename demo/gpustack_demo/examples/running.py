@@ -78,6 +78,14 @@ def running_clouds() -> list[RunningCloud]:
     return sorted(found, key=lambda cloud: cloud.directory)
 
 
+def _made(directory: Path) -> bool:
+    """Whether a directory is that of an example cloud, by the content of its ``demo.json``."""
+    try:
+        return {"port", "token"} <= json.loads((directory / _ACCESS).read_text(encoding="utf-8")).keys()
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def stop(directory: Path) -> None:
     """End the cloud in a directory, and remove the directory.
 
@@ -86,7 +94,7 @@ def stop(directory: Path) -> None:
     """
     place = directory.resolve()
     clouds = [cloud for cloud in running_clouds() if cloud.directory == str(place)]
-    if not clouds and not (place / _ACCESS).is_file():
+    if not clouds and not _made(place):
         remedy = "gpustack example list shows the clouds that run"
         raise UsageError("no example cloud", where=str(directory), remedy=remedy)
     for cloud in clouds:

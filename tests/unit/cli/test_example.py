@@ -120,6 +120,7 @@ def test_a_cloud_is_listed_and_stopped(
 
 def test_only_a_cloud_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "precious").touch()
+    (tmp_path / "demo.json").write_text('{"of": "somebody else"}')
     assert main(["example", "stop", str(tmp_path)]) == 2
     assert "no example cloud" in capsys.readouterr().err
     assert (tmp_path / "precious").exists()
@@ -127,6 +128,6 @@ def test_only_a_cloud_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_directory_of_an_ended_cloud_is_removed(tmp_path: Path) -> None:
     (tmp_path / "cloud").mkdir()
-    (tmp_path / "cloud/demo.json").write_text("{}")
+    (tmp_path / "cloud/demo.json").write_text('{"port": 1, "token": "t"}')
     assert main(["example", "stop", str(tmp_path / "cloud")]) == 0
     assert not (tmp_path / "cloud").exists()
