@@ -12,6 +12,7 @@ from gpustack.cli.common import add_exit_code, add_format
 from gpustack.cli.gpu import FleetCommand
 from gpustack.cloud.closed import may_switch
 from gpustack.cloud.placement import may_reserve
+from gpustack.fleet.join import unenforced
 from gpustack.fleet.read import Detail
 from gpustack.operate.gpu_service.look import look
 from gpustack.operate.gpu_service.plan import OutagePlan, Seen, disable, enable
@@ -67,8 +68,9 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
         cloud = self.connection(parsed_args)
         seen = look(cloud, fleet, parsed_args.host, address, self._given, force=parsed_args.force)
-        places = (seen.place, seen.host)
-        self._fleet = replace(fleet, findings=tuple(entry for entry in fleet.findings if entry.place in places))
+        places, changes = (seen.place, seen.host), unenforced(fleet)  # what this command is about to change
+        findings = (entry for entry in fleet.findings if entry.place in places and entry not in changes)
+        self._fleet = replace(fleet, findings=tuple(findings))
         return seen
 
     def _refuse_without_rights(self, plan: OutagePlan, parsed_args: argparse.Namespace) -> None:
