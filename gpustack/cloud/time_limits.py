@@ -22,6 +22,8 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
+from gpustack.cloud import reads
+
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
@@ -105,8 +107,10 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         """
         endpoint, service = self._service(str(request.url))
         # A token is created by a POST, which changes nothing else.
-        reads = request.method in ("GET", "HEAD") or str(request.url).endswith("/auth/tokens")
-        for pause in (*PAUSES, None) if reads else (None,):
+        repeatable = request.method in ("GET", "HEAD") or str(request.url).endswith("/auth/tokens")
+        if not repeatable:
+            reads.forget()
+        for pause in (*PAUSES, None) if repeatable else (None,):
             try:
                 answer = self._sent(request, endpoint, service, timeout, stream=stream, **options)
             except SSLError:

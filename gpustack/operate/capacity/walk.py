@@ -175,6 +175,9 @@ class _Walker:
             )
             return _failed(name, Reason.FRAGMENTS if few else Reason.NUMA, need, left)
         if room.nodes is None:
+            if self.request is not demand and "PCPU" in room.amounts:
+                # A host with dedicated processors pins to these only (virt/hardware.py, numa_fit_instance_to_host).
+                return _failed(name, Reason.NUMA, demand.amounts.get("PCPU", 0), room.amounts["PCPU"])
             return Step(name=name, outcome=Outcome.UNKNOWN, doubt=UNKNOWN_NODES)
         return Step(name=name, wanted=len(demand.topology.nodes), available=len(room.nodes))
 

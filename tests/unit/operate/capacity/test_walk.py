@@ -100,3 +100,12 @@ def test_a_doubt_lowers_the_least_number_of_its_hosts_only() -> None:
     assert (counted.least, counted.most, counted.doubts) == (2, 4, ("stale rows",))
     unknown = capacity([HOST], replace(DEMAND, unknown=("other",)), scheduler=KNOWN)
     assert (unknown.least, unknown.most) == (2, None)
+
+
+def test_a_host_with_dedicated_processors_pins_to_no_others() -> None:
+    """Placement accepts the second request on a host without free PCPU, and nova-compute refuses it."""
+    demand = replace(DEMAND, topology=NODES, fallback=PlacementRequest(amounts={"VCPU": 2, "MEMORY_MB": 1024}))
+    demand = replace(demand, amounts=PINNED.amounts)
+    unknown = replace(HOST, nodes=None)
+    assert failed(unknown, demand) == ""
+    assert failed(replace(unknown, amounts={**HOST.amounts, "PCPU": 0}), demand) == "NUMATopologyFilter"
