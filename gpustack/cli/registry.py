@@ -18,7 +18,7 @@ JOBS = {
     "Try it without hardware": ("example",),
 }
 """The commands' objects by job, in the order of the documentation's front page."""
-_OF_CLOUD = "capacity cloud flavor gpu history image quota reclaim report tenancy undo".split()  # noqa: SIM905
+_OF_CLOUD = "capacity cloud flavor gpu history image quota reclaim report tenancy undo why".split()  # noqa: SIM905
 OTHERS = "Other commands"
 """The job of the commands of other distributions."""
 
