@@ -90,6 +90,7 @@ class Connections:
             # paramiko gives up sooner than this: a key exchange after 15 seconds, an authentication after 30.
             transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = target.connect_timeout
             transport.start_client(timeout=target.connect_timeout)
+            self._keep(transport)  # a transport that has not started can't be closed: paramiko ignores it
             known.check(target, transport.get_remote_server_key())
             authenticate(transport, target)
         except BaseException as error:

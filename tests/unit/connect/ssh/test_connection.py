@@ -11,6 +11,7 @@ import sys
 import threading
 from shlex import quote
 
+import paramiko
 import pytest
 from paramiko.packet import Packetizer
 
@@ -214,6 +215,21 @@ def test_each_host_is_reported_when_it_is_done(config, sshd):
     reported = []
     gather(MANY[:3], ssh=SshOptions(timeout=SECONDS), jobs=2, reported=reported.append)
     assert sorted(reported) == list(MANY[:3])
+
+
+def test_giving_up_before_the_transport_starts_is_not_lost(forced, monkeypatch):
+    """paramiko ignores close() on a transport without its thread."""
+    forced('command="cat >/dev/null; sleep 90"')
+    connections = ssh.Connections(SshOptions(timeout=SECONDS))
+    start = paramiko.Transport.start_client
+
+    def late(transport, **options):
+        connections.close()
+        start(transport, **options)
+
+    monkeypatch.setattr(paramiko.Transport, "start_client", late)
+    with pytest.raises(HostError, match="given up"):
+        connections.run("gpu01", b"")
 
 
 def test_giving_up_closes_the_connections(forced):
