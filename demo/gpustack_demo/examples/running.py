@@ -81,7 +81,7 @@ def running_clouds() -> list[RunningCloud]:
 def _made(directory: Path) -> bool:
     """Whether a directory is that of an example cloud, by the content of its ``demo.json``."""
     try:
-        return {"port", "token"} <= json.loads((directory / _ACCESS).read_text(encoding="utf-8")).keys()
+        return bool({"port", "token"} <= json.loads((directory / _ACCESS).read_text(encoding="utf-8")).keys())
     except (OSError, ValueError, AttributeError):
         return False
 
