@@ -239,8 +239,11 @@ class GuardedChange(CloudChange):
         raise NotImplementedError
 
 
-def difference(seen: Value, wanted: Value) -> list[str]:
-    """Two values, compared key by key for people."""
+def difference(seen: Value, wanted: Value, *, both: bool = False) -> list[str]:
+    """Two values, compared key by key for people.
+
+    :param both: whether each line has both values, also one that is absent.
+    """
     if not isinstance(seen, Mapping | None) or not isinstance(wanted, Mapping | None):
         return [f"~ {show(wanted)} (was {show(seen)})"]
     before, after = seen or {}, wanted or {}
@@ -250,10 +253,10 @@ def difference(seen: Value, wanted: Value) -> list[str]:
         if old == new:
             continue
         if isinstance(old, Mapping) or isinstance(new, Mapping):
-            lines += difference(old, new)
-        elif old is None:
+            lines += difference(old, new, both=both)
+        elif old is None and not both:
             lines.append(f"+ {key} = {show(new)}")
-        elif new is None:
+        elif new is None and not both:
             lines.append(f"- {key} (was {show(old)})")
         else:
             lines.append(f"~ {key} = {show(new)} (was {show(old)})")

@@ -261,7 +261,8 @@ def _changed(change: CloudChange, present: Value) -> str:
         return ""
     if present is None:
         return "it does not exist any more"
-    return f"changed since the plan: {'; '.join(line[2:] for line in difference(change.seen, present))}"
+    lines = difference(change.seen, present, both=change.seen is not None)
+    return f"changed since the plan: {'; '.join(line[2:] for line in lines)}"
 
 
 @contextlib.contextmanager

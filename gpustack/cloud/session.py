@@ -326,8 +326,6 @@ def request(
     if not {".", ".."}.isdisjoint(path.partition("?")[0].split("/")):
         # HTTP clients shorten such a path to that of another resource.
         raise CloudError(f"can't {doing}: an id or a name of dots is no part of an address")
-    if method != "GET":
-        reads.forget()
     options: dict[str, Any] = {} if body is None else {"json": body}
     options |= {"headers": dict(headers)} if headers else {}
     with translated_errors(doing):

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from openstack.connection import Connection
 
+from gpustack.cloud import reads
 from gpustack.fleet.placement import Device
 
 Answer = tuple[int, Any] | Exception
@@ -41,6 +42,7 @@ class _Proxy:
 
     def request(self, path: str, method: str, json: Any = None, **_more: Any) -> Response:
         if method != "GET":
+            reads.forget()  # as the HTTP adapter of a connection does
             self.cloud.written.append(json)
             path = f"{method} {path}"
         self.cloud.requests.append(f"{self.service} {path}")

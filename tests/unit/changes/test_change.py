@@ -24,6 +24,11 @@ def test_a_difference_in_lines(seen: Any, wanted: Any, lines: list[str]) -> None
     assert difference(seen, wanted) == lines
 
 
+def test_a_difference_with_both_values() -> None:
+    before, after = {"specs": {"a": "x", "b": 1}}, {"specs": {"b": 2, "c": True}}
+    assert difference(before, after, both=True) == ["~ a = absent (was x)", "~ b = 2 (was 1)", "~ c = yes (was absent)"]
+
+
 @pytest.mark.parametrize(
     ("present", "seen", "wanted", "between"),
     [
