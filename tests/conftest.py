@@ -39,6 +39,12 @@ atexit.register(shutil.rmtree, _STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = _STATE  # records of this run, not of the user
 
 
+def pytest_configure() -> None:
+    from support import documents
+
+    documents.install()
+
+
 def _file(nodeid: str) -> str:
     return nodeid.split("::")[0].removeprefix("tests/")
 

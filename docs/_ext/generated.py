@@ -24,6 +24,7 @@ from gpustack.base.findings import Definition, definitions
 from gpustack.changes.change import ChangeResult
 from gpustack.cli.change import kinds
 from gpustack.cli.registry import by_job
+from gpustack.cli.schema import documents
 from gpustack.configure import plugin_api as nova_api
 from gpustack.offer.guest.requirements import driver_text
 from gpustack.pci import catalogue
@@ -120,6 +121,34 @@ def exit_codes() -> str:
     return "\n".join(
         ["| code | meaning |", "|---|---|", *(f"| {c} | {m} |" for c, m in errors.exit_codes().items()), ""]
     )
+
+
+def documents_page() -> str:
+    """The data of each command, and the keys of each object."""
+    tables = documents()
+    lines = [
+        "# Data of commands",
+        "",
+        "With `-f json` and `-f yaml`, commands print these data. `gpustack schema COMMAND` prints the same as JSON",
+        "Schema. Later versions add keys; they do not remove any, and do not change their types. `[T]` is a list of T,",
+        "`{T}` an object with values of T; `?` marks values that may be null, and keys that not every object has.",
+        "",
+    ]
+    lines += ["| Command | Data |", "|---|---|"]
+    lines += [f"| `gpustack {name}` | {_linked(kind)} |" for name, kind in sorted(tables["commands"].items())]
+    for name, keys in tables.items():
+        if name != "commands":
+            lines += ["", f"(data-{name})=", f"## {name}", "", "| Key | Type | Meaning |", "|---|---|---|"]
+            parts = {key: text.partition(": ") for key, text in keys.items()}
+            lines += [f"| `{key}` | {_linked(kind)} | {meaning} |" for key, (kind, _, meaning) in parts.items()]
+    return "\n".join([*lines, ""])
+
+
+def _linked(kind: str) -> str:
+    """A type with links to the objects in it."""
+    names = {word for word in re.findall("[a-z_]+", kind) if word in documents()}
+    named = re.sub("[a-z_]+", lambda word: f"[{word[0]}](#data-{word[0]})" if word[0] in names else word[0], kind)
+    return named.replace("|", "\\|")
 
 
 def undone() -> str:
@@ -285,6 +314,7 @@ def write(app: Sphinx) -> None:
         "plugin-apis.inc": plugin_apis(),
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),
+        "documents.md": documents_page(),
         "tested.md": tested_page(),
         "cleanup.md": cleanup_page(),
         "floors.svg": picture(Path(app.srcdir) / "explanation" / "architecture.md"),

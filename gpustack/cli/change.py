@@ -140,11 +140,14 @@ class ChangeCommand(OpenStackCommand):
         name = " ".join((self.cmd_name or "").split())
         return name.removeprefix("gpu ") if self.in_openstack else name
 
-    def add_change_options(self, parser: argparse.ArgumentParser, *former: str) -> None:
-        """Add ``--check``, ``--yes`` and ``--journal``.
+    def add_change_options(self, parser: argparse.ArgumentParser, *former: str, output: str = "the plan") -> None:
+        """Add ``--check``, ``--yes``, ``--journal`` and the output format.
 
         :param former: names that ``--check`` had; they stay valid for one release.
+        :param output: what has the output format.
         """
+        if "--format" not in parser._option_string_actions:
+            add_format(parser, output)
         parser.add_argument("--check", action="store_true", help="show the changes, and make none")
         for name in former:
             parser.add_argument(name, dest="check", action="store_true", help=argparse.SUPPRESS)
@@ -276,8 +279,14 @@ class ChangeCommand(OpenStackCommand):
         self.report(f"warning: {text}")
 
 
-def show_operations(command: Command, operations: Iterable[Operation]) -> None:
-    """Print operations with their details."""
+def show_operations(command: Command, operations: Iterable[Operation], form: str = "text") -> None:
+    """Print operations with their details.
+
+    :param form: the output format; in the others than ``text``, the operations are the complete output.
+    """
+    if form != "text":
+        command.show_data({"operations": [operation.to_dict() for operation in operations]}, form)
+        return
     for operation in operations:
         mark = "" if getattr(operation, "reversible", True) else " (cannot be undone)"
         command.show(printable(operation.describe()) + mark)
@@ -318,7 +327,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         self.add_change_options(parser)
         # Of the process that undoes a run if nobody confirms it (gpustack.changes.guardian).
         parser.add_argument("--unless-confirmed", type=int, help=argparse.SUPPRESS)
-        add_format(parser, "the plan")
         add_databases(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

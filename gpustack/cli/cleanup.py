@@ -4,11 +4,11 @@ import argparse
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from cliff.columns import FormattableColumn
-
+from gpustack.base.columns import Column
 from gpustack.base.errors import DatabaseError
 from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
@@ -25,24 +25,40 @@ from gpustack.cli.cleanup_options import (
     with_hardware,
 )
 from gpustack.cli.common import Command, Lister, add_exit_code, positive
+from gpustack.cli.output import Table, table
 from gpustack.repair import metrics
 from gpustack.repair.classes import label
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.plan import CleanupPlan
 from gpustack.repair.show import explanation
-from gpustack.repair.verdict import Status, Verdict
+from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
 
 QUIET = ("protected", "heals")
 
 
-class ClassCell(FormattableColumn[str]):
-    """A class: letter and name for people, the letter for scripts."""
-
-    def human_readable(self) -> str:
-        return label(self._value)
-
-    def machine_readable(self) -> str:
-        return self._value
+_COLUMNS: tuple[Column[PlannedVerdict], ...] = (
+    Column("class", itemgetter("class"), "Class", lambda verdict: label(verdict["class"])),
+    Column("title", itemgetter("title")),
+    Column("status", itemgetter("status"), "Status"),
+    Column("cell", itemgetter("cell"), "Cell"),
+    Column("host", itemgetter("host"), "Host"),
+    Column("node", itemgetter("node")),
+    Column("host_state", itemgetter("host_state")),
+    Column(
+        "devices",
+        itemgetter("devices"),
+        "Devices",
+        lambda verdict: " ".join(device["address"] for device in verdict["devices"]),
+    ),
+    Column("instance", itemgetter("instance"), "Instance"),
+    Column("evidence", itemgetter("evidence")),
+    Column("because", itemgetter("because")),
+    Column("repair", itemgetter("repair"), "Repair"),
+    *(
+        Column[PlannedVerdict](key, itemgetter(key))
+        for key in ("migrations", "stop_service", "asks", "advice", "allocation")
+    ),
+)
 
 
 class CleanupPlanCommand(Lister):
@@ -74,7 +90,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             "--metrics", type=Path, metavar="FILE", help="write counts by class as a Prometheus textfile"
         )
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
         cloud = cloud_of(parsed_args)
         sources = with_hardware(sources_of(self, parsed_args), parsed_args)
         selection = selection_of(parsed_args, sources)
@@ -87,22 +103,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         listed = [
             verdict.to_dict() for verdict in self._plan.verdicts if parsed_args.all or verdict.status not in QUIET
         ]
-        if parsed_args.formatter in ("json", "yaml") and not parsed_args.columns:
-            columns = tuple(listed[0]) if listed else ("class", "status", "host", "devices", "instance", "repair")
-            return columns, [tuple(verdict.values()) for verdict in listed]
-        header = ("Class", "Status", "Cell", "Host", "Devices", "Instance", "Repair")
-        return header, [
-            (
-                ClassCell(verdict["class"]),
-                verdict["status"],
-                verdict["cell"],
-                verdict["host"] or "-",
-                " ".join(device["address"] for device in verdict["devices"]) or "-",
-                verdict["instance"] or "-",
-                verdict["repair"] or "-",
-            )
-            for verdict in listed
-        ]
+        return table(parsed_args, _COLUMNS, listed)
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Any]) -> int:
         """Print one line instead of an empty table."""

@@ -18,7 +18,7 @@ from gpustack.cli.cleanup_options import (
     selection_of,
     tell_unread,
 )
-from gpustack.cli.common import add_format, positive, ssh_options
+from gpustack.cli.common import positive, ssh_options
 from gpustack.cloud import Connection
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
@@ -54,8 +54,7 @@ gpustack cleanup apply --sql"""
         add_databases(parser)
         add_selection(parser)
         add_cloud(parser)
-        self.add_change_options(parser, "--dry-run")
-        add_format(parser, "the output of --check, which asks the hosts too")
+        self.add_change_options(parser, "--dry-run", output="the output of --check, which asks the hosts too")
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after N repairs")
         parser.add_argument("--sql", action="store_true", help="print the statements instead of running them")
         parser.add_argument(

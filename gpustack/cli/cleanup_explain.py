@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from dataclasses import asdict
 
 from gpustack.base.errors import UsageError
 from gpustack.base.text import printable
@@ -14,7 +15,7 @@ from gpustack.cli.cleanup_options import (
     selection_of,
     sources_of,
 )
-from gpustack.cli.common import Command, ssh_options
+from gpustack.cli.common import Command, add_format, ssh_options
 from gpustack.repair.explain import Subject, explain
 from gpustack.repair.hypervisor import Hypervisors
 
@@ -56,6 +57,7 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         add_databases(parser)
         add_judgement(parser)
         add_cloud(parser)
+        add_format(parser)
         add_hypervisors(parser).add_argument("--no-hypervisor", action="store_true", help="don't ask the host")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -63,8 +65,10 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         sources = sources_of(self, parsed_args)
         selection = selection_of(parsed_args, sources)
         with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args)) as hypervisors:
-            for section in explain(sources, selection, subject, hypervisors.ask, cloud_of(parsed_args)):
-                print(printable(section.title), file=self.app.stdout)
-                for line in section.lines:
-                    print(printable(f"  {line}"), file=self.app.stdout)
+            sections = explain(sources, selection, subject, hypervisors.ask, cloud_of(parsed_args))
+            if parsed_args.format != "text":
+                self.show_data([asdict(section) for section in sections], parsed_args.format)
+            else:
+                for section in sections:
+                    print(printable("\n  ".join((section.title, *section.lines)), keep="\n"), file=self.app.stdout)
         return 0

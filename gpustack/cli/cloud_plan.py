@@ -135,7 +135,7 @@ gpustack cloud apply change.plan --yes"""
         if parsed_args.only or parsed_args.prune or parsed_args.adopt:
             remedy = "make another plan: gpustack cloud plan SPEC --out FILE"
             raise PlanError("a saved plan is carried out as it is", where=str(path), remedy=remedy)
-        show_operations(self, changes)
+        show_operations(self, changes, parsed_args.format)
         if changes and not parsed_args.check:
             self.carry_out(changes, parsed_args, spec=path)
         self.to_do = bool(changes)

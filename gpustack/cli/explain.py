@@ -4,13 +4,15 @@ import argparse
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from gpustack.base.errors import UsageError
 from gpustack.base.files import share_dir
 from gpustack.base.findings import Definition, definitions
 from gpustack.base.text import paragraph
 from gpustack.cli import pages
-from gpustack.cli.common import Command
+from gpustack.cli.common import Command, add_format
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.health.kernel_log import rows, table
 from gpustack.offer.guest.requirements import fields
@@ -35,34 +37,49 @@ class ExplainCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("subject", nargs="*", metavar="CODE|CLASS|CARD", help="code of a finding, class, or card")
         parser.add_argument("--message", metavar="TEXT", help="explain this message of a kernel or a driver")
+        add_format(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         subject = " ".join(parsed_args.subject)
         if bool(subject) == (parsed_args.message is not None):
             raise UsageError("one subject is needed", remedy="name a code, a class or a card, or use --message TEXT")
-        for line in explanation(subject) if subject else _message(parsed_args.message):
-            self.show(line)
+        shown = explanation(subject) if subject else Explanation("message", _message(parsed_args.message), {})
+        if parsed_args.format == "text":
+            for line in shown.lines:
+                self.show(line)
+        else:
+            text = "\n".join(shown.lines).splitlines()
+            data = {"subject": subject or parsed_args.message, "kind": shown.kind, **shown.values, "text": text}
+            self.show_data(data, parsed_args.format)
         return 0
 
 
-def explanation(subject: str) -> Iterator[str]:
-    """The paragraphs about a subject.
+class Explanation(NamedTuple):
+    """The kind of a subject, the paragraphs about it, and its values for programs."""
+
+    kind: str
+    lines: Iterator[str]
+    values: dict[str, Any]
+
+
+def explanation(subject: str) -> Explanation:
+    """The explanation of a subject.
 
     :raises UsageError: when the subject is unknown.
     """
     if re.fullmatch(r"GPU\d+", subject, re.IGNORECASE):
-        yield from _finding(_definition(subject.upper()))
-    elif cleanup_class := classes.lookup(subject):
-        yield from _class(cleanup_class)
-    elif outcome := reference.lines(subject.lower()):
-        yield from map(paragraph, outcome)
-    elif cards := catalogue.matching(subject):
-        yield from _cards(cards)
-    else:
-        raise UsageError(
-            f"{subject!r} is no code of a finding, no class of clean-up and no card of the catalogue",
-            remedy=_similar(subject),
-        )
+        definition = _definition(subject.upper())
+        return Explanation("finding", _finding(definition), asdict(definition))
+    if cleanup_class := classes.lookup(subject):
+        return Explanation("class", _class(cleanup_class), asdict(cleanup_class))
+    if outcome := reference.lines(subject.lower()):
+        return Explanation("status", map(paragraph, outcome), {})
+    if cards := catalogue.matching(subject):
+        return Explanation("card", _cards(cards), {"cards": [asdict(card) for card in cards]})
+    raise UsageError(
+        f"{subject!r} is no code of a finding, no class of clean-up and no card of the catalogue",
+        remedy=_similar(subject),
+    )
 
 
 def _message(text: str) -> Iterator[str]:

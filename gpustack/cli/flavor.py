@@ -5,15 +5,17 @@ such as ``--os-cloud``.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.columns import Column, in_words
 from gpustack.base.errors import CloudError, FlavorError
 from gpustack.base.text import printable
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, is_for_machines
+from gpustack.cli.output import Table, table
 from gpustack.cloud.flavors import FlavorCloud, readable
 from gpustack.offer.flavor.apply import answers, deletion
 from gpustack.offer.flavor.changes import changes, with_projects
@@ -53,7 +55,7 @@ gpustack flavor list --long -f json"""
         parser.add_argument("--all", action="store_true", help="also list flavors without GPUs")
         parser.add_argument("--long", action="store_true", help="also list ids, and the projects of private flavors")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each flavor."""
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
@@ -62,30 +64,38 @@ gpustack flavor list --long -f json"""
         ]
         private = frozenset(flavor.id for flavor in flavors if not flavor.public) if parsed_args.long else frozenset()
         access = answers(cloud, Questions(access=private)).access
-        raw = is_for_machines(parsed_args)
-        rows: list[tuple[Any, ...]] = []
-        for flavor in sorted(flavors, key=lambda f: f.name):
-            gpus = flavor.gpus
-            visibility: Any = "public" if flavor.public else "private"
-            if flavor.id in access:
-                visibility = sorted(access[flavor.id]) if raw else ", ".join(sorted(access[flavor.id])) or "nobody"
-            models = _models(spec, gpus)
-            row: tuple[Any, ...] = (
-                flavor.name,
-                models if raw else ", ".join(models),
-                sum(gpus.values()),
-                gpus if raw else _asked(gpus) or flavor.extra_specs.get(ALIAS, ""),
-                flavor.sizes.vcpus,
-                flavor.sizes.ram if raw else readable(flavor.sizes.ram),
-                flavor.sizes.disk if raw else f"{flavor.sizes.disk} GiB",
-                visibility,
-                _numa_policy(spec, flavor) or ("" if not raw else None),
-                flavor.state,
-            )
-            cells = (*row, flavor.id) if parsed_args.long else row
-            rows.append(cells if raw else tuple(printable(str(cell)) for cell in cells))
-        columns = ("Name", "Model", "GPUs", "Alias", "VCPUs", "RAM", "Disk", "Access", "NUMA policy", "State")
-        return ((*columns, "ID") if parsed_args.long else columns), rows
+        return table(parsed_args, _columns(spec, access, long=parsed_args.long), sorted(flavors, key=lambda f: f.name))
+
+
+def _columns(
+    spec: Spec | None, access: Mapping[str, Iterable[str]], *, long: bool
+) -> tuple[Column[PresentFlavor], ...]:
+    """The columns of flavors.
+
+    :param access: the projects of private flavors, by the flavor's ID.
+    """
+
+    def visible(flavor: PresentFlavor) -> str | list[str]:
+        return sorted(access[flavor.id]) if flavor.id in access else "public" if flavor.public else "private"
+
+    shown: tuple[Column[PresentFlavor], ...] = (
+        Column("Name", lambda flavor: flavor.name, "Name"),
+        Column("Model", lambda flavor: _models(spec, flavor.gpus), "Model"),
+        Column("GPUs", lambda flavor: sum(flavor.gpus.values()), "GPUs"),
+        Column(
+            "Alias",
+            lambda flavor: flavor.gpus,
+            "Alias",
+            lambda flavor: _asked(flavor.gpus) or flavor.extra_specs.get(ALIAS, ""),
+        ),
+        Column("VCPUs", lambda flavor: flavor.sizes.vcpus, "VCPUs"),
+        Column("RAM", lambda flavor: flavor.sizes.ram, "RAM", lambda flavor: readable(flavor.sizes.ram)),
+        Column("Disk", lambda flavor: flavor.sizes.disk, "Disk", lambda flavor: f"{flavor.sizes.disk} GiB"),
+        Column("Access", visible, "Access", lambda flavor: in_words(visible(flavor) or "nobody")),
+        Column("NUMA policy", lambda flavor: _numa_policy(spec, flavor), "NUMA policy"),
+        Column("State", lambda flavor: flavor.state, "State"),
+    )
+    return (*shown, Column("ID", lambda flavor: flavor.id, "ID")) if long else shown
 
 
 class FlavorShowCommand(InCloud, ShowOne):
@@ -126,7 +136,7 @@ class FlavorChangeCommand(ChangeCommand, InCloud):
 
     def change(self, parsed_args: argparse.Namespace, operations: Sequence[FlavorOperation]) -> None:
         """Show operations, ask for confirmation, and carry them out."""
-        show_operations(self, operations)
+        show_operations(self, operations, parsed_args.format)
         if not operations:
             self.report("nothing to change")
         elif not parsed_args.check:

@@ -1,7 +1,7 @@
 """``gpustack gpu list``, and ``openstack gpu list``: the GPUs of the cloud and their holders."""
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from gpustack.fleet.read import Detail, Given, read
 from gpustack.fleet.select import Criteria, selected
 from gpustack.fleet.story import chosen, history, in_words, story
 from gpustack.fleet.summary import by_project, grouped, noted
-from gpustack.fleet.table import GROUP_COLUMNS, group_row
 from gpustack.fleet.table import columns as columns_of
+from gpustack.fleet.table import group_columns
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.scheduler import Scheduler, scheduler
 from gpustack.novadb.sources import Sources
@@ -192,8 +192,9 @@ gpustack gpu list --snapshot hosts.json -f json"""
             detail = Detail.PROJECTS
         self._fleet = noted(selected(self.read(parsed_args, detail, frozenset(criteria.hosts)), criteria))
         if by:
-            columns, rows = _grouped(self._fleet, by, detail)
-            return columns, rows if is_for_machines(parsed_args) else [list(_cells(row)) for row in rows]
+            groups = by_project(self._fleet) if detail is Detail.PROJECTS else grouped(self._fleet, by)
+            unknown = "Free" if by == "project" else "Instances" if detail is Detail.STATES else ""
+            return table(parsed_args, group_columns(self._fleet, by, unknown), groups)
         return table(parsed_args, columns_of(self._fleet), self._fleet.gpus)
 
 
@@ -206,21 +207,6 @@ def _criteria(parsed_args: argparse.Namespace) -> Criteria:
         users=tuple(parsed_args.user or ()),
         servers=tuple(parsed_args.instance or ()),
     )
-
-
-def _grouped(fleet: Fleet, by: str, detail: Detail) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-    groups = by_project(fleet) if detail is Detail.PROJECTS else grouped(fleet, by)
-    columns = (by.capitalize(), *GROUP_COLUMNS)
-    unknown = {"Free"} if by == "project" else {"Instances"} if detail is Detail.STATES else set()
-    kept = [number for number, column in enumerate(columns) if column not in unknown]
-    rows = [group_row(fleet, group, by) for group in groups]
-    return tuple(columns[number] for number in kept), [[row[number] for number in kept] for row in rows]
-
-
-def _cells(values: Sequence[object]) -> Iterator[Any]:
-    """Unknown numbers are ``-`` for people; other cells stay as they are, so that numbers are aligned."""
-    for value in values:
-        yield TableCell(None, "-") if value is None else TableCell(value, value) if isinstance(value, str) else value
 
 
 class GpuShowCommand(FleetCommand, ShowOne):

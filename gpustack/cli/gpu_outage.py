@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from gpustack.base.errors import CloudError, UsageError
 from gpustack.changes.closed import ReasonChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
-from gpustack.cli.common import add_exit_code, add_format
+from gpustack.cli.common import add_exit_code
 from gpustack.cli.gpu import FleetCommand
 from gpustack.cloud.closed import may_switch
 from gpustack.cloud.placement import may_reserve
@@ -33,7 +33,6 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
         parser.add_argument("--force", action="store_true", help="accept a GPU that only you know, and no source has")
         self.add_change_options(parser, "--dry-run")
-        add_format(parser, "the plan")
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
         """The plan for a GPU in this state."""

@@ -1,19 +1,19 @@
 """``gpustack history``: the changes that gpustack made, from the journals of this user."""
 
 import argparse
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
+from gpustack.base.columns import Column
 from gpustack.base.errors import JournalError
 from gpustack.base.files import state_dir
-from gpustack.base.text import printable
 from gpustack.changes import journal
 from gpustack.changes.change import difference
 from gpustack.changes.history import HistoryEntry, former_gpus, history
 from gpustack.changes.journal import RunRecord
+from gpustack.changes.journal_lines import PlannedChange
 from gpustack.cli.change import former
-from gpustack.cli.common import Lister, is_for_machines
+from gpustack.cli.common import Lister
+from gpustack.cli.output import Table, table
 
 
 class HistoryCommand(Lister):
@@ -33,11 +33,11 @@ gpustack history 20261124T061500123456Z -f json"""
         parser.add_argument("--since", type=_time, metavar="TIME", help="only changes since then: 2026-11-01T08:00")
         parser.add_argument("--object", metavar="NAME", help="only changes of this object, by a part of its name")
 
-    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each change, or for each operation of one."""
-        machine = is_for_machines(parsed_args)
         if parsed_args.change:
-            return _operations(journal.find(parsed_args.change, former()), machine)
+            run = journal.find(parsed_args.change, former())
+            return table(parsed_args, _operations(run), run.head.changes)
         readable = []
         for path, record in journal.records():
             if isinstance(record, JournalError):
@@ -50,38 +50,37 @@ gpustack history 20261124T061500123456Z -f json"""
         except JournalError as error:
             self.report(str(error))
         entries = [entry for entry in listed if _matches(entry, parsed_args.since, parsed_args.object)]
-        return (
-            ("ID", "Time", "Who", "Command", "Cloud", "Spec", "Done", "State"),
-            [
-                (
-                    entry.record.head.id,
-                    entry.record.head.at,
-                    f"{entry.record.head.user}@{entry.record.head.host}",
-                    entry.record.head.command,
-                    str(entry.record.head.cloud),
-                    entry.record.head.spec,
-                    f"{entry.done}/{len(entry.record.head.changes)}",
-                    entry.state,
-                )
-                for entry in entries
-            ],
-        )
+        return table(parsed_args, _RUNS, entries)
 
 
-def _operations(record: RunRecord, machine: bool) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-    rows: list[tuple[Any, ...]] = []
-    for change in record.head.changes:
+_RUNS: tuple[Column[HistoryEntry], ...] = (
+    Column("ID", lambda entry: entry.record.head.id, "ID"),
+    Column("Time", lambda entry: entry.record.head.at, "Time"),
+    Column("Who", lambda entry: f"{entry.record.head.user}@{entry.record.head.host}", "Who"),
+    Column("Command", lambda entry: entry.record.head.command, "Command"),
+    Column("Cloud", lambda entry: str(entry.record.head.cloud), "Cloud"),
+    Column("Spec", lambda entry: entry.record.head.spec, "Spec", lambda entry: entry.record.head.spec or " "),
+    Column("Done", lambda entry: f"{entry.done}/{len(entry.record.head.changes)}", "Done"),
+    Column("State", lambda entry: entry.state, "State"),
+)
+
+
+def _operations(record: RunRecord) -> tuple[Column[PlannedChange], ...]:
+    """The columns of the operations of a run."""
+
+    def detail(change: PlannedChange) -> str:
         end = record.ends.get(change.key)
-        result = str(record.results.get(change.key, "not begun"))
-        detail = end.detail if end else ""
-        if machine:
-            rows.append((change.kind, change.name, change.id, change.seen, change.wanted, result, detail))
-        else:
-            lines = printable("; ".join(difference(change.seen, change.wanted)))
-            rows.append((change.kind, printable(change.name), lines, result, printable(detail)))
-    if machine:
-        return ("Kind", "Object", "ID", "Seen", "Wanted", "Result", "Detail"), rows
-    return ("Kind", "Object", "Change", "Result", "Detail"), rows
+        return end.detail if end else ""
+
+    return (
+        Column("Kind", lambda change: change.kind, "Kind"),
+        Column("Object", lambda change: change.name, "Object"),
+        Column("ID", lambda change: change.id),
+        Column("Seen", lambda change: change.seen, "Change", lambda c: "; ".join(difference(c.seen, c.wanted)) or " "),
+        Column("Wanted", lambda change: change.wanted),
+        Column("Result", lambda change: str(record.results.get(change.key, "not begun")), "Result"),
+        Column("Detail", detail, "Detail", lambda change: detail(change) or " "),
+    )
 
 
 def _matches(entry: HistoryEntry, since: datetime | None, name: str | None) -> bool:

@@ -121,7 +121,7 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
                 remedy="openstack image list; name images of other projects by their ids",
             )
         operations = changes([checked.pair for checked in self._checked], parsed_args.firmware)
-        show_operations(self, operations)
+        show_operations(self, operations, parsed_args.format)
         if not operations:
             self.report("nothing to change")
         elif not parsed_args.check:

@@ -133,7 +133,7 @@ class _Changing(ChangeCommand, ReclaimCommand):
         wait = {"seconds": parsed_args.wait} if "wait" in parsed_args else {}
         choices = _choices(parsed_args)
         made = changes(chosen, self._reader.again, self._rules, choices, projects=self._plan.projects, **wait)
-        show_operations(self, made)
+        show_operations(self, made, parsed_args.format)
         if not made:
             self.report("nothing to do")
         elif not parsed_args.check:

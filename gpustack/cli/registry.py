@@ -14,7 +14,7 @@ JOBS = {
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),
     "Undo changes": ("history", "undo"),
-    "Check and look up": ("doctor", "explain", "complete", "help"),
+    "Check and look up": ("doctor", "explain", "schema", "complete", "help"),
     "Try it without hardware": ("example",),
 }
 """The commands' objects by job, in the order of the documentation's front page."""

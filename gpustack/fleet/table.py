@@ -7,8 +7,6 @@ from gpustack.base.columns import Column
 from gpustack.fleet.model import Fleet, Gpu, Holder, State
 from gpustack.fleet.summary import Group
 
-GROUP_COLUMNS = ("GPUs", "Free", "Claimed", "Allocated", "Reserved", "Unavailable", "Inconsistent", "Instances")
-
 
 def _described(fleet: Fleet, holder: Holder) -> dict[str, object]:
     server = holder.server
@@ -48,18 +46,27 @@ def _when(moment: datetime | None) -> str:
     return f"{moment:%F %R}" if moment else ""
 
 
-def group_row(fleet: Fleet, group: Group, by: str) -> tuple[object, ...]:
-    """The cells of a group: name, and the columns of :data:`GROUP_COLUMNS`; None for an unknown number."""
-    name: str | None = group.name or None
-    if by == "project" and group.name:
-        name = fleet.projects.get(group.name, group.name)
-    return (
-        name,
-        group.total,
-        group.free,
-        *(group.states[state] for state in State if state is not State.FREE),
-        len(group.servers),
+def group_columns(fleet: Fleet, by: str, unknown: str) -> list[Column[Group]]:
+    """The columns of groups.
+
+    :param by: ``host``, ``model`` or ``project``.
+    :param unknown: the column whose numbers the sources do not have.
+    """
+
+    def name(group: Group) -> str | None:
+        return (fleet.projects.get(group.name, group.name) if by == "project" else group.name) or None
+
+    def units(state: State) -> Column[Group]:
+        return Column(state.value.capitalize(), lambda group: group.states[state], state.value.capitalize())
+
+    shown: tuple[Column[Group], ...] = (
+        Column(by.capitalize(), name, by.capitalize()),
+        Column("GPUs", lambda group: group.total, "GPUs"),
+        Column("Free", lambda group: group.free, "Free"),
+        *(units(state) for state in State if state is not State.FREE),
+        Column("Instances", lambda group: len(group.servers), "Instances"),
     )
+    return [column for column in shown if column.key != unknown]
 
 
 def columns(fleet: Fleet) -> tuple[Column[Gpu], ...]:

@@ -109,10 +109,11 @@ DECIDING = {
     "cli/explain.py: opens a file: read_text": "a page that is printed as it is",
     "cli/playbook_run.py: opens a file: mkdtemp": "the command's own temporary files",
     "cli/playbook_run.py: opens a file: mkdir": "the directory of the command's own logs",
+    "cli/schema.py: opens a file: read_text": "the table of documents, data of the package",
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 69_965, 503, 66, 35, 24, 95, 60, 136
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 70_081, 503, 66, 35, 24, 95, 60, 136
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
@@ -188,8 +189,6 @@ def test_only_changes_write_to_a_cloud() -> None:
     assert WRITING.keys() <= {source.path for source, _ in found}, "no longer writes: remove the entry"
 
 
-# Lists whose columns are still names beside their cells; each leaves with its command.
-NAMED = {"cli/cleanup.py", "cli/flavor.py", "cli/history.py", "fleet/table.py"}
 NAMES = re.compile(
     r"""^\s*(?:[A-Z_]*(?:COLUMNS|FIELDS)\b[^=\n]*= [({]\s*["*]|return \("[A-Z]|(?:columns|header) = \("[A-Z])""",
     re.MULTILINE,
@@ -198,12 +197,11 @@ NAMES = re.compile(
 
 def test_columns_are_defined_once() -> None:
     """:class:`gpustack.base.columns.Column` has key, title, value and text; cli/output.py prints them."""
-    tables = [
+    assert not [
         path.relative_to(TOP / "gpustack").as_posix()
         for path in (TOP / "gpustack").rglob("*.py")
         if (path.parent.name == "cli" or path.name == "table.py") and NAMES.search(path.read_text(encoding="utf-8"))
     ]
-    assert set(tables) == NAMED
 
 
 def test_how_nova_schedules_is_asked_once() -> None:

@@ -20,9 +20,9 @@ def test_a_finding(gpustack):
 
 def test_every_finding_and_card_is_explained():
     for code in definitions():
-        assert f"{code} " in next(explanation(str(code)))
+        assert f"{code} " in next(explanation(str(code)).lines)
     for card in catalogue.cards():
-        assert next(explanation(f"{card.vendor}:{card.product}")).endswith(f"[{card.vendor}:{card.product}]")
+        assert next(explanation(f"{card.vendor}:{card.product}").lines).endswith(f"[{card.vendor}:{card.product}]")
 
 
 @pytest.mark.parametrize("klass", CLASSES.values(), ids=str)
@@ -35,7 +35,7 @@ def test_a_class_is_explained_by_its_page(klass, gpustack):
 
 def test_a_class_without_its_page(monkeypatch, tmp_path):
     monkeypatch.setattr("gpustack.cli.explain.share_dir", lambda name: tmp_path)
-    assert next(explanation("B")) == "# Class B (migration-pinned): pinned by a migration that ended in error"
+    assert next(explanation("B").lines) == "# Class B (migration-pinned): pinned by a migration that ended in error"
 
 
 def test_a_card_by_id_and_by_name(gpustack):

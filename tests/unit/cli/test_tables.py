@@ -7,8 +7,8 @@ import io
 
 import pytest
 
-from gpustack.cli.cleanup import ClassCell
 from gpustack.cli.tables import FittingTable
+from gpustack.repair.classes import label
 
 ADDRESS = "0000:05:00.0"
 UUID = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
@@ -47,7 +47,7 @@ def test_texts_wrap_between_words() -> None:
 
 def test_rows_become_blocks_where_words_leave_no_room() -> None:
     names = ("Class", "Status", "Cell", "Host", "Devices", "Instance", "Repair")
-    row = (ClassCell("B"), "stale", "cell1", "gpu01", f"{ADDRESS} {ADDRESS}", UUID, "fail-migration")
+    row = (label("B"), "stale", "cell1", "gpu01", f"{ADDRESS} {ADDRESS}", UUID, "fail-migration")
     output = table(names, [row, row])
     assert output.split("\n\n")[0].splitlines() == [
         "Class     B (migration-pinned)",
