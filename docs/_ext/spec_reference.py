@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpustack.spec.document import MAX_BYTES, MAX_DEPTH, MAX_NODES
-from gpustack.spec.expected import keys
+from gpustack.spec.load import keys
 from gpustack.spec.patterns import MAX_HOSTS
 from gpustack.spec.schema import resolve, schema
 

@@ -12,8 +12,7 @@ from gpustack.base.files import write_atomic
 from gpustack.cli.common import positive
 from gpustack.cli.output import Table, table
 from gpustack.operate.capacity.model import Demand, Host
-from gpustack.operate.capacity.plot import bar, svg
-from gpustack.operate.capacity.simulate import Outcome, gpus, simulate
+from gpustack.operate.capacity.simulate import Outcome, bar, gpus, simulate, svg
 from gpustack.operate.capacity.stream import Request, mix_of, poisson, recorded
 from gpustack.operate.capacity.weights import OPTIONS, Multipliers
 

@@ -22,8 +22,7 @@ from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.hosts.health.check import Report, check
-from gpustack.hosts.health.saved_log import check_log
-from gpustack.hosts.health.table import COLUMNS, SIGNS
+from gpustack.hosts.health.table import COLUMNS, SIGNS, check_log
 
 
 class HealthCommand(Lister):

@@ -20,7 +20,7 @@ from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.topology import diagram
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import check
-from gpustack.hosts.topology.document import document
+from gpustack.hosts.topology.diagram import document
 from gpustack.hosts.topology.model import Kind, Topology
 from gpustack.hosts.topology.show import ASCII, UNICODE, text
 from gpustack.spec.hosts import patterns_for

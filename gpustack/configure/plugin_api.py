@@ -2,6 +2,8 @@
 
 ``overall`` runs once for all hosts, since aliases depend on the facts of every host. ``for_host`` then renders the
 file of one host and checks it against the host's current configuration.
+
+The result of the module ``gpustack_nova_config``. A host may be hostile, so size and content are validated.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from gpustack.base.errors import NovaConfigError, SnapshotError
 from gpustack.base.findings import Code, Finding, errors, finding
@@ -18,7 +22,6 @@ from gpustack.configure import providers
 from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment.drop_in import DIRECTORY
 from gpustack.configure.desired import Alias, DesiredConfig, DeviceEntry, all_advised, required_filters, wanted
-from gpustack.configure.module_answer import Answer
 from gpustack.configure.packing import requested
 from gpustack.configure.render import render
 from gpustack.configure.rendered import RenderedFile
@@ -123,7 +126,7 @@ def for_host(
     :param decided: the result of :func:`overall`.
     :param facts: the facts of this host; None if it has none.
     :param module_answer: the result of the module ``gpustack_nova_config``
-        (:class:`gpustack.configure.module_answer.Answer`).
+        (:class:`gpustack.configure.plugin_api.Answer`).
     :param kolla: whether the services run in containers of kolla-ansible.
     :param restart: ``changed``, ``always`` or ``never``.
     :raises NovaConfigError: when the result of the module is malformed.
@@ -334,3 +337,69 @@ def _commands(services: Sequence[str], answer: Answer, *, kolla: bool) -> list[l
         return [[answer.engine or "docker", "restart", name] for service in services for name in CONTAINERS[service]]
     units = [unit for service in services for unit in UNITS[service] if unit in answer.units]
     return [["systemctl", "restart", unit] for unit in units]
+
+
+_MAX_FILES = 256
+_MAX_CHARACTERS = 4 << 20
+_PATH = (
+    r"^/etc/(nova/nova[^/\x00-\x1f]*(\.conf\.d/[^/\x00-\x1f]+)?\.conf|kolla/nova-[^/\x00-\x1f]+/nova\.conf"
+    r"|nova/provider_config/gpustack\.yaml)$"
+)
+"""The only files that the module reads."""
+_Word = Annotated[str, StringConstraints(max_length=4096)]
+_Words = Annotated[list[_Word], Field(max_length=256)]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    path: Annotated[str, StringConstraints(max_length=4096, pattern=_PATH)]
+    text: Annotated[str, StringConstraints(max_length=_MAX_CHARACTERS)]
+
+
+class Answer(BaseModel):
+    """What one host has of Nova.
+
+    :ivar files: the files that services read, of which only the lines about PCI devices and filters are left.
+    :ivar units: the systemd units of Nova.
+    :ivar engine: the container engine; empty when there is none.
+    :ivar started: for each service that runs, the words of its command line that name files and directories.
+    :ivar pending: the services whose restart an interrupted run still owes.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    files: Annotated[list[_File], Field(max_length=_MAX_FILES)]
+    units: _Words = []
+    engine: Literal["", "docker", "podman"] = ""
+    started: Annotated[dict[_Word, _Words], Field(max_length=16)] = {}
+    pending: _Words = []
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The text of each file by its path."""
+        return {file.path: file.text for file in self.files}
+
+    @classmethod
+    def parse(cls, raw: object, hostname: str) -> Self:
+        """Validate a result of the module.
+
+        :raises NovaConfigError: when the result is malformed or too large.
+        """
+        try:
+            answer = cls.model_validate(raw)
+        except ValidationError as error:
+            (first, *_) = error.errors(include_url=False, include_context=False, include_input=False)
+            place = ".".join(str(part)[:40] for part in first["loc"])
+            raise _refused(hostname, f"{place}: {first['msg'].lower()}") from None
+        if sum(len(file.text) for file in answer.files) > _MAX_CHARACTERS:
+            raise _refused(hostname, f"the files have more than {_MAX_CHARACTERS} characters")
+        return answer
+
+
+def _refused(hostname: str, why: str) -> NovaConfigError:
+    return NovaConfigError(
+        f"unexpected answer of gpustack_nova_config: {why}",
+        where=hostname,
+        remedy="check the host before you trust it: the module answers with Nova's own files only",
+    )

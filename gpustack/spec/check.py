@@ -17,8 +17,7 @@ from gpustack.pci.address import Address
 from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.card_model import alike
 from gpustack.spec.check_flavors import check_flavors
-from gpustack.spec.check_quotas import check_quotas
-from gpustack.spec.check_tenancy import check_tenancy
+from gpustack.spec.check_quotas import check_quotas, check_tenancy
 from gpustack.spec.document import Document, entries, mapping
 from gpustack.spec.model import OutOfService
 from gpustack.spec.models import Match

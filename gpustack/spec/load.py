@@ -1,10 +1,14 @@
-"""Load a spec: report all its problems at once, and return only a valid spec."""
+"""Load a spec: report all its problems at once, and return only a valid spec.
+
+The part of the JSON schema for a path of a spec, and its description for a message.
+"""
 
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -12,12 +16,101 @@ from pydantic_core import ErrorDetails
 from gpustack.base.errors import SpecError
 from gpustack.base.files import file_remedy
 from gpustack.base.findings import Severity
-from gpustack.spec import expected
 from gpustack.spec.check import check
 from gpustack.spec.document import MAX_BYTES, Document, Odd, read
 from gpustack.spec.fields import NAME_PATTERN
 from gpustack.spec.model import Spec
 from gpustack.spec.problems import Data, Path, Problem, SpecProblems, listed, nearest, quoted
+from gpustack.spec.schema import resolve, schema
+
+Node = dict[str, Any]
+
+
+def at(path: Path, data: object) -> Node | None:
+    """The part of the schema for a path of ``data``; None if the schema has none."""
+    node = resolve(schema())
+    for step in path:
+        below = _step(_variant(node, data), step)
+        if below is None:
+            return None
+        node = resolve(below)
+        data = _child(data, step)
+    return node
+
+
+def _step(node: Node, step: str | int) -> Node | None:
+    if isinstance(step, int):
+        return node.get("items")
+    known = node.get("properties", {}).get(step, node.get("additionalProperties"))
+    return known if isinstance(known, dict) else None
+
+
+def _child(data: object, step: str | int) -> object:
+    if isinstance(data, dict):
+        return data.get(step)
+    return data[step] if isinstance(data, list) and isinstance(step, int) and step < len(data) else None
+
+
+def _variant(node: Node, data: object) -> Node:
+    """For a choice (``anyOf``), the variant for the type of ``data``."""
+    variants = [resolve(variant) for variant in node.get("anyOf", ())]
+    wanted = "array" if isinstance(data, list) else "object"
+    return next((variant for variant in variants if variant.get("type") == wanted), node)
+
+
+def keys(node: Node | None) -> list[str]:
+    """The keys that a mapping may have; empty if they are free."""
+    return list(_variant(node, {}).get("properties", ())) if node else []
+
+
+def words(node: Node | None) -> list[str]:
+    """The permitted words; empty if they are not fixed."""
+    return [value for value in node.get("enum", ()) if isinstance(value, str)] if node else []
+
+
+def takes_names(node: Node) -> bool:
+    """Whether a list of names is one of the permitted variants."""
+    variants = [resolve(variant) for variant in node.get("anyOf", ())]
+    return any(resolve(variant.get("items", {})).get("type") == "string" for variant in variants)
+
+
+def name_of_key(node: Node | None) -> str:
+    """The expected form of a mapping's keys."""
+    return _expectation(resolve(node["propertyNames"])) if node and "propertyNames" in node else "text"
+
+
+def describe(node: Node | None) -> str:
+    """The expected value, without the word "expected": ``true or false``."""
+    if node is None:
+        return "something else"
+    node = resolve(node)
+    if "errorMessage" in node:
+        return str(node["errorMessage"]).removeprefix("expected ")
+    if "anyOf" in node:
+        return ", or ".join(describe(variant) for variant in node["anyOf"])
+    if "enum" in node:
+        return listed(node["enum"])
+    if "const" in node:
+        return f"the number {node['const']}"
+    return _KINDS.get(node.get("type", ""), _expectation)(node)
+
+
+def _expectation(node: Node) -> str:
+    message: str = node.get("patternErrorMessage", "expected text")
+    return message.removeprefix("expected ") + (f", like {quoted(node['examples'][0])}" if "examples" in node else "")
+
+
+def _list(node: Node) -> str:
+    return f"a list, each entry {describe(node['items'])}"
+
+
+def _mapping(node: Node) -> str:
+    *first, last = node.get("required", [""])
+    return "a mapping" + (f" with {' and '.join([', '.join(first), last] if first else [last])}" if last else "")
+
+
+_KINDS = {"boolean": lambda _: "true or false", "array": _list, "object": _mapping}
+
 
 _VENDORS = {"nvidia": "10de", "amd": "1002", "ati": "1002", "intel": "8086"}
 _TRUTH = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
@@ -134,8 +227,8 @@ def _at(data: Data, path: Path) -> Data:
 
 
 def _empty(document: Document, path: Path) -> Problem:
-    node = expected.at(path, document.data)
-    wanted = f": expected {expected.describe(node)}" if node else ""
+    node = at(path, document.data)
+    wanted = f": expected {describe(node)}" if node else ""
     return document.problem(path, f"empty{wanted}", at_key=isinstance(path[-1], str))
 
 
@@ -163,15 +256,15 @@ def _translated(document: Document, detail: ErrorDetails) -> tuple[Path, Problem
         return _wrong_key(document, location[:-1], detail)
     path = _place(document.data, location)
     if kind == "missing":
-        node = expected.at(path, document.data)
-        message = f"{quoted(str(path[-1]))} is missing: expected {expected.describe(node)}"
+        node = at(path, document.data)
+        message = f"{quoted(str(path[-1]))} is missing: expected {describe(node)}"
         return path, document.problem(path, message)
     if kind == "extra_forbidden":
         return path, _unknown_key(document, path)
-    node = expected.at(path, document.data)
+    node = at(path, document.data)
     if kind == "too_short":
-        return path, document.problem(path, f"empty: expected {expected.describe(node)}")
-    message = f"expected {expected.describe(node)}, found {_found(document, path)}"
+        return path, document.problem(path, f"empty: expected {describe(node)}")
+    message = f"expected {describe(node)}, found {_found(document, path)}"
     if node and node.get("type") == "string" and document.raw(path) is not None and kind == "string_type":
         message += ": write it in quotes"
     return path, document.problem(path, message, suggestion=_suggestion(document, path, node))
@@ -182,7 +275,7 @@ def _wrong_key(document: Document, path: Path, detail: ErrorDetails) -> tuple[Pa
     if detail["type"] == "value_error":
         message = f"not a host pattern: {detail['ctx']['error']}"
     else:
-        wanted = expected.name_of_key(expected.at(path[:-1], document.data))
+        wanted = name_of_key(at(path[:-1], document.data))
         message = f"expected {wanted}, found {quoted(key)}"
     likely = re.sub(r"[^A-Za-z0-9_.-]+", "-", key).strip("-.")[:64]
     suggestion = quoted(likely) if path[0] == "models" and likely and key.isascii() else None
@@ -191,7 +284,7 @@ def _wrong_key(document: Document, path: Path, detail: ErrorDetails) -> tuple[Pa
 
 def _unknown_key(document: Document, path: Path) -> Problem:
     key, around = str(path[-1]), _at(document.data, path[:-1])
-    known = expected.keys(expected.at(path[:-1], document.data))
+    known = keys(at(path[:-1], document.data))
     free = [word for word in known if word not in around]
     guess = nearest(key, free)
     message = f"unknown key {quoted(key)}"
@@ -218,7 +311,7 @@ def _found(document: Document, path: Path) -> str:
     return f"{shown}, no text in YAML" if isinstance(value, Odd) else shown
 
 
-def _suggestion(document: Document, path: Path, node: expected.Node | None) -> str | None:
+def _suggestion(document: Document, path: Path, node: Node | None) -> str | None:
     """The probable intention: the text in quotes, without quotes, the nearest word, or a vendor's id for its name."""
     if node is None:
         return None
@@ -228,9 +321,9 @@ def _suggestion(document: Document, path: Path, node: expected.Node | None) -> s
         return None
     if node.get("type") == "boolean":
         return _TRUTH.get(text.lower())
-    if expected.takes_names(node) and re.fullmatch(NAME_PATTERN, text):
+    if takes_names(node) and re.fullmatch(NAME_PATTERN, text):
         return f"[{text}]"
-    if fixed := expected.words(node):
+    if fixed := words(node):
         word = nearest(text, fixed)
         return word and quoted(word)
     if path and path[-1] in ("vendor", "subsystem_vendor") and text.lower() in _VENDORS:

@@ -9,7 +9,7 @@ from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.count import capacity
-from gpustack.operate.capacity.demand import demand_of
+from gpustack.operate.capacity.flavors import demand_of
 from gpustack.operate.capacity.model import Cards, Demand, Host
 from gpustack.spec.load import parse_spec
 

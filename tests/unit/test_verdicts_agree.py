@@ -33,7 +33,7 @@ from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.readiness.assessment import Readiness
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.offer.flavor.shares import host_shares
-from gpustack.offer.quota.markers import gpus_of
+from gpustack.offer.quota.compare import gpus_of
 from gpustack.operate.capacity.hosts import Sources, hosts
 from gpustack.operate.capacity.read import Rooms
 from gpustack.spec.load import parse_spec

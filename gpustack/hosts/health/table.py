@@ -1,8 +1,17 @@
-"""The columns of `gpustack health`: GPUs, and signs of a log."""
+"""The columns of `gpustack health`: GPUs, and signs of a log.
+
+The signs of a saved kernel log, without facts of its host: the log itself lists GPUs and the ports above them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from gpustack.base.columns import Column, codes, described
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.collector.signs import Event
-from gpustack.hosts.health.check import Health
+from gpustack.hosts.health.check import Health, sign_findings
+from gpustack.hosts.health.kernel_log import table
+from gpustack.pci import catalogue
 
 SIGNS: tuple[Column[Event], ...] = (
     Column("id", lambda event: event.sign, "Id"),
@@ -47,3 +56,60 @@ COLUMNS: tuple[Column[Health], ...] = (
 def _width(health: Health) -> str:
     link = health.gpu.main.link
     return f"x{link.width}" if link and link.width else ""
+
+
+_GPUS = ("03", "12")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogReport:
+    """The signs of a log.
+
+    :ivar signs: those of GPUs, of ports above them, and of the host; also of earlier boots, which are no findings.
+    """
+
+    signs: tuple[Event, ...]
+    findings: tuple[Finding, ...]
+
+
+def check_log(lines: Iterable[str], place: str) -> LogReport:
+    """Judge a log.
+
+    :param place: its name, for findings.
+    """
+    found = table().events(lines)
+    current = [event for event in found if not event.earlier]
+    gpus = {event.address for event in current if event.kind == "function" and _is_gpu(event)}
+    listed = any(event.kind == "function" for event in current)
+    started = any(event.kind == "boot" for event in current)
+    concerned = {*gpus, *_ports(current, gpus)} if listed else None
+    signs = [event for event in found if event.code and (concerned is None or _concerns(event, concerned))]
+    findings = list(sign_findings([event for event in signs if not event.earlier], place))
+    missing = [] if started else ["the log has no start of a kernel"]
+    missing += [] if gpus else ["the log lists no GPU"]
+    if missing:
+        findings.append(finding(Code.KERNEL_LOG_INCOMPLETE, place=place, missing="; ".join(missing)))
+    return LogReport(signs=tuple(signs), findings=tuple(findings))
+
+
+def _is_gpu(event: Event) -> bool:
+    ids = (event.values["vendor"], event.values["product"])
+    return event.values["class"].startswith(_GPUS) and not catalogue.is_console(*ids)
+
+
+def _concerns(event: Event, concerned: set[str | None]) -> bool:
+    """Whether a message is the host's, or of a function of a GPU or a port above it; later boots can renumber."""
+    slots = {str(address).rpartition(".")[0] for address in concerned}
+    return event.address is None or event.earlier or event.address.rpartition(".")[0] in slots
+
+
+def _ports(events: Sequence[Event], gpus: set[str | None]) -> Iterator[str | None]:
+    """The ports above the GPUs, by the buses that the kernel printed for them."""
+    for event in events:
+        if event.kind != "bridge" or event.address is None:
+            continue
+        first, _, last = event.values["bus"].partition("-")
+        domain = event.address.partition(":")[0]
+        buses = range(int(first, 16), int(last or first, 16) + 1)
+        if any(str(gpu).split(":")[0] == domain and int(str(gpu).split(":")[1], 16) in buses for gpu in gpus):
+            yield event.address

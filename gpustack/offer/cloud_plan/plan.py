@@ -31,16 +31,13 @@ from gpustack.offer.guest.requirements import conflicts
 from gpustack.offer.image.changes import changes as image_changes
 from gpustack.offer.image.check import unmatched
 from gpustack.offer.image.needs import needs_of, pairs
-from gpustack.offer.quota.compare import QuotaPlan
+from gpustack.offer.quota.compare import Check, QuotaPlan, differing, enforced, gaps, gpus_of, sums, uncounted
 from gpustack.offer.quota.compare import compare as compare_limits
 from gpustack.offer.quota.desired import class_of
 from gpustack.offer.quota.desired import wanted as wanted_limits
-from gpustack.offer.quota.enforcement import Check, enforced, gaps
-from gpustack.offer.quota.markers import differing, gpus_of, sums, uncounted
 from gpustack.offer.tenancy import cloud as tenancy_cloud
-from gpustack.offer.tenancy.compare import TenancyPlan
+from gpustack.offer.tenancy.compare import TenancyPlan, guarded
 from gpustack.offer.tenancy.compare import compare as compare_tenancy
-from gpustack.offer.tenancy.flavors import guarded
 from gpustack.offer.tenancy.model import Present as PresentTenancy
 from gpustack.offer.tenancy.model import Wanted as WantedTenancy
 from gpustack.offer.tenancy.model import wanted as wanted_tenancy

@@ -1,13 +1,30 @@
-"""Compare the limits of a spec with those in Keystone, and plan the operations between them."""
+"""Compare the limits of a spec with those in Keystone, and plan the operations between them.
 
-from collections.abc import Iterator, Mapping, Sequence
+Compare the markers of hosts in Placement, and those of flavors, with their GPUs.
+
+What a release of Nova checks against the limits of GPUs: ``gpustack/data/enforcement.toml`` as objects.
+"""
+
+import functools
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
+from gpustack.base.files import data_dir
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.quota.changes import LimitChange
-from gpustack.offer.quota.desired import WantedLimits
+from gpustack.offer.quota.desired import WantedLimits, class_of
+from gpustack.spec.markers import RESOURCES, markers
+from gpustack.spec.model import Placement, Spec
+from gpustack.spec.quotas import CountedBy
+from gpustack.spec.verdict import verdicts
 
 _FLAT = "flat"
 _RENEWED = "Keystone changes a default only if no project has a limit of its own"
@@ -176,3 +193,129 @@ def _doubtful(
         used = present.used.get(entry.project.id, {}).get(entry.resource_class, 0) if entry.project else 0
         if used > entry.limit:
             yield finding(Code.QUOTA_BELOW_USE, place=place, limit=entry.limit, model=model, used=used)
+
+
+Totals = Mapping[str, Mapping[str, int]]
+"""The units of each resource class on each host."""
+
+
+def gpus_of(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
+    """The GPUs that each host offers, by the resource class that Nova counts."""
+    limited = set(spec.quotas.default) if spec.quotas else set()
+    aliases = {spec.alias_of(model): model for model in limited}
+    counted: dict[str, dict[str, int]] = {}
+    for host in hosts:
+        of_host = counted.setdefault(host.hostname, {})
+        for target in verdicts(spec, host).offered:
+            model = target.model if target.model in limited else aliases.get(spec.alias_of(target.model))
+            if model is not None:
+                name = class_of(spec, model)
+                of_host[name] = of_host.get(name, 0) + 1
+    return counted
+
+
+def sums(gpus: Totals, wanted: WantedLimits) -> dict[str, int]:
+    """The GPUs of all hosts by resource class."""
+    return {name: sum(of_host.get(name, 0) for of_host in gpus.values()) for name in wanted.models}
+
+
+def differing(spec: Spec, gpus: Totals, inventories: Totals) -> Iterator[Finding]:
+    """Findings about hosts with another number of markers in Placement than GPUs."""
+    for host, of_host in gpus.items():
+        for marker in markers(spec).values():
+            total, number = inventories.get(host, {}).get(marker, 0), of_host.get(marker, 0)
+            if total != number:
+                yield finding(
+                    Code.MARKER_TOTAL_DIFFERS, place=host, total=total, marker=marker, where="Placement", gpus=number
+                )
+
+
+def uncounted(flavors: Iterable[PresentFlavor], markers: Mapping[str, str]) -> Iterator[Finding]:
+    """Findings about flavors that request other markers than GPUs.
+
+    :param markers: the marker class of each alias with a limit.
+    """
+    for flavor in flavors:
+        for alias, marker in markers.items():
+            gpus, key = flavor.gpus.get(alias, 0), f"{RESOURCES}{marker}"
+            requested = flavor.extra_specs.get(key)
+            if requested is None and gpus:
+                yield finding(
+                    Code.FLAVOR_NOT_COUNTED, place=flavor.name, flavor=flavor.name, count=gpus, alias=alias, key=key
+                )
+            elif requested is not None and requested != str(gpus):
+                yield finding(
+                    Code.FLAVOR_MARKER_DIFFERS,
+                    place=flavor.name,
+                    flavor=flavor.name,
+                    markers=requested,
+                    marker=marker,
+                    gpus=gpus,
+                    key=key,
+                )
+
+
+Effect = Literal["enforced", "none"]
+OPERATIONS = ("boot", "resize", "unshelve")
+FIRST = 25
+"""Yoga, the first release with unified limits."""
+_NOT_THERE = "not checked: this release has no unified limits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What Nova checks in one operation.
+
+    :ivar placement: the stages of PCI in Placement to which it applies; empty for all.
+    :ivar test: the test that proves it.
+    """
+
+    count: CountedBy
+    operation: str
+    effect: Effect
+    text: str
+    since: int = 0
+    until: int | None = None
+    placement: tuple[Placement, ...] = ()
+    test: str = ""
+    source: str = ""
+
+    def applies(self, release: Release, placement: Placement) -> bool:
+        """Whether it is about a release and a stage of PCI in Placement."""
+        in_time = self.since <= release.major and (self.until is None or release.major <= self.until)
+        return in_time and (not self.placement or placement in self.placement)
+
+    def to_dict(self) -> dict[str, str]:
+        return {"operation": self.operation, "effect": self.effect, "text": self.text}
+
+
+@functools.cache
+def checks() -> tuple[Check, ...]:
+    """All entries; of those that apply, the first counts."""
+    data = tomllib.loads((data_dir("") / "enforcement.toml").read_text(encoding="utf-8"))
+    return tuple(Check(**{**entry, "placement": tuple(entry.get("placement", ()))}) for entry in data["check"])
+
+
+def enforced(count: CountedBy, release: Release, placement: Placement) -> tuple[Check, ...]:
+    """What Nova checks at boot, resize and unshelve."""
+    return tuple(_check(count, operation, release, placement) for operation in OPERATIONS)
+
+
+def _check(count: CountedBy, operation: str, release: Release, placement: Placement) -> Check:
+    for check in checks():
+        if (check.count, check.operation) == (count, operation) and check.applies(release, placement):
+            return check
+    return Check(count=count, operation=operation, effect="none", text=_NOT_THERE)
+
+
+def gaps(count: CountedBy, release: Release, placement: Placement) -> Iterator[Finding]:
+    """Findings about boots and resizes that Nova does not check."""
+    for check in enforced(count, release, placement):
+        if check.effect == "none" and check.operation != "unshelve":
+            yield finding(
+                Code.QUOTA_NOT_ENFORCED,
+                place=f"Nova {release}",
+                operation=check.operation,
+                effect=check.text,
+                since=releases.first_with(FIRST),
+            )

@@ -1,17 +1,33 @@
 """Which flavors are counted: those of the cloud, which Nova boots. Pure.
 
 A flavor of the spec that the cloud lacks is counted as the spec wants it, and marked.
+
+The needs of a flavor: what Nova requests from Placement and checks in its filters. Pure.
+
+The requests are those of ``ResourceRequest.from_request_spec`` (nova/scheduler/utils.py) for an instance with a local
+root disk.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.cloud.flavors import Flavor
-from gpustack.nova_options.scheduler import Scheduler
+from gpustack.cloud.flavors import Flavor, Sizes
+from gpustack.fleet.cards import kinds_of
+from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.offer.flavor.flavors import WantedFlavor
-from gpustack.operate.capacity.demand import demand_of
-from gpustack.operate.capacity.model import Demand
-from gpustack.spec.extra_specs import ALIAS, NAMESPACE, parse_alias
+from gpustack.operate.capacity.aggregates import EXTRA_SPECS
+from gpustack.operate.capacity.model import Demand, PlacementRequest
+from gpustack.operate.capacity.topology import (
+    HYPERTHREADING,
+    BootRequest,
+    FlavorRefusedError,
+    Processors,
+    Topology,
+    processors_of,
+    topology_of,
+)
+from gpustack.spec.extra_specs import ALIAS, NAMESPACE, OLD_HIDE, PMEM, REQUIRED, TRAIT, parse_alias
 from gpustack.spec.model import Spec
 
 
@@ -67,3 +83,145 @@ def _differences(flavor: WantedFlavor, current: Flavor) -> Iterator[str]:
             of_cloud, of_spec = present.get(name, "not set"), wanted.get(name, "not set")
             if of_cloud != of_spec:
                 yield f"{name} is {of_cloud}, the spec has {of_spec}"
+
+
+_AGGREGATE = "aggregate_instance_extra_specs:"
+_RESOURCE = re.compile(r"resources([a-zA-Z0-9_-]{1,64})?:(.*)")
+_TRAITS = {
+    "maxphysaddr_mode": {
+        "passthrough": "COMPUTE_ADDRESS_SPACE_PASSTHROUGH",
+        "emulate": "COMPUTE_ADDRESS_SPACE_EMULATED",
+    },
+    "pci_numa_affinity_policy": {"socket": "COMPUTE_SOCKET_PCI_NUMA_AFFINITY"},
+    "secure_boot": {"required": "COMPUTE_SECURITY_UEFI_SECURE_BOOT"},
+}
+"""Extra specs, or properties of images, that require a trait."""
+_TPM = {"1.2": "COMPUTE_SECURITY_TPM_1_2", "2.0": "COMPUTE_SECURITY_TPM_2_0"}
+_UNMODELLED = re.compile(r"(resources|trait)[^:]+:|capabilities:|hw:(mem_encryption|maxphysaddr_bits)|[^:]+\Z")
+"""Extra specs that restrict hosts in ways that are not counted here. Names without namespace match aggregates."""
+
+
+def demand_of(
+    spec: Spec,
+    name: str,
+    sizes: Sizes,
+    specs: Mapping[str, str],
+    gpus: Mapping[str, int],
+    scheduler: Scheduler | None = None,
+    image: Mapping[str, str] | None = None,
+    *,
+    in_cloud: bool = True,
+) -> Demand:
+    """The needs of one instance of a flavor.
+
+    :param name: of the flavor.
+    :param specs: its extra specs.
+    :param gpus: the number of its GPUs by alias.
+    :param scheduler: the options of nova-scheduler, if they are known.
+    :param image: the properties of the image.
+    :param in_cloud: whether the cloud has the flavor.
+    """
+    request = BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
+    policies = [spec.models[model].numa_policy for alias in gpus for model in spec.models_of(alias)]
+    of_alias = "required" if "required" in policies else next(filter(None, policies), None)
+    topology: Topology | None = None
+    requests, affinity, refused = [PlacementRequest(amounts={})], "", ""
+    try:
+        processors = processors_of(request)
+        topology, affinity = topology_of(request, processors), request.either("pci_numa_affinity_policy")
+        requests = requests_of(request, sizes, processors)
+    except FlavorRefusedError as error:
+        refused = str(error)
+    second = requests[1] if len(requests) > 1 and not (scheduler and scheduler.fallback is False) else None
+    return Demand(
+        flavor=name,
+        gpus=gpus,
+        amounts=requests[0].amounts,
+        required=requests[0].required,
+        forbidden=requests[0].forbidden,
+        fallback=second,
+        vcpus=sizes.vcpus,
+        ram=sizes.ram,
+        disk=sizes.disk + sizes.ephemeral,
+        topology=topology,
+        policy=affinity or of_alias or "legacy",
+        aggregate=_aggregate(specs, every=bool(scheduler and scheduler.enables(EXTRA_SPECS))),
+        unmodelled=tuple(sorted(key for key in specs if key != OLD_HIDE and _UNMODELLED.match(key))),
+        classes=_classes(spec, gpus) if by_devices(scheduler, spec) else (),
+        refused=refused,
+        in_cloud=in_cloud,
+        unknown=tuple(alias for alias in gpus if not spec.models_of(alias)),
+    )
+
+
+def requests_of(request: BootRequest, sizes: Sizes, processors: Processors) -> list[PlacementRequest]:
+    """Nova's requests to Placement; the second one, for hosts without ``PCPU``, does not translate processors.
+
+    :raises FlavorRefusedError: if the flavor and the image exclude each other.
+    """
+    amounts = {"MEMORY_MB": sizes.ram, "DISK_GB": sizes.disk + sizes.ephemeral + -(-sizes.swap // 1024)}
+    for label in filter(None, map(str.strip, request.specs.get(PMEM, "").split(","))):
+        name = "PMEM_NAMESPACE_" + re.sub(r"[^A-Za-z0-9_]", "_", label).upper()
+        name = f"CUSTOM_{name}"
+        amounts[name] = amounts.get(name, 0) + 1
+    explicit: dict[str, int] = {}
+    for key, value in request.specs.items():
+        if (match := _RESOURCE.fullmatch(key)) and value.isdecimal():
+            amounts.pop(match[2], None)
+            if not match[1]:
+                explicit[match[2]] = int(value)
+    named = {key.removeprefix(TRAIT): value for key, value in request.specs.items() if key.startswith(TRAIT)}
+    required = {name for name, value in named.items() if value == REQUIRED} | _required(request)
+    required |= {key.removeprefix(TRAIT) for key in request.image if key.startswith(TRAIT)}
+    forbidden = {name for name, value in named.items() if value == "forbidden"}
+
+    def made(cpus: Mapping[str, int], *, threads: str = "") -> PlacementRequest:
+        needs = {**amounts, **cpus, **explicit}
+        return PlacementRequest(
+            amounts={name: amount for name, amount in needs.items() if amount},
+            required=frozenset(required | ({HYPERTHREADING} if threads == "require" else set())),
+            forbidden=frozenset(forbidden | ({HYPERTHREADING} if threads == "isolate" else set())),
+        )
+
+    has_cpus = any((match := _RESOURCE.fullmatch(key)) and match[2] in ("VCPU", "PCPU") for key in request.specs)
+    plain = {} if has_cpus else {"VCPU": request.vcpus}
+    if processors.requested not in ("dedicated", "mixed"):
+        return [made(plain, threads=processors.threads)]
+    pinned = len(processors.dedicated) + processors.isolated
+    first = made({"PCPU": pinned, "VCPU": request.vcpus - len(processors.dedicated)}, threads=processors.threads)
+    return [first, made(plain)] if processors.requested == "dedicated" else [first]
+
+
+def _required(request: BootRequest) -> set[str]:
+    """The traits that extra specs or properties of the image imply."""
+    traits = set()
+    for name, by_value in _TRAITS.items():
+        value = request.either(name, "os" if name == "secure_boot" else "hw")
+        traits |= {by_value[value]} if value in by_value else set()
+    if version := request.either("tpm_version"):
+        model = "CRB" if request.either("tpm_model") == "tpm-crb" else "TIS"
+        traits |= {f"COMPUTE_SECURITY_TPM_{model}", _TPM.get(version, "")} - {""}
+    return traits
+
+
+def _classes(spec: Spec, gpus: Mapping[str, int]) -> tuple[str, ...]:
+    """The resource classes of the models behind the aliases."""
+    models = {model for alias in gpus for model in spec.models_of(alias)}
+    names = {
+        kind.resource_class or "CUSTOM_PCI_{}_{}".format(*kind.ids).upper()
+        for kind in kinds_of(spec)
+        if kind.name in models
+    }
+    return tuple(sorted(names))
+
+
+def _aggregate(specs: Mapping[str, str], *, every: bool) -> dict[str, str]:
+    """The metadata that Nova's filter requires.
+
+    :param every: whether the filter is enabled: it also requires the keys without namespace.
+    """
+    return {
+        name.removeprefix(_AGGREGATE): value
+        for name, value in specs.items()
+        if name.startswith(_AGGREGATE) or (every and ":" not in name)
+    }

@@ -2,9 +2,11 @@
 
 The listing shows which instances to look at; only these take requests of their own. If Placement does not answer, the
 instances are blocked.
+
+The hosts that an instance can return to after shelving. Pure.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -20,7 +22,6 @@ from gpustack.fleet.disagreements import of_server
 from gpustack.fleet.index import Index
 from gpustack.fleet.placement import Device
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.operate.reclaim.destinations import no_return
 from gpustack.operate.reclaim.idle import AHEAD, HELD, STOPS
 from gpustack.operate.reclaim.model import Candidate, Rules
 from gpustack.operate.reclaim.notice import EXPIRES, KEYS
@@ -163,3 +164,31 @@ def check_clock(cloud: Connection, now: datetime) -> None:
             f"the clock of Nova's API is {there:%FT%TZ}, and the clock of this machine is {now:%FT%TZ}",
             remedy="synchronize the clocks (chrony), then run the command again: a wrong time would end notices early",
         )
+
+
+_LISTED = 5
+
+
+def no_return(server: Server, rules: Rules, hosts: Iterable[str], aggregates: Sequence[Aggregate]) -> str:
+    """Why every host with its GPUs would refuse an instance; empty if one may accept it.
+
+    :param hosts: all hosts of Nova. Those that the spec knows by another name are not compared.
+    """
+    problems = {}
+    for host in sorted({server.host, *(host for host in hosts if rules.has_gpus(host, server.devices))}):
+        problem = _refusal(server, [aggregate for aggregate in aggregates if aggregate.has(host)])
+        if not problem:
+            return ""
+        problems[host] = problem
+    more = len(problems) - _LISTED
+    texts = [f"{host} {problem}" for host, problem in problems.items()][:_LISTED]
+    return "; ".join([*texts, *([f"{more} more hosts refuse it"] if more > 0 else [])])
+
+
+def _refusal(server: Server, aggregates: Sequence[Aggregate]) -> str:
+    """Why a host in these aggregates would refuse an instance; empty if it may accept it."""
+    traits = frozenset().union(*(aggregate.traits for aggregate in aggregates)) - server.traits
+    if traits:
+        return f"requires {', '.join(sorted(traits))}, which its flavor lacked at boot"
+    projects = frozenset().union(*(aggregate.projects for aggregate in aggregates))
+    return "accepts other projects only" if projects and server.project not in projects else ""

@@ -15,7 +15,7 @@ from gpustack.hosts.facts import store
 from gpustack.hosts.topology import diagram
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import check
-from gpustack.hosts.topology.document import document
+from gpustack.hosts.topology.diagram import document
 from gpustack.hosts.topology.show import ASCII, text
 from gpustack.linux import grub
 from gpustack.linux.cmdline import CommandLine

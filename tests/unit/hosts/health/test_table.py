@@ -1,11 +1,13 @@
 """The columns of `gpustack health`."""
 
+from __future__ import annotations
+
 import pytest
 
 from gpustack.base.columns import described
 from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.health.check import check
-from gpustack.hosts.health.table import COLUMNS
+from gpustack.hosts.health.table import COLUMNS, check_log
 from support.host_samples import function, raw_host
 
 
@@ -14,3 +16,52 @@ def test_the_link_is_shown_by_its_width(link: dict[str, int] | None, width: str)
     (health,) = check(parse_host(raw_host(function("0000:81:00.0", link=link)), "gpu01")).gpus
     assert {c.title: c.cell(health) for c in COLUMNS}["Link"] == width
     assert described(COLUMNS, health)["link_width"] == (link or {}).get("width")
+
+
+START = "Linux version 6.1.0-50-amd64 (debian-kernel@lists.debian.org) #1 SMP"
+HOST = (
+    START,
+    "pci 0000:80:03.0: [8086:2f08] type 01 class 0x060400",
+    "pci 0000:88:00.0: [10de:20b5] type 00 class 0x030200",
+    "pci 0000:07:00.0: [1a03:2000] type 00 class 0x030000",
+    "pci 0000:80:03.0: PCI bridge to [bus 88]",
+)
+
+
+def codes(*lines: str) -> list[str]:
+    report = check_log([f"[    1.000000] {line}" for line in lines], "log")
+    return [f"{entry.code} {entry.place}" for entry in report.findings]
+
+
+def test_a_message_of_a_port_concerns_the_gpu_below_it() -> None:
+    down = "pcieport 0000:{}.0: pciehp: Slot(3): Link Down"
+    assert codes(*HOST, down.format("80:03")) == ["GPU924 log 0000:80:03.0"]
+    assert codes(*HOST, down.format("80:04")) == []  # of another device
+
+
+def test_a_message_without_address_concerns_the_host() -> None:
+    assert codes(*HOST, "AMD-Vi: Completion-Wait loop timed out") == ["GPU928 log"]
+
+
+def test_lines_of_an_error_record_are_one_sign() -> None:
+    record = (
+        "Hardware error from APEI Generic Hardware Error Source: 514",
+        "event severity: fatal",
+        " Error 0, type: fatal",
+        "  section_type: PCIe error",
+        "  device_id: 0000:88:00.0",
+    )
+    assert codes(*HOST, *(f"{{1}}[Hardware Error]: {line}" for line in record)) == ["GPU927 log 0000:88:00.0"]
+
+
+def test_signs_of_an_earlier_boot_are_listed_and_no_finding() -> None:
+    reset = "vfio-pci 0000:88:00.0: not ready 65535ms after FLR; giving up"
+    assert codes(*HOST, reset, *HOST) == []
+    (sign,) = check_log([f"[    1.000000] {line}" for line in (*HOST, reset, *HOST)], "log").signs
+    assert sign.earlier
+
+
+def test_a_log_without_start_or_gpu_is_unknown() -> None:
+    assert codes("usb 1-1: new device") == ["GPU939 log"]
+    assert codes(START) == ["GPU939 log"]
+    assert codes(*HOST) == []

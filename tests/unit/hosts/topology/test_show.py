@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpustack.hosts.topology.build import topology
-from gpustack.hosts.topology.document import document
+from gpustack.hosts.topology.diagram import document
 from gpustack.hosts.topology.show import ASCII, text
 from support.host_samples import function, host
 from support.pci_layouts import bridge, gpu, machine, nic, virtual, vmd

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpustack.cloud.flavors import Sizes
 from gpustack.hosts.facts.store import parse_host
-from gpustack.offer.flavor.fitting import memory_pages
+from gpustack.offer.flavor.fitting import Firmware, memory_pages, placed
 from gpustack.offer.flavor.shares import HostShare, host_shares
 from gpustack.spec.load import parse_spec
 
@@ -77,3 +79,43 @@ def test_pages_on_a_node_without_cpus_hold_no_instance() -> None:
 
 def test_pages_whose_number_is_unreadable_are_unknown() -> None:
     assert share("gpu1", {GIB: None}).huge_pages is None  # type: ignore[dict-item]
+
+
+MEASURED = yaml.safe_load(Path(__file__).with_name("address-space.yaml").read_text())
+MIB, BYTES_PER_GIB = 1 << 20, 1 << 30
+
+
+def name(row: dict[str, Any]) -> str:
+    gpus = f"{len(row['gpus'])}x{'+'.join(map(str, row['gpus'][0]))}"
+    return f"{row['firmware']}-{row['bits']}-{gpus}-{row.get('vendor', '')}-{row.get('ram', '')}-{row.get('ports', '')}"
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=name)
+def test_gpus_are_counted_as_measured(row: dict[str, Any]) -> None:
+    counted = placed(
+        Firmware(row["firmware"]),
+        [[size * MIB for size in gpu] for gpu in row["gpus"]],
+        ram=int(row.get("ram", 0.5) * BYTES_PER_GIB),
+        bits=row["bits"],
+        vendor=row.get("vendor", "AuthenticAMD"),
+        other_ports=row.get("ports", 0),
+    )
+    assert counted == row["placed"]
+
+
+@pytest.mark.parametrize("firmware", Firmware)
+def test_gpus_without_large_bars_always_fit(firmware: Firmware) -> None:
+    assert placed(firmware, [(), (256 * MIB,)], ram=900 * BYTES_PER_GIB) == 2
+    assert placed(firmware, [], ram=BYTES_PER_GIB) == 0
+
+
+def test_a_smaller_gpu_fits_beside_one_without_room() -> None:
+    assert placed(Firmware.OVMF, [(256 * BYTES_PER_GIB,), (16 * BYTES_PER_GIB,)], ram=BYTES_PER_GIB) == 1
+
+
+def test_the_hosts_address_width_has_room_with_either_firmware() -> None:
+    gpus = [(128 * BYTES_PER_GIB, 32 * MIB)] * 8
+    assert {firmware: placed(firmware, gpus, ram=2048 * BYTES_PER_GIB, bits=46) for firmware in Firmware} == {
+        Firmware.OVMF: 8,
+        Firmware.SEABIOS: 8,
+    }

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
-from gpustack.offer.quota.compare import compare
-from gpustack.offer.quota.desired import WantedLimits
+from gpustack.nova_options.releases import release
+from gpustack.offer.flavor.desired import wanted as wanted_flavors
+from gpustack.offer.flavor.flavors import PresentFlavor
+from gpustack.offer.quota.compare import Check, checks, compare, differing, enforced, gaps, gpus_of, sums, uncounted
+from gpustack.offer.quota.desired import WantedLimits, wanted
+from gpustack.spec.load import parse_spec
+from gpustack.spec.markers import markers
+from gpustack.spec.model import Placement
+from gpustack.spec.quotas import CountedBy
+from support.fleet_answers import facts
 
 A, B = "CUSTOM_GPU_QUOTA_A100", "CUSTOM_GPU_QUOTA_K4200"
 RESEARCH = Project(id="p1", name="research", domain="default")
@@ -163,3 +173,106 @@ def test_plans(present: Present, projects: list[Project], options: dict[str, Any
     lines += [f"{found.code} {found.place}: {found.message}" for found in plan.findings]
     assert len(lines) == len(expected), lines
     assert [line for line, start in zip(lines, expected, strict=True) if not line.startswith(start)] == []
+
+
+SPEC = """\
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {"gpu*": [k4200]}
+nova: {release: "2026.2", placement: schedule}
+quotas: {count: COUNT, default: {k4200: 1}}
+"""
+HOSTS = [facts("gpu1", 0x81, 0x82), facts("gpu2", 0x81), facts("other", 0x81)]
+MARKER = "CUSTOM_GPU_QUOTA_K4200"
+
+
+@pytest.mark.parametrize(("count", "name"), [("marker", MARKER), ("device", "CUSTOM_PCI_10DE_11B4")])
+def test_gpus_of_the_spec_are_counted(count: str, name: str) -> None:
+    spec = parse_spec(SPEC.replace("COUNT", count), "spec")
+    gpus = gpus_of(spec, HOSTS)
+    assert gpus == {"gpu1": {name: 2}, "gpu2": {name: 1}, "other": {}}
+    assert sums(gpus, wanted(spec)) == {name: 3}
+
+
+def test_hosts_with_other_totals_are_reported() -> None:
+    spec = parse_spec(SPEC.replace("COUNT", "marker"), "spec")
+    placement = {"gpu1": {MARKER: 2, "VCPU": 8}, "other": {MARKER: 1}}
+    found = [(f.code, f.place) for f in differing(spec, gpus_of(spec, HOSTS), placement)]
+    assert found == [("GPU746", "gpu2"), ("GPU746", "other")]
+
+
+def test_devices_have_no_markers_to_compare() -> None:
+    spec = parse_spec(SPEC.replace("COUNT", "device"), "spec")
+    assert list(differing(spec, gpus_of(spec, HOSTS), {})) == []
+
+
+OF_FLAVORS = """\
+version: 1
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}, alias: k-4200}
+  p100: {match: {vendor: "10de", product: "15f8"}}
+hosts: {gpu1: [k4200, p100]}
+nova: {release: "2025.2"}
+flavors:
+  "g{count}": {model: k4200, count: [1, 2], vcpus: 1, ram: 64MiB, disk: 0}
+  both: {gpus: {k4200: 2, p100: 1}, vcpus: 1, ram: 64MiB, disk: 0}
+quotas: {default: {k4200: 0}}
+"""
+KEY = "resources:CUSTOM_GPU_QUOTA_K_4200"
+SIZES = Sizes(vcpus=1, ram=64, disk=0)
+
+
+def test_flavors_of_the_spec_request_their_markers() -> None:
+    flavors = wanted_flavors(parse_spec(OF_FLAVORS, "spec"), release=release("2025.2")).flavors
+    assert {flavor.name: flavor.extra_specs.get(KEY) for flavor in flavors} == {"g1": "1", "g2": "2", "both": "2"}
+    assert not [key for flavor in flavors for key in flavor.extra_specs if "P100" in key]
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "codes"),
+    [
+        ({"pci_passthrough:alias": "k-4200:2", KEY: "2"}, []),
+        ({"pci_passthrough:alias": "k-4200:2"}, ["GPU744"]),
+        ({"pci_passthrough:alias": "k-4200:2,p100:1", KEY: "3"}, ["GPU745"]),
+        ({KEY: "1"}, ["GPU745"]),
+        ({"pci_passthrough:alias": "p100:1"}, []),
+        ({}, []),
+    ],
+)
+def test_flavors_of_the_cloud(extra_specs: dict[str, str], codes: list[str]) -> None:
+    flavor = PresentFlavor(id="1", name="g", sizes=SIZES, extra_specs=extra_specs)
+    assert [found.code for found in uncounted([flavor], markers(parse_spec(OF_FLAVORS, "spec")))] == codes
+
+
+def test_without_quotas_there_are_no_markers() -> None:
+    spec = parse_spec(OF_FLAVORS.partition("quotas")[0], "spec")
+    assert markers(spec) == {}
+
+
+TOP = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize("check", checks(), ids=lambda check: f"{check.count}-{check.operation}-{check.since}")
+def test_each_entry_names_a_test(check: Check) -> None:
+    file, _, name = check.test.partition("::")
+    assert f"def {name}(" in (TOP / file).read_text(encoding="utf-8")
+    assert check.source
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "placement", "effects"),
+    [
+        ("marker", "2025.2", "off", ["enforced", "enforced", "enforced"]),
+        ("marker", "2026.2", "schedule", ["enforced", "enforced", "enforced"]),
+        ("marker", "yoga", "off", ["enforced", "enforced", "none"]),
+        ("marker", "xena", "off", ["none", "none", "none"]),
+        ("device", "2026.2", "schedule", ["enforced", "none", "enforced"]),
+        ("device", "2026.2", "report", ["none", "none", "none"]),
+        ("device", "2025.2", "schedule", ["none", "none", "none"]),
+    ],
+)
+def test_releases_and_stages(count: CountedBy, name: str, placement: Placement, effects: list[str]) -> None:
+    found = enforced(count, release(name), placement)
+    assert [check.effect for check in found] == effects
+    codes = [finding.code for finding in gaps(count, release(name), placement)]
+    assert codes == ["GPU747"] * effects[:2].count("none")

@@ -12,8 +12,11 @@ from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.servers import Server
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
-from gpustack.offer.tenancy.compare import TenancyPlan, compare
+from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
+from gpustack.offer.tenancy.compare import TenancyPlan, compare, guarded
 from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate
+from gpustack.spec.tenancy import GpuAggregate, Tenancy
+from support.fleet_cloud import StandIn
 
 TRAIT = "CUSTOM_GPU_HOST"
 REQUIRED = {f"trait:{TRAIT}": "required"}
@@ -223,3 +226,58 @@ def test_instances_that_stay_are_listed() -> None:
 def test_hosts_without_a_compute_node_are_reported() -> None:
     plan = compare(replace(WANTED, missing={"gpu": tuple(f"gpu{n}" for n in range(3, 10))}), PRESENT)
     assert "gpu3, gpu4, gpu5, gpu6, gpu7 and 2 more" in plan.findings[0].message
+
+
+KEY = f"trait:{TRAIT}"
+TENANCY = Tenancy(aggregates={"gpu": GpuAggregate()})
+SIZES = Sizes(vcpus=1, ram=1, disk=1)
+CREATED = CreateFlavor(why="", name="g", sizes=SIZES, description="", extra_specs={KEY: "required"})
+GIVEN = ChangeFlavor(why="", id="g", name="g", set_specs={KEY: "required"}, before={KEY: None})
+LOST = ChangeFlavor(why="", id="g", name="g", unset_specs=(KEY,), before={KEY: "required"})
+REPLACED = ChangeFlavor(why="", id="g", name="g", set_specs={KEY: "forbidden"}, before={KEY: "required"})
+OTHER = ChangeFlavor(why="", id="g", name="g", set_specs={"a": "b"}, unset_specs=("c",), before={"c": "d"})
+
+
+def cloud(*, providers: int = 0, metadata: dict[str, str] | None = None) -> StandIn:
+    aggregates = [{"name": "gpu", "hosts": [], "metadata": metadata or {}}]
+    return StandIn(
+        {
+            f"placement /resource_providers?required={TRAIT}": (
+                (200, {"resource_providers": [{"uuid": "p", "name": "gpu1", "root_provider_uuid": "p"}] * providers})
+                if providers
+                else (400, {})
+            ),
+            "compute /os-aggregates": (200, {"aggregates": aggregates}),
+        }
+    )
+
+
+@pytest.mark.parametrize("operation", [CREATED, GIVEN])
+def test_flavors_need_a_host_with_the_trait(operation: FlavorOperation) -> None:
+    def codes(providers: int) -> list[str]:
+        found = guarded(lambda: cloud(providers=providers).connection, TENANCY, [operation])
+        return [entry.code.value for entry in found]
+
+    assert (codes(0), codes(1)) == (["GPU843"], [])
+
+
+@pytest.mark.parametrize("operation", [LOST, REPLACED])
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({MARK: TRAIT, KEY: "required"}, ["GPU844"]),
+        ({KEY: "required"}, []),
+        ({MARK: TRAIT}, []),
+    ],
+)
+def test_flavors_keep_a_trait_that_aggregates_require(
+    operation: FlavorOperation, metadata: dict[str, str], expected: list[str]
+) -> None:
+    found = guarded(lambda: cloud(metadata=metadata).connection, None, [operation])
+    assert [entry.code.value for entry in found] == expected
+
+
+def test_other_changes_send_no_request() -> None:
+    stand_in = cloud()
+    assert guarded(lambda: stand_in.connection, TENANCY, [OTHER]) == []
+    assert stand_in.requests == []

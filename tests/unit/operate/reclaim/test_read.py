@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.operate.reclaim.destinations import no_return
 from gpustack.operate.reclaim.model import Rules
+from gpustack.operate.reclaim.read import no_return
 from gpustack.spec.patterns import HostPattern
 from support.fleet_answers import server
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpustack.novadb.model import NumaNode
-from gpustack.operate.capacity.numa import place, used
+from gpustack.operate.capacity.room import place, used
 from gpustack.operate.capacity.topology import GuestNode, Topology
 
 CORES = tuple(frozenset({number, number + 8}) for number in range(4))
