@@ -28,6 +28,7 @@ from gpustack.base.files import data_dir, file_remedy, make_private
 from gpustack.base.text import LAYOUT, SafeStream, printable
 from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
+from gpustack.cli.options import option
 from gpustack.cli.registry import by_job
 
 NAME = "gpustack"
@@ -125,8 +126,8 @@ class Gpustack(app.App):
             help="color severities and differences (default: auto, on a terminal unless NO_COLOR is set;"
             f" environment: {environment.COLOR})",
         )
-        parser.add_argument("--log-file", metavar="FILE", help="write a log to FILE")
-        parser.add_argument("--debug", action="store_true", help="print tracebacks of errors")
+        option(parser, "--log-file FILE", "write a log to FILE", type=str)
+        option(parser, "--debug", "print tracebacks of errors")
         return parser
 
     def print_help(self) -> None:

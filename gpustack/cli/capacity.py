@@ -10,6 +10,7 @@ from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
 from gpustack.cli.gpu import databases_of, scheduler_of
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.store import load_snapshot
@@ -45,32 +46,25 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         super().add_arguments(parser)
         add_exit_code(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        parser.add_argument(
-            "--flavor", action="append", metavar="NAME", help="count only this flavor of the spec; can be repeated"
-        )
-        parser.add_argument("--hosts", action="store_true", help="list each host of each flavor")
-        parser.add_argument(
-            "--availability-zone",
+        option(parser, "--flavor NAME…", "count only this flavor of the spec; can be repeated")
+        option(parser, "--hosts", "list each host of each flavor")
+        option(
+            parser,
+            "--availability-zone ZONE",
+            "count only hosts of this zone (default: default_schedule_zone of --config-file, else all)",
             default="",
-            metavar="ZONE",
-            help="count only hosts of this zone (default: default_schedule_zone of --config-file, else all)",
         )
-        parser.add_argument(
-            "--release", metavar="NAME", help="the flavors of this release of Nova (default: that of the spec)"
-        )
+        option(parser, "--release NAME", "the flavors of this release of Nova (default: that of the spec)")
         group = parser.add_argument_group("other sources")
-        group.add_argument(
-            "--snapshot",
-            type=Path,
-            metavar="FILE",
-            help="read the facts of hosts from a file of scan --save, for sizes `auto` and the GPUs of hosts",
+        option(
+            group,
+            "--snapshot FILE",
+            "read the facts of hosts from a file of scan --save, for sizes `auto` and the GPUs of hosts",
         )
-        group.add_argument(
-            "--config-file",
-            action="append",
-            type=Path,
-            metavar="FILE",
-            help="nova.conf of nova-api and nova-scheduler, or its directory: its cell databases have the free devices "
+        option(
+            group,
+            "--config-file FILE…",
+            "nova.conf of nova-api and nova-scheduler, or its directory: its cell databases have the free devices "
             "and NUMA nodes, and it shows the filters; can be repeated",
         )
         simulation.add_options(parser)

@@ -10,6 +10,7 @@ from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
 from gpustack.base.files import write_atomic
 from gpustack.cli.common import positive
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.operate.capacity.model import Demand, Host
 from gpustack.operate.capacity.simulate import Outcome, bar, gpus, simulate, svg
@@ -54,32 +55,29 @@ COLUMNS: tuple[Column[_Row], ...] = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the simulation."""
     group = parser.add_argument_group("simulation")
-    group.add_argument(
-        "--simulate",
-        metavar="MIX",
-        help="replay requests: a mix of flavors with their parts, such as g1:50,g8:10, or a CSV file with the columns "
+    option(
+        group,
+        "--simulate MIX",
+        "replay requests: a mix of flavors with their parts, such as g1:50,g8:10, or a CSV file with the columns "
         "time, flavor and life",
     )
-    group.add_argument(
-        "--set",
-        action="append",
-        metavar="OPTION=VALUE",
-        help="compare this setting of [filter_scheduler], or several separated by commas: ram_weight_multiplier, "
+    option(
+        group,
+        "--set OPTION=VALUE…",
+        "compare this setting of [filter_scheduler], or several separated by commas: ram_weight_multiplier, "
         f"cpu_…, disk_…, pci_…; can be repeated (default: Nova's defaults, and {_PACKED})",
     )
-    group.add_argument("--empty", action="store_true", help="replay as if there were no instances yet")
-    group.add_argument(
-        "--load",
+    option(group, "--empty", "replay as if there were no instances yet")
+    option(
+        group,
+        "--load PART",
+        "GPUs that a mix would use without refusals, as a part of those in the fleet (default: %(default)s)",
         type=_share,
         default=0.7,
-        metavar="PART",
-        help="GPUs that a mix would use without refusals, as a part of those in the fleet (default: %(default)s)",
     )
-    group.add_argument(
-        "--requests", type=positive, default=3000, metavar="N", help="replay N requests of a mix (default: %(default)s)"
-    )
-    group.add_argument("--seed", type=int, default=1, metavar="N", help="seed of a mix (default: %(default)s)")
-    group.add_argument("--plot", type=Path, metavar="FILE", help="also draw the refused requests as SVG")
+    option(group, "--requests N", "replay N requests of a mix (default: %(default)s)", type=positive, default=3000)
+    option(group, "--seed N", "seed of a mix (default: %(default)s)", type=int, default=1)
+    option(group, "--plot FILE", "also draw the refused requests as SVG")
 
 
 def check_options(parsed_args: argparse.Namespace) -> None:
@@ -87,9 +85,9 @@ def check_options(parsed_args: argparse.Namespace) -> None:
 
     :raises UsageError: if they are not.
     """
-    for option in ("set", "empty", "plot"):
-        if getattr(parsed_args, option) and not parsed_args.simulate:
-            raise UsageError(f"--{option} needs --simulate", remedy="add --simulate with a mix of flavors")
+    for name in ("set", "empty", "plot"):
+        if getattr(parsed_args, name) and not parsed_args.simulate:
+            raise UsageError(f"--{name} needs --simulate", remedy="add --simulate with a mix of flavors")
 
 
 def simulated(parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: Sequence[Demand]) -> Table:

@@ -29,6 +29,7 @@ from gpustack.changes.undo import plan_undo, without_gone
 from gpustack.cli.cleanup_options import add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, add_format, confirm, positive, see_terminal
+from gpustack.cli.options import option
 from gpustack.cloud import Connection, session
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.offer.quota.interrupted import completion
@@ -321,9 +322,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("change", nargs="?", metavar="ID|FILE", help="a change of `gpustack history`, or a journal")
-        parser.add_argument(
-            "--wait", type=positive, metavar="S", help="wait S seconds for each instance (default: as the change did)"
-        )
+        option(parser, "--wait S", "wait S seconds for each instance (default: as the change did)", type=positive)
         self.add_change_options(parser)
         # Of the process that undoes a run if nobody confirms it (gpustack.changes.guardian).
         parser.add_argument("--unless-confirmed", type=int, help=argparse.SUPPRESS)

@@ -5,7 +5,6 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from gpustack.base.columns import Column
@@ -25,6 +24,7 @@ from gpustack.cli.cleanup_options import (
     with_hardware,
 )
 from gpustack.cli.common import Command, Lister, add_exit_code, positive
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.repair import metrics
 from gpustack.repair.classes import label
@@ -81,14 +81,10 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         add_cloud(parser)
         add_hardware(parser)
         add_ask_hosts(parser)
-        parser.add_argument(
-            "--all", action="store_true", help="also list items that are protected or heal by themselves"
-        )
+        option(parser, "--all", "also list items that are protected or heal by themselves")
         add_exit_code(parser)
-        parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan, for `gpustack cleanup apply FILE`")
-        parser.add_argument(
-            "--metrics", type=Path, metavar="FILE", help="write counts by class as a Prometheus textfile"
-        )
+        option(parser, "--out FILE", "save the plan, for `gpustack cleanup apply FILE`")
+        option(parser, "--metrics FILE", "write counts by class as a Prometheus textfile")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         cloud = cloud_of(parsed_args)
@@ -174,11 +170,9 @@ class CleanupWatchCommand(Command):
         add_databases(parser)
         add_selection(parser)
         add_ask_hosts(parser)
-        parser.add_argument("--metrics", type=Path, metavar="FILE", required=True, help="write the textfile FILE")
-        parser.add_argument(
-            "--interval", type=seconds, default=300.0, metavar="S", help="check every S seconds (default: %(default)g)"
-        )
-        parser.add_argument("--count", type=positive, metavar="N", help="end after N checks (default: never)")
+        option(parser, "--metrics FILE", "write the textfile FILE", required=True)
+        option(parser, "--interval S", "check every S seconds (default: %(default)g)", type=seconds, default=300.0)
+        option(parser, "--count N", "end after N checks (default: never)", type=positive)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Plan, write the metrics, sleep. If a database is unreachable, report that and retry."""

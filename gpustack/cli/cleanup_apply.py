@@ -19,6 +19,7 @@ from gpustack.cli.cleanup_options import (
     tell_unread,
 )
 from gpustack.cli.common import positive, ssh_options
+from gpustack.cli.options import option
 from gpustack.cloud import Connection
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
@@ -55,14 +56,14 @@ gpustack cleanup apply --sql"""
         add_selection(parser)
         add_cloud(parser)
         self.add_change_options(parser, "--dry-run", output="the output of --check, which asks the hosts too")
-        parser.add_argument("--max-count", type=positive, metavar="N", help="stop after N repairs")
-        parser.add_argument("--sql", action="store_true", help="print the statements instead of running them")
-        parser.add_argument(
-            "--wait",
+        option(parser, "--max-count N", "stop after N repairs", type=positive)
+        option(parser, "--sql", "print the statements instead of running them")
+        option(
+            parser,
+            "--wait S",
+            "wait S seconds for Nova's periodic task (default: %(default)s)",
             type=float,
             default=150,
-            metavar="S",
-            help="wait S seconds for Nova's periodic task (default: %(default)s)",
         )
         _add_hosts(parser)
 
@@ -171,16 +172,13 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
         parser,
         "before a repair, gpustack asks each host whose device it may free over SSH which devices are in use",
     )
-    group.add_argument(
-        "--no-hypervisor",
-        action="store_true",
-        help="don't ask hosts: make only the repairs that need no answer; the others are undecided",
+    option(
+        group, "--no-hypervisor", "don't ask hosts: make only the repairs that need no answer; the others are undecided"
     )
-    group.add_argument(
-        "--gone",
-        action="append",
-        metavar="HOST",
-        help="don't ask this host, because it is fenced, scrapped or reinstalled and no guest can run on it; "
+    option(
+        group,
+        "--gone HOST…",
+        "don't ask this host, because it is fenced, scrapped or reinstalled and no guest can run on it; "
         "recorded in the journal; can be repeated",
     )
 

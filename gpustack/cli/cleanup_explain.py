@@ -16,6 +16,7 @@ from gpustack.cli.cleanup_options import (
     sources_of,
 )
 from gpustack.cli.common import Command, add_format, ssh_options
+from gpustack.cli.options import option
 from gpustack.repair.explain import Subject, explain
 from gpustack.repair.hypervisor import Hypervisors
 
@@ -58,7 +59,7 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         add_judgement(parser)
         add_cloud(parser)
         add_format(parser)
-        add_hypervisors(parser).add_argument("--no-hypervisor", action="store_true", help="don't ask the host")
+        option(add_hypervisors(parser), "--no-hypervisor", "don't ask the host")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         subject = subject_of(parsed_args.subject, parsed_args.address)

@@ -3,6 +3,7 @@
 import argparse
 
 from gpustack.cli.common import Command, Lister, add_jobs, add_ssh_options, reading, ssh_options
+from gpustack.cli.options import option
 from gpustack.cloud import Connection
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
@@ -22,11 +23,7 @@ def add_hypervisors(parser: argparse.ArgumentParser, why: str = _WHY) -> argpars
 def add_ask_hosts(parser: argparse.ArgumentParser) -> None:
     """Add the option that compares domains and rows (class T)."""
     group = add_hypervisors(parser)
-    group.add_argument(
-        "--ask-hosts",
-        action="store_true",
-        help="ask every host, and compare its domains with Nova's rows, for class T",
-    )
+    option(group, "--ask-hosts", "ask every host, and compare its domains with Nova's rows, for class T")
     add_jobs(group)
 
 

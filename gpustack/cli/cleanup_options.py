@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import DatabaseError, UsageError
 from gpustack.cli.common import Command, Lister
+from gpustack.cli.options import option
 from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
@@ -47,18 +48,16 @@ def class_letter(text: str) -> str:
 def add_databases(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("databases")
     source = group.add_mutually_exclusive_group()
-    source.add_argument(
-        "--config-file",
-        action="append",
-        type=Path,
-        metavar="FILE",
-        help="nova.conf of nova-api, or its directory: its API database names every cell; can be repeated "
+    option(
+        source,
+        "--config-file FILE…",
+        "nova.conf of nova-api, or its directory: its API database names every cell; can be repeated "
         "(default: /etc/nova)",
     )
-    source.add_argument(
-        "--db-url",
-        metavar="URL",
-        help="read only the database of one cell, as in [database] connection of nova.conf; verdicts that need the API "
+    option(
+        source,
+        "--db-url URL",
+        "read only the database of one cell, as in [database] connection of nova.conf; verdicts that need the API "
         f"database are then undecided. Other users can read a command line: for a password, set {URL_VARIABLE} instead",
     )
 
@@ -67,19 +66,16 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     from gpustack.repair.classes import CLASSES
 
     group = parser.add_argument_group("selection")
-    group.add_argument("--host", action="append", metavar="HOST", help="check only rows of this host; can be repeated")
-    group.add_argument("--instance", metavar="UUID", help="check only rows of this instance")
-    group.add_argument(
-        "--cell", action="append", metavar="CELL", help="check only this cell, by name or uuid; can be repeated"
-    )
-    group.add_argument(
-        "--class",
+    option(group, "--host HOST…", "check only rows of this host; can be repeated")
+    option(group, "--instance UUID", "check only rows of this instance")
+    option(group, "--cell CELL…", "check only this cell, by name or uuid; can be repeated")
+    option(
+        group,
+        "--class CLASS…",
+        "check only this class, by letter or name (B, migration-pinned); can be repeated",
         dest="classes",
-        action="append",
         type=class_letter,
         choices=tuple(CLASSES),
-        metavar="CLASS",
-        help="check only this class, by letter or name (B, migration-pinned); can be repeated",
     )
     add_judgement(parser)
 
@@ -87,55 +83,37 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 def add_judgement(parser: argparse.ArgumentParser) -> None:
     """Add the thresholds for recent, down and stuck."""
     group = parser.add_argument_group("judgement")
-    group.add_argument(
-        "--grace",
-        type=int,
-        default=300,
-        metavar="S",
-        help="ignore rows changed in the last S seconds (default: %(default)s)",
+    option(
+        group, "--grace S", "ignore rows changed in the last S seconds (default: %(default)s)", type=int, default=300
     )
-    group.add_argument(
-        "--service-down-time",
+    option(
+        group,
+        "--service-down-time S",
+        "treat a service as down after S seconds without a report (default: service_down_time of nova.conf, or 60)",
         type=int,
-        metavar="S",
-        help="treat a service as down after S seconds without a report (default: service_down_time of nova.conf, "
-        "or 60)",
     )
-    group.add_argument(
-        "--stuck-after",
+    option(
+        group,
+        "--stuck-after S",
+        "report work as stuck if it wrote nothing for S seconds and no service runs it (default: %(default)s, "
+        "twice the default of nova.conf's long_rpc_timeout)",
         type=int,
         default=3600,
-        metavar="S",
-        help="report work as stuck if it wrote nothing for S seconds and no service runs it (default: %(default)s, "
-        "twice the default of nova.conf's long_rpc_timeout)",
     )
-    group.add_argument(
-        "--unblock",
-        action="append",
+    option(
+        group,
+        "--unblock HOST/ADDRESS…",
+        "make this blocked device available again (class H); can be repeated",
         type=device,
-        metavar="HOST/ADDRESS",
-        help="make this blocked device available again (class H); can be repeated",
     )
-    group.add_argument(
-        "--spec",
-        type=Path,
-        metavar="SPEC",
-        help="keep the GPUs blocked that out_of_service of this spec lists (class H)",
-    )
-    group.add_argument(
-        "--stopped",
-        action="append",
-        metavar="HOST",
-        help="confirm that nova-compute of this host is stopped for the repair; can be repeated",
+    option(group, "--spec SPEC", "keep the GPUs blocked that out_of_service of this spec lists (class H)")
+    option(
+        group, "--stopped HOST…", "confirm that nova-compute of this host is stopped for the repair; can be repeated"
     )
 
 
 def add_cloud(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--os-cloud",
-        metavar="NAME",
-        help="check Placement of this cloud too, for classes Q and S (a name in clouds.yaml)",
-    )
+    option(parser, "--os-cloud NAME", "check Placement of this cloud too, for classes Q and S (a name in clouds.yaml)")
 
 
 def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
@@ -148,15 +126,11 @@ def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hardware", "the devices of the hosts, for class O")
-    group.add_argument(
-        "--snapshot", type=Path, metavar="FILE", help="read the facts of hosts from a file of gpustack scan --save"
-    )
-    group.add_argument(
-        "--compute-config",
-        action="append",
-        type=Path,
-        metavar="FILE",
-        help="compare device_spec of this nova.conf of nova-compute, or of its directory, as well; can be repeated",
+    option(group, "--snapshot FILE", "read the facts of hosts from a file of gpustack scan --save")
+    option(
+        group,
+        "--compute-config FILE…",
+        "compare device_spec of this nova.conf of nova-compute, or of its directory, as well; can be repeated",
     )
 
 
@@ -202,7 +176,7 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
     from gpustack.repair.plan import Selection
     from gpustack.spec.load import load_spec
 
-    for klass, option, value in (
+    for klass, needed, value in (
         ("Q", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
         ("S", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
         ("O", "--snapshot", getattr(parsed_args, "snapshot", None)),
@@ -212,8 +186,8 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
             from gpustack.repair.classes import label
 
             raise UsageError(
-                f"class {label(klass)} is not judged without {option}",
-                remedy=f"gpustack cleanup plan --class {klass} {option}",
+                f"class {label(klass)} is not judged without {needed}",
+                remedy=f"gpustack cleanup plan --class {klass} {needed}",
             )
     down = parsed_args.service_down_time or sources.service_down_time or 60
     hosts, instance = getattr(parsed_args, "host", None), getattr(parsed_args, "instance", None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command
+from gpustack.cli.options import option
 from gpustack.cloud import Connection
 from gpustack.cloud.session import limited, shared
 
@@ -25,10 +26,10 @@ class OpenStackCommand(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add ``--os-cloud``, unless ``openstack`` has parsed it."""
         if not self.in_openstack:
-            parser.add_argument(
-                "--os-cloud",
-                metavar="NAME",
-                help="use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)",
+            option(
+                parser,
+                "--os-cloud NAME",
+                "use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)",
             )
 
     def connection(self, parsed_args: argparse.Namespace) -> Connection:

@@ -2,13 +2,13 @@
 
 import argparse
 import re
-from pathlib import Path
 
 from gpustack.base.errors import JournalError, PlanError
 from gpustack.changes.journal import digest
 from gpustack.changes.journal_lines import Cloud, PlannedChange
 from gpustack.changes.saved import SavedPlan, is_saved_plan, load, save
 from gpustack.cli.change import kinds, refuse_errors, show_operations
+from gpustack.cli.options import option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.cloud import session
 from gpustack.offer.cloud_plan.plan import CloudPlan
@@ -34,23 +34,20 @@ class _CloudCommand(PlanCommand):
     """Base class: all groups of the spec, or those of ``--only``."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--only",
+        option(
+            parser,
+            "--only GROUPS",
+            f"sync these groups, separated by commas: {_GROUPS} (default: those of which the spec has a section)",
             type=_groups,
-            metavar="GROUPS",
-            help=f"sync these groups, separated by commas: {_GROUPS} (default: those of which the spec has a section)",
         )
-        parser.add_argument(
-            "--snapshot",
-            type=Path,
-            metavar="FILE",
-            help="read the facts of hosts from a file of scan --save, for sizes `auto` and for the number of GPUs",
+        option(
+            parser,
+            "--snapshot FILE",
+            "read the facts of hosts from a file of scan --save, for sizes `auto` and for the number of GPUs",
         )
-        parser.add_argument("--release", metavar="NAME", help="plan for this release of Nova (default: of the spec)")
-        parser.add_argument(
-            "--prune", action="store_true", help="delete flavors, limits, aggregates and traits of an earlier spec"
-        )
-        parser.add_argument("--adopt", action="store_true", help="adopt existing flavors of the same names")
+        option(parser, "--release NAME", "plan for this release of Nova (default: of the spec)")
+        option(parser, "--prune", "delete flavors, limits, aggregates and traits of an earlier spec")
+        option(parser, "--adopt", "adopt existing flavors of the same names")
 
     def groups(self, parsed_args: argparse.Namespace) -> frozenset[str] | None:
         chosen: frozenset[str] | None = parsed_args.only
@@ -78,7 +75,7 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
         super().add_more(parser)
-        parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan for `gpustack cloud apply FILE`")
+        option(parser, "--out FILE", "save the plan for `gpustack cloud apply FILE`")
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and save the plan if none of them is an error."""
@@ -111,12 +108,12 @@ gpustack cloud apply change.plan --yes"""
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
         super().add_more(parser)
-        parser.add_argument(
-            "--confirm-within",
+        option(
+            parser,
+            "--confirm-within TIME",
+            "undo the run unless you confirm it within TIME after its end, also if the terminal is lost: 10m, 90s",
             type=_seconds,
             default=0,
-            metavar="TIME",
-            help="undo the run unless you confirm it within TIME after its end, also if the terminal is lost: 10m, 90s",
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.base.host_groups import host_groups, total
 from gpustack.base.text import printable, raw
 from gpustack.cli import decoration
+from gpustack.cli.options import option
 from gpustack.cli.tables import FittingTable
 from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts import gather as facts
@@ -243,12 +244,12 @@ def read_log(name: str) -> bytes:
 
 def add_exit_code(parser: argparse.ArgumentParser) -> None:
     """Add ``--exit-code`` and ``--findings``, which :meth:`_Voice.run` serves."""
-    parser.add_argument(
+    option(
+        parser,
         "--exit-code",
-        action="store_true",
-        help=f"exit with {CHANGES} if there is something to do, or a finding with severity warning or error",
+        f"exit with {CHANGES} if there is something to do, or a finding with severity warning or error",
     )
-    parser.add_argument("--findings", type=Path, metavar="FILE", help="write all findings to FILE, as JSON")
+    option(parser, "--findings FILE", "write all findings to FILE, as JSON")
 
 
 def see_terminal(command: _Voice) -> None:
@@ -310,7 +311,7 @@ def add_hosts(parser: argparse.ArgumentParser, selection: str, default: str) -> 
 
 def add_each(parser: argparse.ArgumentParser) -> None:
     """Add ``--each``; without it, equal hosts are shown once (:mod:`gpustack.base.host_groups`)."""
-    parser.add_argument("--each", action="store_true", help="show every host (default: equal hosts are shown once)")
+    option(parser, "--each", "show every host (default: equal hosts are shown once)")
 
 
 def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_SPEC) -> None:
@@ -320,9 +321,9 @@ def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_
     """
     add_hosts(parser, "With --snapshot, HOST selects from its hosts", default)
     source = parser.add_argument_group("other sources of facts").add_mutually_exclusive_group()
-    source.add_argument("--local", action="store_true", help="read this machine")
-    source.add_argument("--root", type=Path, metavar="DIR", help="read this directory as the / of a host")
-    source.add_argument("--snapshot", type=Path, metavar="FILE", help="read hosts from a file of scan --save")
+    option(source, "--local", "read this machine")
+    option(source, "--root DIR", "read this directory as the / of a host")
+    option(source, "--snapshot FILE", "read hosts from a file of scan --save")
     ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
     add_ssh_options(ssh, timeout=30.0)
     add_jobs(ssh)
@@ -330,26 +331,24 @@ def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_
 
 def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
     """Add the SSH options that :func:`ssh_options` reads."""
-    group.add_argument("--user", metavar="NAME", help="log in as this user")
-    group.add_argument("--port", type=_port, metavar="N", help="connect to this port")
-    group.add_argument("--identity", type=Path, metavar="FILE", help="log in with this private key first")
-    group.add_argument("--sudo", action="store_true", help="read as root, through sudo -n")
-    group.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this instead of ~/.ssh/config")
-    group.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this instead of ~/.ssh/known_hosts")
-    group.add_argument(
-        "--timeout",
+    option(group, "--user NAME", "log in as this user")
+    option(group, "--port N", "connect to this port", type=_port)
+    option(group, "--identity FILE", "log in with this private key first")
+    option(group, "--sudo", "read as root, through sudo -n")
+    option(group, "--ssh-config FILE", "use this instead of ~/.ssh/config")
+    option(group, "--known-hosts FILE", "use this instead of ~/.ssh/known_hosts")
+    option(
+        group,
+        "--timeout S",
+        "wait S seconds for a host to connect, and then to answer (default: %(default)g)",
         type=_seconds,
         default=timeout,
-        metavar="S",
-        help="wait S seconds for a host to connect, and then to answer (default: %(default)g)",
     )
 
 
 def add_jobs(group: argparse._ArgumentGroup) -> None:
     """Add the number of hosts that are read concurrently."""
-    group.add_argument(
-        "--jobs", type=positive, default=32, metavar="N", help="read N hosts at the same time (default: %(default)s)"
-    )
+    option(group, "--jobs N", "read N hosts at the same time (default: %(default)s)", type=positive, default=32)
 
 
 def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
@@ -374,9 +373,9 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
     :raises UsageError: when options exclude each other.
     """
     hosts = expanded(parsed_args.hosts)
-    for option in ("local", "root"):
-        if hosts and getattr(parsed_args, option):
-            raise UsageError(f"--{option} and HOST exclude each other", remedy=f"omit --{option} or HOST")
+    for name in ("local", "root"):
+        if hosts and getattr(parsed_args, name):
+            raise UsageError(f"--{name} and HOST exclude each other", remedy=f"omit --{name} or HOST")
     if spec is not None and not (hosts or parsed_args.local or parsed_args.root or parsed_args.snapshot):
         hosts = list(hosts_of(spec, str(parsed_args.spec)))
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot):

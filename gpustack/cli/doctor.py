@@ -8,6 +8,7 @@ from pathlib import Path
 from gpustack.base.text import paragraph
 from gpustack.cli.cleanup_options import URL_VARIABLE, add_databases
 from gpustack.cli.common import Command, add_format, add_ssh_options, ssh_options
+from gpustack.cli.options import option
 from gpustack.operate.doctor import cloud, databases, machine, spec, ssh
 from gpustack.operate.doctor.check import Check, exit_code
 
@@ -25,9 +26,7 @@ class DoctorCommand(Command):
         parser.add_argument(
             "spec", nargs="?", type=Path, metavar="SPEC", help="the spec (default: gpustack.yaml, if it is here)"
         )
-        parser.add_argument(
-            "--os-cloud", metavar="NAME", help="a cloud of clouds.yaml; OS_CLOUD and OS_* variables hold"
-        )
+        option(parser, "--os-cloud NAME", "a cloud of clouds.yaml; OS_CLOUD and OS_* variables hold")
         add_format(parser)
         add_databases(parser)
         add_ssh_options(parser.add_argument_group("SSH"), timeout=30.0)

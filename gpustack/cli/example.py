@@ -9,6 +9,7 @@ from types import ModuleType
 from gpustack.base.columns import Column
 from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command, Lister
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 
 _COMMANDS = "gpustack_demo.examples.commands"
@@ -62,19 +63,17 @@ class ExampleCloudCommand(_Example):
     epilog = "gpustack example cloud --snapshot hosts.json --rendered nova"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--snapshot",
-            type=Path,
-            metavar="FILE",
+        option(
+            parser,
+            "--snapshot FILE",
+            "read the hosts from a file that scan --save wrote (default: %(default)s)",
             default=Path("hosts.json"),
-            help="read the hosts from a file that scan --save wrote (default: %(default)s)",
         )
-        parser.add_argument(
-            "--rendered",
-            type=Path,
-            metavar="DIR",
+        option(
+            parser,
+            "--rendered DIR",
+            "read Nova's configuration from a directory that nova render wrote (default: %(default)s)",
             default=Path("nova"),
-            help="read Nova's configuration from a directory that nova render wrote (default: %(default)s)",
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -114,12 +113,11 @@ class ExampleLeakCommand(_Example):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("server", metavar="SERVER", help="name or ID of an instance of the embedded cloud")
-        parser.add_argument(
-            "--cloud",
-            type=Path,
-            metavar="DIR",
+        option(
+            parser,
+            "--cloud DIR",
+            "the directory of the cloud that example cloud runs (default: %(default)s)",
             default=Path("cloud"),
-            help="the directory of the cloud that example cloud runs (default: %(default)s)",
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

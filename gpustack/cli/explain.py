@@ -13,6 +13,7 @@ from gpustack.base.findings import Definition, definitions
 from gpustack.base.text import paragraph
 from gpustack.cli import pages
 from gpustack.cli.common import Command, add_format
+from gpustack.cli.options import option
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.health.kernel_log import rows, table
 from gpustack.offer.guest.requirements import fields
@@ -36,7 +37,7 @@ class ExplainCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("subject", nargs="*", metavar="CODE|CLASS|CARD", help="code of a finding, class, or card")
-        parser.add_argument("--message", metavar="TEXT", help="explain this message of a kernel or a driver")
+        option(parser, "--message TEXT", "explain this message of a kernel or a driver")
         add_format(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from gpustack.base.text import printable
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, is_for_machines
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cloud.flavors import FlavorCloud, readable
 from gpustack.offer.flavor.apply import answers, deletion
@@ -51,9 +52,9 @@ gpustack flavor list --long -f json"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
-        parser.add_argument("--all", action="store_true", help="also list flavors without GPUs")
-        parser.add_argument("--long", action="store_true", help="also list ids, and the projects of private flavors")
+        option(parser, "--spec SPEC", "the spec, for the models behind the aliases")
+        option(parser, "--all", "also list flavors without GPUs")
+        option(parser, "--long", "also list ids, and the projects of private flavors")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each flavor."""
@@ -104,7 +105,7 @@ class FlavorShowCommand(InCloud, ShowOne):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
-        parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
+        option(parser, "--spec SPEC", "the spec, for the models behind the aliases")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
         spec = read_spec(parsed_args.spec)
@@ -152,9 +153,7 @@ class FlavorDeleteCommand(FlavorChangeCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("flavors", nargs="+", metavar="NAME", help="a flavor's name or id")
-        parser.add_argument(
-            "--force", action="store_true", help="also delete flavors that are in use, or that gpustack did not create"
-        )
+        option(parser, "--force", "also delete flavors that are in use, or that gpustack did not create")
         self.add_change_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from gpustack.base.errors import FlavorError, GpustackError, UsageError
 from gpustack.cli.common import positive
 from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
+from gpustack.cli.options import option
 from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options import releases
 from gpustack.offer.flavor.apply import answers
@@ -63,15 +64,13 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         super().add_arguments(parser)
         parser.add_argument("name", metavar="NAME", help="the flavor's name")
         _add_gpus(parser)
-        parser.add_argument("--vcpus", type=positive, required=True, metavar="N", help="vCPUs")
-        parser.add_argument("--ram", type=_mib, required=True, metavar="SIZE", help="memory: 64GiB, or a number of MiB")
-        parser.add_argument(
-            "--disk", type=_gib, required=True, metavar="SIZE", help="root disk: 80GiB, or a number of GiB"
-        )
-        parser.add_argument("--ephemeral", type=_gib, default=0, metavar="SIZE", help="ephemeral disk, in GiB")
-        parser.add_argument("--swap", type=_mib, default=0, metavar="SIZE", help="swap, in MiB")
-        parser.add_argument("--id", metavar="ID", help="id of the flavor (default: auto, a new UUID)")
-        parser.add_argument("--private", action="store_true", help="only the projects of --project can use the flavor")
+        option(parser, "--vcpus N", "vCPUs", type=positive, required=True)
+        option(parser, "--ram SIZE", "memory: 64GiB, or a number of MiB", type=_mib, required=True)
+        option(parser, "--disk SIZE", "root disk: 80GiB, or a number of GiB", type=_gib, required=True)
+        option(parser, "--ephemeral SIZE", "ephemeral disk, in GiB", type=_gib, default=0)
+        option(parser, "--swap SIZE", "swap, in MiB", type=_mib, default=0)
+        option(parser, "--id ID", "id of the flavor (default: auto, a new UUID)")
+        option(parser, "--private", "only the projects of --project can use the flavor")
         _add_properties(parser)
         self.add_change_options(parser)
 
@@ -109,17 +108,14 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
         _add_gpus(parser)
         _add_properties(parser)
-        parser.add_argument(
-            "--remove-project",
-            action="append",
+        option(
+            parser,
+            "--remove-project NAME…",
+            "remove the access of a project, by id or name; can be repeated",
             default=[],
-            metavar="NAME",
-            help="remove the access of a project, by id or name; can be repeated",
         )
-        parser.add_argument(
-            "--unset-property", action="append", default=[], metavar="KEY", help="remove an extra spec; can be repeated"
-        )
-        parser.add_argument("--adopt", action="store_true", help="change a flavor that gpustack did not create")
+        option(parser, "--unset-property KEY…", "remove an extra spec; can be repeated", default=[])
+        option(parser, "--adopt", "change a flavor that gpustack did not create")
         self.add_change_options(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -178,46 +174,29 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 
 
 def _add_gpus(parser: argparse.ArgumentParser) -> None:
-    for option, model, device in (
+    for name, model, device in (
         ("--model", True, "a model of the spec"),
         ("--alias", False, "an alias of Nova's configuration"),
     ):
-        parser.add_argument(
-            option,
-            dest="gpus",
-            action="append",
-            default=[],
-            type=_gpus(model=model),
-            metavar="NAME[:N]",
-            help=f"request N GPUs of {device} (default: 1); can be repeated",
-        )
-    parser.add_argument("--count", type=positive, metavar="N", help="request N GPUs, if there is one kind of GPU")
-    parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec (default: gpustack.yaml, if it exists)")
+        text = f"request N GPUs of {device} (default: 1); can be repeated"
+        option(parser, f"{name} NAME[:N]…", text, dest="gpus", default=[], type=_gpus(model=model))
+    option(parser, "--count N", "request N GPUs, if there is one kind of GPU", type=positive)
+    option(parser, "--spec SPEC", "the spec (default: gpustack.yaml, if it exists)")
 
 
 def _add_properties(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--description", metavar="TEXT", help="set the description of the flavor")
-    parser.add_argument(
-        "--project",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="give a project access, by id or name; can be repeated",
-    )
+    option(parser, "--description TEXT", "set the description of the flavor")
+    option(parser, "--project NAME…", "give a project access, by id or name; can be repeated", default=[])
     parser.add_argument("--numa-policy", choices=_POLICIES, help="affinity of vCPUs to the NUMA nodes of the GPUs")
-    parser.add_argument("--numa-nodes", type=positive, metavar="N", help="NUMA nodes of the instance")
+    option(parser, "--numa-nodes N", "NUMA nodes of the instance", type=positive)
     parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="pin vCPUs (dedicated), or not (shared)")
-    parser.add_argument(
-        "--mem-page-size", metavar="SIZE", help="size of memory pages: small, large, any, or a size such as 1GB"
-    )
+    option(parser, "--mem-page-size SIZE", "size of memory pages: small, large, any, or a size such as 1GB")
     parser.add_argument(
         "--maxphysaddr", choices=("passthrough",), help="give instances the host's address width, for large BARs"
     )
-    parser.add_argument("--hide-hypervisor", action="store_true", help="hide KVM from the guest's driver (error 43)")
-    parser.add_argument(
-        "--property", action="append", default=[], metavar="KEY=VALUE", help="set another extra spec; can be repeated"
-    )
-    parser.add_argument("--release", metavar="NAME", help="use this release of Nova (default: that of the spec)")
+    option(parser, "--hide-hypervisor", "hide KVM from the guest's driver (error 43)")
+    option(parser, "--property KEY=VALUE…", "set another extra spec; can be repeated", default=[])
+    option(parser, "--release NAME", "use this release of Nova (default: that of the spec)")
 
 
 def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:
@@ -265,15 +244,15 @@ def _spec_at_hand(parsed_args: argparse.Namespace) -> Spec | None:
 def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) -> list[GpuOption]:
     """The options with models replaced by their aliases; warns about aliases that the spec lacks."""
     aliases = []
-    for option in options:
-        alias = option.name
-        if option.model and spec is not None:
-            if option.name not in spec.models:
+    for asked in options:
+        alias = asked.name
+        if asked.model and spec is not None:
+            if asked.name not in spec.models:
                 raise UsageError(
-                    f"the spec has no model {option.name!r}", remedy=f"name one of: {', '.join(spec.models)}"
+                    f"the spec has no model {asked.name!r}", remedy=f"name one of: {', '.join(spec.models)}"
                 )
-            alias = spec.alias_of(option.name)
-        elif option.model and command.verbosity:
+            alias = spec.alias_of(asked.name)
+        elif asked.model and command.verbosity:
             command.report(
                 f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that"
             )
@@ -284,5 +263,5 @@ def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) 
                 f"warning: no model of the spec has the alias {alias} (aliases: {', '.join(sorted(known))});"
                 " instances of the flavor fail to boot unless Nova's [pci] alias defines it"
             )
-        aliases.append(replace(option, name=alias, model=False))
+        aliases.append(replace(asked, name=alias, model=False))
     return aliases

@@ -2,10 +2,10 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from gpustack.base.errors import FlavorError
 from gpustack.base.operations import Operation
+from gpustack.cli.options import option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.offer.cloud_plan.plan import CloudPlan
 
@@ -20,30 +20,22 @@ gpustack flavor plan gpustack.yaml --snapshot hosts.json;
 gpustack flavor plan gpustack.yaml --exit-code -f json"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--snapshot",
-            type=Path,
-            metavar="FILE",
-            help="read the facts of hosts from a file of scan --save, for sizes `auto`, and to report flavors that "
+        option(
+            parser,
+            "--snapshot FILE",
+            "read the facts of hosts from a file of scan --save, for sizes `auto`, and to report flavors that "
             "fit no host",
         )
-        parser.add_argument(
-            "--release", metavar="NAME", help="render for this release of Nova (default: that of the spec)"
-        )
-        parser.add_argument(
-            "--prune", action="store_true", help="delete flavors of an earlier spec that no instance uses"
-        )
-        parser.add_argument(
-            "--replace",
-            action="append",
+        option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
+        option(parser, "--prune", "delete flavors of an earlier spec that no instance uses")
+        option(
+            parser,
+            "--replace NAME…",
+            "delete this flavor and create it with its new sizes, if no instance uses it; can be repeated",
             default=[],
-            metavar="NAME",
-            help="delete this flavor and create it with its new sizes, if no instance uses it; can be repeated",
         )
-        parser.add_argument("--adopt", action="store_true", help="adopt existing flavors of the same names")
-        parser.add_argument(
-            "--check-access", action="store_true", help="read the projects of every private flavor, one request each"
-        )
+        option(parser, "--adopt", "adopt existing flavors of the same names")
+        option(parser, "--check-access", "read the projects of every private flavor, one request each")
 
     def operations(self, plan: CloudPlan) -> Sequence[Operation]:
         return plan.flavors.operations if plan.flavors else ()

@@ -3,7 +3,6 @@
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from cliff.columns import FormattableColumn
@@ -12,6 +11,7 @@ from gpustack.base.errors import CloudError, PartialError
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines
+from gpustack.cli.options import option
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
@@ -64,23 +64,14 @@ class FleetCommand(OpenStackCommand):
         """Add the sources."""
         super().add_arguments(parser)
         group = parser.add_argument_group("other sources")
-        group.add_argument(
-            "--snapshot", type=Path, metavar="FILE", help="also compare with the facts of hosts (gpustack scan --save)"
-        )
-        group.add_argument(
-            "--config-file",
-            action="append",
-            type=Path,
-            metavar="FILE",
-            help="nova.conf of nova-api, or its directory: also read the rows of all cells in the databases, which show"
+        option(group, "--snapshot FILE", "also compare with the facts of hosts (gpustack scan --save)")
+        option(
+            group,
+            "--config-file FILE…",
+            "nova.conf of nova-api, or its directory: also read the rows of all cells in the databases, which show"
             " each GPU without PCI in Placement; can be repeated",
         )
-        group.add_argument(
-            "--spec",
-            type=Path,
-            metavar="SPEC",
-            help="the spec, for the models behind aliases, and for GPUs out of service",
-        )
+        option(group, "--spec SPEC", "the spec, for the models behind aliases, and for GPUs out of service")
 
     def read(self, parsed_args: argparse.Namespace, detail: Detail, only: frozenset[str] = frozenset()) -> Fleet:
         """Read the fleet from the chosen sources.
@@ -148,38 +139,16 @@ gpustack gpu list --snapshot hosts.json -f json"""
         super().add_arguments(parser)
         add_exit_code(parser)
         group = parser.add_argument_group("selection")
-        group.add_argument(
-            "--host", action="append", metavar="HOST", help="list only GPUs of this host; can be repeated"
-        )
-        group.add_argument(
-            "--model",
-            action="append",
-            metavar="TEXT",
-            help="list only models with this text in their name; can be repeated",
-        )
+        option(group, "--host HOST…", "list only GPUs of this host; can be repeated")
+        option(group, "--model TEXT…", "list only models with this text in their name; can be repeated")
         group.add_argument(
             "--state", action="append", choices=_STATES, help="list only GPUs in this state; can be repeated"
         )
-        group.add_argument(
-            "--project",
-            action="append",
-            metavar="PROJECT",
-            help="list only GPUs of this project, by name or id; can be repeated",
-        )
-        group.add_argument(
-            "--user",
-            action="append",
-            metavar="USER",
-            help="list only GPUs of this user, by name or id; can be repeated",
-        )
-        group.add_argument(
-            "--instance",
-            action="append",
-            metavar="INSTANCE",
-            help="list only GPUs of this instance, by name or id; can be repeated",
-        )
+        option(group, "--project PROJECT…", "list only GPUs of this project, by name or id; can be repeated")
+        option(group, "--user USER…", "list only GPUs of this user, by name or id; can be repeated")
+        option(group, "--instance INSTANCE…", "list only GPUs of this instance, by name or id; can be repeated")
         parser.add_argument("--group-by", choices=_GROUPS, help="count the GPUs of each host, model or project")
-        parser.add_argument("--long", action="store_true", help="also list status, NUMA node, units and sources")
+        option(parser, "--long", "also list status, NUMA node, units and sources")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
         criteria = _criteria(parsed_args)

@@ -10,6 +10,7 @@ from gpustack.changes.closed import ReasonChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.common import add_exit_code
 from gpustack.cli.gpu import FleetCommand
+from gpustack.cli.options import option
 from gpustack.cloud.closed import may_switch
 from gpustack.cloud.placement import may_reserve
 from gpustack.fleet.join import unenforced
@@ -31,7 +32,7 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         super().add_arguments(parser)
         parser.add_argument("host", metavar="HOST", help="the host, as Nova names it")
         parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
-        parser.add_argument("--force", action="store_true", help="accept a GPU that only you know, and no source has")
+        option(parser, "--force", "accept a GPU that only you know, and no source has")
         self.add_change_options(parser, "--dry-run")
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
@@ -119,7 +120,7 @@ gpustack gpu disable gpu01 0000:65:00.0 --reason "no reset" --config-file /etc/n
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--reason", required=True, metavar="TEXT", help="why the GPU leaves service")
+        option(parser, "--reason TEXT", "why the GPU leaves service", required=True)
         parser.add_argument(
             "--disable-service",
             action=argparse.BooleanOptionalAction,
@@ -145,7 +146,7 @@ class GpuEnableCommand(_OutageCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--take-over", action="store_true", help="also release a reservation of somebody else")
+        option(parser, "--take-over", "also release a reservation of somebody else")
 
     def plan(self, seen: Seen, parsed_args: argparse.Namespace) -> OutagePlan:
         return enable(seen, take_over=parsed_args.take_over)

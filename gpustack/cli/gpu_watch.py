@@ -11,6 +11,7 @@ from gpustack.base.findings import Finding
 from gpustack.base.prometheus import Page
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
+from gpustack.cli.options import option
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import again, disconnect
 from gpustack.fleet import metrics as fleet_metrics
@@ -75,24 +76,22 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--textfile", type=textfile, metavar="FILE", help=f"write FILE for node_exporter; it ends with {_SUFFIX}"
-        )
-        parser.add_argument(
-            "--listen",
+        option(parser, "--textfile FILE", f"write FILE for node_exporter; it ends with {_SUFFIX}", type=textfile)
+        option(
+            parser,
+            "--listen [ADDRESS:]PORT",
+            "serve the metrics over HTTP, without authentication (default address: 127.0.0.1)",
             type=listen,
-            metavar="[ADDRESS:]PORT",
-            help="serve the metrics over HTTP, without authentication (default address: 127.0.0.1)",
         )
         often = parser.add_mutually_exclusive_group()
-        often.add_argument(
-            "--interval",
+        option(
+            often,
+            "--interval SECONDS",
+            "collect every SECONDS, however often Prometheus scrapes (default: %(default)g)",
             type=interval,
             default=300.0,
-            metavar="SECONDS",
-            help="collect every SECONDS, however often Prometheus scrapes (default: %(default)g)",
         )
-        often.add_argument("--once", action="store_true", help="collect once; for cron and systemd timers")
+        option(often, "--once", "collect once; for cron and systemd timers")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Collect, publish, sleep."""

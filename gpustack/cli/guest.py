@@ -9,6 +9,7 @@ from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding
 from gpustack.base.text import printable
 from gpustack.cli.common import Command, add_exit_code, add_format
+from gpustack.cli.options import option
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.guest import drivers, requirements
 from gpustack.offer.guest.drivers import OPERATOR, Installation, installations, operator_pin, recommended
@@ -35,19 +36,13 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        parser.add_argument(
-            "--flavor",
-            action="append",
+        option(
+            parser,
+            "--flavor NAME…",
+            "only this flavor, by its name in the spec or in the cloud; can be repeated",
             default=[],
-            metavar="NAME",
-            help="only this flavor, by its name in the spec or in the cloud; can be repeated",
         )
-        parser.add_argument(
-            "--snapshot",
-            type=Path,
-            metavar="FILE",
-            help="hosts whose NVIDIA driver decides for vGPUs (gpustack scan --save)",
-        )
+        option(parser, "--snapshot FILE", "hosts whose NVIDIA driver decides for vGPUs (gpustack scan --save)")
         add_format(parser)
         add_exit_code(parser)
 

@@ -9,6 +9,7 @@ from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, positive, read_log, ssh_options
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.hosts.health import kernel_log
 from gpustack.offer.guest import check, source
@@ -37,14 +38,12 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
             "spec", type=Path, nargs="?", metavar="SPEC", help="the spec of --flavor, usually gpustack.yaml"
         )
         promise = parser.add_mutually_exclusive_group()
-        promise.add_argument("--flavor", metavar="NAME", help="the flavor of the instance, by its name in the cloud")
-        promise.add_argument("--gpus", type=positive, metavar="N", help="the number of GPUs that the guest must have")
+        option(promise, "--flavor NAME", "the flavor of the instance, by its name in the cloud")
+        option(promise, "--gpus N", "the number of GPUs that the guest must have", type=positive)
         source = parser.add_mutually_exclusive_group()
-        source.add_argument("--console", metavar="FILE", help="read this console log (-: standard input)")
-        source.add_argument("--root", type=Path, metavar="DIR", help="read this directory as the / of a guest")
-        source.add_argument(
-            "--ssh", metavar="HOST", help="read this guest over SSH, as [user@]name (default: this machine)"
-        )
+        option(source, "--console FILE", "read this console log (-: standard input)", type=str)
+        option(source, "--root DIR", "read this directory as the / of a guest")
+        option(source, "--ssh HOST", "read this guest over SSH, as [user@]name (default: this machine)")
         ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
         add_ssh_options(ssh, timeout=30.0)
         add_exit_code(parser)

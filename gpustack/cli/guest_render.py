@@ -7,6 +7,7 @@ from gpustack.base.errors import PlanError, UsageError
 from gpustack.base.findings import errors
 from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_exit_code, add_format, positive
+from gpustack.cli.options import option
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.guest.kubernetes.documents import Rendering
 from gpustack.offer.guest.kubernetes.render import render
@@ -43,22 +44,19 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
             " openstack-cluster; nodefeaturerule: labels by PCI id;"
             " operator-values: the driver for NVIDIA GPU Operator; kubeadm: scheduler, labels and taints",
         )
-        parser.add_argument(
-            "--flavor",
-            action="append",
+        option(
+            parser,
+            "--flavor NAME…",
+            "only this flavor, by its name in the spec or in the cloud; can be repeated (default: all)",
             default=[],
-            metavar="NAME",
-            help="only this flavor, by its name in the spec or in the cloud; can be repeated (default: all)",
         )
-        parser.add_argument(
-            "--snapshot", type=Path, metavar="FILE", help="read the facts of hosts from FILE, for sizes `auto`"
-        )
-        parser.add_argument(
-            "--max-nodes",
+        option(parser, "--snapshot FILE", "read the facts of hosts from FILE, for sizes `auto`")
+        option(
+            parser,
+            "--max-nodes N",
+            "the largest number of nodes of a group (default: %(default)s)",
             type=positive,
             default=1,
-            metavar="N",
-            help="the largest number of nodes of a group (default: %(default)s)",
         )
         add_format(parser)
 

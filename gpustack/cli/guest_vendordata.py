@@ -6,6 +6,7 @@ from pathlib import Path
 from gpustack.base.files import write_atomic
 from gpustack.base.operations import counted
 from gpustack.cli.common import Command
+from gpustack.cli.options import option
 from gpustack.offer.guest import check, vendordata
 from gpustack.spec.load import load_spec
 
@@ -25,8 +26,8 @@ gpustack guest vendordata gpustack.yaml --merge /etc/nova/vendordata.json --out 
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        parser.add_argument("--out", type=Path, metavar="FILE", help="write to FILE (default: standard output)")
-        parser.add_argument("--merge", type=Path, metavar="FILE", help="keep the vendor data of this file")
+        option(parser, "--out FILE", "write to FILE (default: standard output)")
+        option(parser, "--merge FILE", "keep the vendor data of this file")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec = load_spec(parsed_args.spec)

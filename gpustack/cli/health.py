@@ -16,6 +16,7 @@ from gpustack.cli.common import (
     read_log,
     tell_failures,
 )
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.facts.gather import Gathered
@@ -45,13 +46,9 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         add_each(parser)
-        parser.add_argument(
-            "--baseline", type=Path, metavar="FILE", help="compare with this earlier snapshot (gpustack scan --save)"
-        )
-        parser.add_argument(
-            "--kernel-log",
-            metavar="FILE|-",
-            help="read this saved kernel log (dmesg, journalctl, a console) instead of hosts",
+        option(parser, "--baseline FILE", "compare with this earlier snapshot (gpustack scan --save)")
+        option(
+            parser, "--kernel-log FILE|-", "read this saved kernel log (dmesg, journalctl, a console) instead of hosts"
         )
         add_exit_code(parser)
 

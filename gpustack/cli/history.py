@@ -13,6 +13,7 @@ from gpustack.changes.journal import RunRecord
 from gpustack.changes.journal_lines import PlannedChange
 from gpustack.cli.change import former
 from gpustack.cli.common import Lister
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 
 
@@ -30,8 +31,8 @@ gpustack history 20261124T061500123456Z -f json"""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("change", nargs="?", metavar="ID|FILE", help="show the operations of this change")
-        parser.add_argument("--since", type=_time, metavar="TIME", help="only changes since then: 2026-11-01T08:00")
-        parser.add_argument("--object", metavar="NAME", help="only changes of this object, by a part of its name")
+        option(parser, "--since TIME", "only changes since then: 2026-11-01T08:00", type=_time)
+        option(parser, "--object NAME", "only changes of this object, by a part of its name")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each change, or for each operation of one."""

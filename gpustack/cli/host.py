@@ -6,6 +6,7 @@ from pathlib import Path
 from gpustack.base.errors import GpustackError, PlanError, UsageError
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather, tell_failures
+from gpustack.cli.options import option
 from gpustack.hosts.facts.gather import Gathered
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.show import show_plan
@@ -35,21 +36,9 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         add_source_options(parser)
         add_each(parser)
         add_format(parser)
-        parser.add_argument(
-            "--adopt",
-            action="store_true",
-            help="adopt configuration by hand for the same devices, as host apply --adopt does",
-        )
-        parser.add_argument(
-            "--live",
-            action="store_true",
-            help="bind devices on the running host where possible, as host apply --live does",
-        )
-        parser.add_argument(
-            "--trial",
-            action="store_true",
-            help="try new kernel arguments for one boot first, as host apply --trial does",
-        )
+        option(parser, "--adopt", "adopt configuration by hand for the same devices, as host apply --adopt does")
+        option(parser, "--live", "bind devices on the running host where possible, as host apply --live does")
+        option(parser, "--trial", "try new kernel arguments for one boot first, as host apply --trial does")
         parser.add_argument(
             "--diff",
             action=argparse.BooleanOptionalAction,

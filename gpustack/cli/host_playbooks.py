@@ -8,6 +8,7 @@ from gpustack.base.errors import UsageError
 from gpustack.base.host_groups import pattern
 from gpustack.changes.host_run import recorded
 from gpustack.cli.common import confirm, see_terminal
+from gpustack.cli.options import option
 from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
@@ -26,23 +27,11 @@ class _Change(Play):
 
     def _add_choices(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-y", "--yes", action="store_true", help="don't ask for confirmation")
-        parser.add_argument(
-            "--check",
-            action="store_true",
-            help="change nothing: show the changes, with the differences of files in the log",
-        )
-        parser.add_argument(
-            "--reboot", action="store_true", help="reboot hosts that need it, a few at a time, and verify them"
-        )
-        parser.add_argument(
-            "--serial", type=int, metavar="N", help="change N hosts at a time (default: one, then four at a time)"
-        )
+        option(parser, "--check", "change nothing: show the changes, with the differences of files in the log")
+        option(parser, "--reboot", "reboot hosts that need it, a few at a time, and verify them")
+        option(parser, "--serial N", "change N hosts at a time (default: one, then four at a time)", type=int)
         group = parser.add_argument_group("hosts in service", "actions in Nova before and after a reboot")
-        group.add_argument(
-            "--os-cloud",
-            metavar="NAME",
-            help="disable the host in this cloud meanwhile: a name in clouds.yaml, or envvars",
-        )
+        option(group, "--os-cloud NAME", "disable the host in this cloud meanwhile: a name in clouds.yaml, or envvars")
         policies = ("refuse", "live-migrate", "cold-migrate", "stop")
         group.add_argument("--guests", choices=policies, help="action for instances on the host (default: refuse)")
         group.add_argument(
@@ -132,11 +121,9 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         self._add_choices(parser)
-        parser.add_argument("--adopt", action="store_true", help="adopt configuration by hand for the same devices")
-        parser.add_argument(
-            "--live", action="store_true", help="bind devices on the running host where possible, instead of a reboot"
-        )
-        parser.add_argument("--trial", action="store_true", help="try new kernel arguments for one boot first")
+        option(parser, "--adopt", "adopt configuration by hand for the same devices")
+        option(parser, "--live", "bind devices on the running host where possible, instead of a reboot")
+        option(parser, "--trial", "try new kernel arguments for one boot first")
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         modes = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
@@ -163,9 +150,7 @@ class HostUndoCommand(_Change):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         self._add_hosts(parser)
         self._add_choices(parser)
-        parser.add_argument(
-            "--force", action="store_true", help="also remove files that were modified since gpustack wrote them"
-        )
+        option(parser, "--force", "also remove files that were modified since gpustack wrote them")
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {"gpustack_force": parsed_args.force, **super()._variables(parsed_args)}

@@ -9,6 +9,7 @@ from gpustack.base.findings import Finding
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, release_of
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cloud.image import ImageCloud
 from gpustack.hosts.facts.store import load_snapshot
@@ -29,15 +30,8 @@ class ImageCommand(OpenStackCommand):
         super().add_arguments(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self.add_images(parser)
-        parser.add_argument(
-            "--snapshot",
-            type=Path,
-            metavar="FILE",
-            help="read the facts of hosts from a file of scan --save, for their architectures",
-        )
-        parser.add_argument(
-            "--release", metavar="NAME", help="check for this release of Nova (default: that of the spec)"
-        )
+        option(parser, "--snapshot FILE", "read the facts of hosts from a file of scan --save, for their architectures")
+        option(parser, "--release NAME", "check for this release of Nova (default: that of the spec)")
 
     def add_images(self, parser: argparse.ArgumentParser) -> None:
         """Add the images to the command line."""

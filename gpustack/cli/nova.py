@@ -27,6 +27,7 @@ from gpustack.cli.common import (
     ssh_options,
     tell_failures,
 )
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.configure.desired import markers_of, wanted
 from gpustack.configure.inspection import existing_for
@@ -83,36 +84,30 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             choices=_SERVICES,
             help="render for this service; can be repeated (default: all)",
         )
-        parser.add_argument(
-            "--from",
-            action="append",
+        option(
+            parser,
+            "--from [SERVICE=]PATH…",
+            "read an existing configuration: a file, a directory, or files joined by ':'. Its filter list is"
+            " kept, and contradicting lines are reported",
             dest="existing",
             default=[],
-            metavar="[SERVICE=]PATH",
-            help="read an existing configuration: a file, a directory, or files joined by ':'. Its filter list is"
-            " kept, and contradicting lines are reported",
         )
-        parser.add_argument(
-            "--release", metavar="NAME", help="render for this release of Nova (default: that of the spec)"
-        )
+        option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
         parser.add_argument(
             "--deployment",
             choices=get_args(Deployment),
             help="render for this deployment tool (default: that of the spec)",
         )
-        parser.add_argument(
-            "--all-in-one",
-            action="store_true",
-            help="render one file for each compute host, because it runs the other services too",
-        )
-        parser.add_argument(
-            "--path",
-            metavar="DIR",
-            help="write to this directory of the deployment tool, below --out (default: the usual one,"
+        option(parser, "--all-in-one", "render one file for each compute host, because it runs the other services too")
+        option(
+            parser,
+            "--path DIR",
+            "write to this directory of the deployment tool, below --out (default: the usual one,"
             " such as /etc/kolla/config/nova)",
+            type=str,
         )
-        parser.add_argument("--out", type=Path, metavar="DIR", help="write the files below DIR")
-        parser.add_argument("--diff", action="store_true", help="show the changes, and write nothing")
+        option(parser, "--out DIR", "write the files below DIR")
+        option(parser, "--diff", "show the changes, and write nothing")
         add_exit_code(parser)
         add_format(parser)
 
@@ -270,13 +265,11 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
-        parser.add_argument(
-            "--spec", type=Path, metavar="SPEC", help="check for release, aliases, flavors and networks of this spec"
-        )
-        parser.add_argument(
-            "--release",
-            metavar="NAME",
-            help="check for this release of Nova, such as 2025.2 or yoga (default: that of SPEC, or the newest)",
+        option(parser, "--spec SPEC", "check for release, aliases, flavors and networks of this spec")
+        option(
+            parser,
+            "--release NAME",
+            "check for this release of Nova, such as 2025.2 or yoga (default: that of SPEC, or the newest)",
         )
         parser.add_argument(
             "--service",
@@ -284,17 +277,15 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             choices=_SERVICES,
             help="service of each PATH without a name; can be repeated",
         )
-        parser.add_argument(
-            "--snapshot", type=Path, metavar="FILE", help="compare with the facts of hosts in a file of scan --save"
-        )
-        parser.add_argument(
-            "--with-nova",
-            metavar="NOVA",
-            help="check with the steps of the services' start in an installed Nova: an interpreter, a virtual"
+        option(parser, "--snapshot FILE", "compare with the facts of hosts in a file of scan --save")
+        option(
+            parser,
+            "--with-nova NOVA",
+            "check with the steps of the services' start in an installed Nova: an interpreter, a virtual"
             " environment, a program such as /usr/bin/nova-compute, podman:CONTAINER or docker:CONTAINER",
         )
         remote = parser.add_argument_group("another host", "~/.ssh/config and known hosts apply")
-        remote.add_argument("--on", metavar="HOST", help="read PATH and run NOVA on this host, over SSH")
+        option(remote, "--on HOST", "read PATH and run NOVA on this host, over SSH")
         add_ssh_options(remote, timeout=60.0)
         add_exit_code(parser)
 
@@ -350,7 +341,7 @@ class NovaOptionsCommand(Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument("name", nargs="?", default="", metavar="NAME", help="list only options with this text")
-        parser.add_argument("--release", metavar="R", help="release of Nova (default: the newest)")
+        option(parser, "--release R", "release of Nova (default: the newest)")
         parser.add_argument("--service", choices=_SERVICES, help="list only options that this service reads")
         return parser
 

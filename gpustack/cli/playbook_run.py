@@ -14,6 +14,7 @@ from gpustack.base.errors import GpustackError, UsageError
 from gpustack.base.files import file_remedy, make_private, state_dir, write_atomic
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts, expanded
+from gpustack.cli.options import option
 from gpustack.cli.progress import ProgressListener
 from gpustack.connect.playbooks.configuration import configuration
 from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine, limit_of
@@ -37,7 +38,7 @@ class Play(Command):
     def _add_hosts(self, parser: argparse.ArgumentParser) -> None:
         add_hosts(parser, "With -i, HOST selects from the inventory", self.default_hosts)
         add_each(parser)
-        parser.add_argument("--local", action="store_true", help="work on this machine, without SSH")
+        option(parser, "--local", "work on this machine, without SSH")
         group = parser.add_argument_group(
             "Ansible",
             "Ansible's configuration applies, but ansible.cfg of the current directory only if ANSIBLE_CONFIG names it;"
@@ -47,10 +48,10 @@ class Play(Command):
             "-i", "--inventory", metavar="FILE", help="use this Ansible inventory: a file, directory or script"
         )
         group.add_argument("-l", "--limit", metavar="PATTERN", help="select hosts by an Ansible host pattern")
-        group.add_argument("--user", metavar="NAME", help="log in as this user")
-        group.add_argument("--private-key", type=Path, metavar="FILE", help="log in with this private key")
+        option(group, "--user NAME", "log in as this user")
+        option(group, "--private-key FILE", "log in with this private key")
         group.add_argument("-K", "--ask-become-pass", action="store_true", help="ask for the password of sudo")
-        group.add_argument("--forks", type=int, metavar="N", help="work on N hosts at the same time (default: 5)")
+        option(group, "--forks N", "work on N hosts at the same time (default: 5)", type=int)
         group.add_argument(
             "-e",
             "--extra-vars",
@@ -61,12 +62,7 @@ class Play(Command):
             " @FILE: other users can read a command line",
         )
         add_format(parser)
-        parser.add_argument(
-            "--log",
-            type=Path,
-            metavar="FILE",
-            help="write the log to FILE (default: a new file below ~/.local/state/gpustack/log)",
-        )
+        option(parser, "--log FILE", "write the log to FILE (default: a new file below ~/.local/state/gpustack/log)")
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {}

@@ -1,9 +1,9 @@
 """``gpustack quota plan`` and ``apply``: limits of GPUs by project, in Keystone."""
 
 import argparse
-from pathlib import Path
 
 from gpustack.base.errors import QuotaError
+from gpustack.cli.options import option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.offer.cloud_plan.plan import CloudPlan
@@ -24,16 +24,13 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
     group = "quotas"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--snapshot",
-            type=Path,
-            metavar="FILE",
-            help="read the facts of hosts from a file of scan --save, to compare limits and hosts with the GPUs",
+        option(
+            parser,
+            "--snapshot FILE",
+            "read the facts of hosts from a file of scan --save, to compare limits and hosts with the GPUs",
         )
-        parser.add_argument(
-            "--release", metavar="NAME", help="show what this release of Nova enforces (default: that of the spec)"
-        )
-        parser.add_argument("--prune", action="store_true", help="delete limits of an earlier spec")
+        option(parser, "--release NAME", "show what this release of Nova enforces (default: that of the spec)")
+        option(parser, "--prune", "delete limits of an earlier spec")
 
     def data(self, plan: CloudPlan) -> dict[str, object]:
         return {"unchanged": plan.unchanged["quotas"], "enforcement": [check.to_dict() for check in plan.checks]}

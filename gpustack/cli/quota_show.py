@@ -2,11 +2,11 @@
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
 from gpustack.base.findings import Code, finding
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import LimitsCloud, Present
@@ -33,16 +33,9 @@ gpustack quota show --project research"""
         super().add_arguments(parser)
         add_exit_code(parser)
         choice = parser.add_mutually_exclusive_group()
-        choice.add_argument(
-            "--project", action="append", metavar="PROJECT", help="show this project, by name or id; can be repeated"
-        )
-        choice.add_argument("--all-projects", action="store_true", help="show all projects")
-        parser.add_argument(
-            "--spec",
-            type=Path,
-            metavar="SPEC",
-            help="show the models of this spec (default: those that gpustack limits)",
-        )
+        option(choice, "--project PROJECT…", "show this project, by name or id; can be repeated")
+        option(choice, "--all-projects", "show all projects")
+        option(parser, "--spec SPEC", "show the models of this spec (default: those that gpustack limits)")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """One row for each project and model."""

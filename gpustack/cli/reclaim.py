@@ -8,6 +8,7 @@ from gpustack.base.errors import PartialError
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, positive
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.cloud.server_actions import ServiceCloud
@@ -30,18 +31,18 @@ class ReclaimCommand(OpenStackCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        parser.add_argument("--instance", action="append", metavar="ID", help="only this instance; can be repeated")
-        parser.add_argument(
+        option(parser, "--instance ID…", "only this instance; can be repeated")
+        option(
+            parser,
             "--accept-loss",
-            action="store_true",
-            help="also shelve instances with ephemeral or swap disks, which a snapshot does not contain",
+            "also shelve instances with ephemeral or swap disks, which a snapshot does not contain",
         )
-        parser.add_argument(
-            "--snapshot-space",
-            type=positive,
-            metavar="GIB",
-            help="the free space of Glance's store: also shelve instances that were booted from an image, as long as"
+        option(
+            parser,
+            "--snapshot-space GIB",
+            "the free space of Glance's store: also shelve instances that were booted from an image, as long as"
             " their snapshots fit",
+            type=positive,
         )
 
     def read(self, parsed_args: argparse.Namespace) -> None:
@@ -124,7 +125,7 @@ class _Changing(ChangeCommand, ReclaimCommand):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         self.add_change_options(parser)
-        parser.add_argument("--max-count", type=positive, metavar="N", help="stop after N instances")
+        option(parser, "--max-count N", "stop after N instances", type=positive)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         self.read(parsed_args)
@@ -167,10 +168,6 @@ gpustack reclaim apply gpustack.yaml; gpustack reclaim apply gpustack.yaml --sna
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--wait",
-            type=positive,
-            default=3600,
-            metavar="S",
-            help="wait S seconds for each instance (default: %(default)s)",
+        option(
+            parser, "--wait S", "wait S seconds for each instance (default: %(default)s)", type=positive, default=3600
         )

@@ -3,12 +3,12 @@
 import argparse
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.findings import Finding
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
+from gpustack.cli.options import option
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
 from gpustack.cloud.limits import LimitsCloud
@@ -52,9 +52,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--out", type=Path, required=True, metavar="DIR", help="write index.html into this directory"
-        )
+        option(parser, "--out DIR", "write index.html into this directory", required=True)
 
     def connection(self, parsed_args: argparse.Namespace) -> Connection:
         """The connection to the cloud, whose name is the title of the page."""

@@ -3,12 +3,12 @@
 import argparse
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Severity
 from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather, tell_failures
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.facts.model import Host
@@ -36,12 +36,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         add_source_options(parser, THIS_MACHINE)
         add_each(parser)
         add_exit_code(parser)
-        parser.add_argument(
-            "--save",
-            type=Path,
-            metavar="FILE",
-            help="save the facts of the hosts as a snapshot, readable by its owner only",
-        )
+        option(parser, "--save FILE", "save the facts of the hosts as a snapshot, readable by its owner only")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         self._gathered = gather(self, parsed_args)

@@ -20,6 +20,7 @@ from gpustack.cli.common import (
     release_of,
     tell_failures,
 )
+from gpustack.cli.options import option
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.guest.requirements import conflicts
@@ -46,9 +47,7 @@ class SpecCheckCommand(ShowOne):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")
         add_exit_code(parser)
-        parser.add_argument(
-            "--snapshot", type=Path, metavar="FILE", help="compare the flavors with the hosts in a file of scan --save"
-        )
+        option(parser, "--snapshot FILE", "compare the flavors with the hosts in a file of scan --save")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """The counts of the spec, or of its problems."""
@@ -106,8 +105,8 @@ class SpecInitCommand(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
-        parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE instead of standard output")
-        parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
+        option(parser, "--out FILE", "write FILE instead of standard output")
+        option(parser, "--force", "replace FILE if it exists")
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Read the hosts and write the spec; without a GPU, nothing is written."""

@@ -11,6 +11,7 @@ from gpustack.changes.change import CloudChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import add_exit_code, add_format, positive, release_of
+from gpustack.cli.options import option
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.cloud_plan.plan import CloudChoices, CloudPlan, groups_of, plan
 from gpustack.offer.flavor.changes import FlavorChange, with_projects
@@ -127,12 +128,12 @@ class ApplyCommand(ChangeCommand, PlanCommand):
         super().add_more(parser)
         self.add_change_options(parser)
         if self.at_once:
-            parser.add_argument(
-                "--jobs",
+            option(
+                parser,
+                "--jobs N",
+                "make N changes at the same time, if they do not need one another (default: %(default)s)",
                 type=positive,
                 default=self.at_once,
-                metavar="N",
-                help="make N changes at the same time, if they do not need one another (default: %(default)s)",
             )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

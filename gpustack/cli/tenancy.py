@@ -6,6 +6,7 @@ from gpustack.base.columns import Column
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.offer.cloud_plan.plan import CloudPlan
@@ -28,9 +29,7 @@ gpustack tenancy plan gpustack.yaml --exit-code -f json"""
     group = "tenancy"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--prune", action="store_true", help="remove the aggregates and the trait of an earlier spec"
-        )
+        option(parser, "--prune", "remove the aggregates and the trait of an earlier spec")
 
     def data(self, plan: CloudPlan) -> dict[str, object]:
         superfluous = list(plan.tenancy.superfluous) if plan.tenancy else []

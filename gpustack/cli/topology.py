@@ -1,7 +1,6 @@
 """``gpustack topology``: the PCI tree of hosts, from NUMA nodes to GPUs and NICs."""
 
 import argparse
-from pathlib import Path
 
 from gpustack.base.findings import Finding
 from gpustack.base.host_groups import host_groups, patterns_of
@@ -15,6 +14,7 @@ from gpustack.cli.common import (
     gather,
     tell_failures,
 )
+from gpustack.cli.options import option
 from gpustack.configure.numa_nodes import spanning_flavors
 from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.topology import diagram
@@ -46,10 +46,8 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         add_each(parser)
         add_exit_code(parser)
         add_format(parser, others=("mermaid", "dot"))
-        parser.add_argument("--all", action="store_true", help="print all PCI functions, as lspci -t does")
-        parser.add_argument(
-            "--spec", type=Path, metavar="SPEC", help="report flavors whose GPUs can't come from one NUMA node"
-        )
+        option(parser, "--all", "print all PCI functions, as lspci -t does")
+        option(parser, "--spec SPEC", "report flavors whose GPUs can't come from one NUMA node")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None

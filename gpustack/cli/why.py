@@ -11,6 +11,7 @@ from gpustack.base.errors import PartialError
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, positive
 from gpustack.cli.gpu import databases_of, scheduler_of
+from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 
@@ -39,32 +40,23 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("name", metavar="NAME", help="the flavor, by name or id")
-        parser.add_argument("--host", metavar="HOST", help="list every step of this host")
-        parser.add_argument("--project", metavar="P", help="the project of the instances, by name or id")
-        parser.add_argument("--image", metavar="I", help="the image, by name or id: its properties count too")
-        parser.add_argument(
-            "--availability-zone", default="", metavar="Z", help="the zone of the instances (default: any)"
-        )
-        parser.add_argument(
-            "--count", type=positive, default=1, metavar="N", help="the wanted instances (default: %(default)s)"
-        )
+        option(parser, "--host HOST", "list every step of this host")
+        option(parser, "--project P", "the project of the instances, by name or id")
+        option(parser, "--image I", "the image, by name or id: its properties count too")
+        option(parser, "--availability-zone Z", "the zone of the instances (default: any)", default="")
+        option(parser, "--count N", "the wanted instances (default: %(default)s)", type=positive, default=1)
         group = parser.add_argument_group("other sources")
-        group.add_argument(
-            "--spec",
-            type=Path,
+        option(
+            group,
+            "--spec SPEC",
+            "the spec, for the models behind aliases (default: %(default)s)",
             default=Path("gpustack.yaml"),
-            metavar="SPEC",
-            help="the spec, for the models behind aliases (default: %(default)s)",
         )
-        group.add_argument(
-            "--snapshot", type=Path, metavar="FILE", help="read the GPUs of hosts from a file of scan --save"
-        )
-        group.add_argument(
-            "--config-file",
-            action="append",
-            type=Path,
-            metavar="FILE",
-            help="nova.conf of nova-api and nova-scheduler, or its directory, for free devices, NUMA nodes and filters;"
+        option(group, "--snapshot FILE", "read the GPUs of hosts from a file of scan --save")
+        option(
+            group,
+            "--config-file FILE…",
+            "nova.conf of nova-api and nova-scheduler, or its directory, for free devices, NUMA nodes and filters;"
             " can be repeated",
         )
         add_exit_code(parser)

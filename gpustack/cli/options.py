@@ -1,0 +1,23 @@
+"""Options of commands, as a usage line writes them."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+_PATHS = frozenset({"FILE", "DIR", "SPEC"})
+
+
+def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: Any) -> None:  # noqa: ANN401
+    """Add an option: ``--prune``, ``--project P``, or ``--flavor NAME…``, which can be repeated.
+
+    :param usage: the option and the name of its value; FILE, DIR and SPEC are paths. Without a value, it is a flag.
+    :param text: the help.
+    :param more: other arguments of argparse's ``add_argument``.
+    """
+    name, _, value = usage.partition(" ")
+    usual: dict[str, Any] = {"metavar": value.removesuffix("…")} if value else {"action": "store_true"}
+    if value.endswith("…"):
+        usual["action"] = "append"
+    if usual.get("metavar") in _PATHS:
+        usual["type"] = Path
+    parser.add_argument(name, help=text, **{**usual, **more})
