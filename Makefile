@@ -101,9 +101,10 @@ soak: ## a thousand cycles of clean-up beside a working Nova, and 500 rounds of 
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
 	GPUSTACK_SOAK_ROUNDS=500 $(PYTEST) tests/unit/cli/test_gpu_watch.py -k months
 
-states: ## GPUs out of service on real Nova: random operators, maintenance and hands, in each way of scheduling
+states: ## GPUs out of service, and who may boot where, in random states of real Nova of both releases
 	@tools/setup test
 	GPUSTACK_SERVICE_STEPS=40 GPUSTACK_SERVICE_MACHINES=3 $(PYTEST) tests/nova/fleet/test_states.py
+	GPUSTACK_NOVA_RELEASES="2025.2 2026.2" GPUSTACK_TENANCY_STATES=20 $(PYTEST) tests/nova/tenancy
 
 cleanup-servers: ## every leak of clean-up's tests with Nova's databases on MariaDB and PostgreSQL; an hour
 	@tools/setup test

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import nova_reference
+import protection
 import spec_reference
 import yaml
 from floors import picture
@@ -311,6 +312,7 @@ def write(app: Sphinx) -> None:
         "commands.md": commands_page(),
         "exit-codes.inc": exit_codes(),
         "undo.inc": undone(),
+        "protection.inc": protection.table(),
         "plugin-apis.inc": plugin_apis(),
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),

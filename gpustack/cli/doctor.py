@@ -49,7 +49,7 @@ def _checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
     valid, of_spec = spec.checks(parsed_args.spec)
     yield from ssh.checks(ssh_options(parsed_args), spec.hosts_of(valid))
     yield from of_spec
-    yield from cloud.checks(parsed_args.os_cloud, valid)
+    yield from cloud.checks(parsed_args.os_cloud, valid, parsed_args.config_file or ())
     url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
     yield from databases.checks(parsed_args.config_file or (), url)
 

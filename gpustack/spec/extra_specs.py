@@ -51,5 +51,14 @@ def has_numa_nodes(specs: Mapping[str, str]) -> bool:
 
 def required_traits(specs: Mapping[str, str]) -> frozenset[str]:
     """The traits that the host must have."""
-    names = (name for name, value in specs.items() if name.startswith(TRAIT) and value == REQUIRED)
+    return _traits(specs, REQUIRED)
+
+
+def forbidden_traits(specs: Mapping[str, str]) -> frozenset[str]:
+    """The traits that the host must not have."""
+    return _traits(specs, "forbidden")
+
+
+def _traits(specs: Mapping[str, str], wanted: str) -> frozenset[str]:
+    names = (name for name, value in specs.items() if name.startswith(TRAIT) and value == wanted)
     return frozenset(name.removeprefix(TRAIT) for name in names)

@@ -40,3 +40,25 @@ def leave(world: World, server: Server, host: str) -> str:
     gpu = next(held for held in consumer["allocations"].values() if "VCPU" not in held["resources"])
     assert placement.put(world.api, server.id, consumer, {**consumer["allocations"], spare: gpu})
     return str(spare)
+
+
+def replace_provider(world: World, host: str, address: str) -> None:
+    """Delete the resource provider of a GPU; nova-compute creates it again, without a reservation."""
+    name = f"{host}_{address}"
+    (old,) = world.api.placement.resource_providers(name=name)
+    world.api.placement.delete_resource_provider(old)
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    (new,) = world.api.placement.resource_providers(name=name)
+    assert new.id != old.id
+
+
+def switch_cell(world: World, cell: str, *, disabled: bool) -> None:
+    """Disable a cell or enable it, as ``nova-manage cell_v2 update_cell`` does, and send SIGHUP to nova-scheduler."""
+    world.sql(
+        "UPDATE cell_mappings SET disabled = :disabled WHERE name = :cell_name",
+        cell="api",
+        disabled=disabled,
+        cell_name=cell,
+    )
+    world.nova.control.reload_scheduler()

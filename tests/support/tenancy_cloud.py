@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from openstack.exceptions import BadRequestException, NotFoundException
 
+from gpustack.cli.common import release_of
 from gpustack.hosts.facts.store import save_snapshot
+from gpustack.offer.cloud_plan.access import ANYBODY
+from gpustack.offer.cloud_plan.plan import CloudChoices, plan
+from gpustack.spec.load import load_spec
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from support.cloudworld import Ran
@@ -20,6 +25,7 @@ from support.fleet_runs import execute
 from support.members import connection_of, member
 
 if TYPE_CHECKING:
+    from openstack.compute.v2.flavor import Flavor
     from openstack.compute.v2.server import Server
     from openstack.connection import Connection
 
@@ -111,6 +117,57 @@ class Reserved:
         cloud = self.connections[project]
         wanted = cloud.compute.find_flavor(flavor, ignore_missing=False)
         return servers.boot(cloud, f"{project}-{flavor}", wanted, host=host, seconds=SECONDS)
+
+    @contextlib.contextmanager
+    def only_gpu_host(self) -> Iterator[None]:
+        """Close the ordinary host: each instance starts on the GPU host or nowhere."""
+        (service,) = self.admin.compute.services(host=ORDINARY_HOST, binary="nova-compute")
+        self.admin.compute.disable_service(service)
+        yield
+        self.admin.compute.enable_service(service)
+
+    def private_flavor(self, like: str, *projects: str) -> Flavor:
+        """Create a private flavor with the extra specs of another one, for these projects."""
+        compute = self.admin.compute
+        made = compute.create_flavor(name=f"private-{like}", ram=64, vcpus=1, disk=1, is_public=False)
+        specs = compute.fetch_flavor_extra_specs(compute.find_flavor(like, ignore_missing=False)).extra_specs
+        compute.create_flavor_extra_specs(
+            made, {key: of for key, of in specs.items() if not key.startswith("gpustack")}
+        )
+        for project in projects:
+            compute.flavor_add_tenant_access(made, str(self.connections[project].current_project_id))
+        return made
+
+    def admissions(self) -> dict[str, frozenset[str]]:
+        """The ids of the projects that a plan sees admitted on the GPU host, by the name of the flavor."""
+        spec = load_spec(Path(self.spec(TENANCY)))
+        found = plan(self.admin, spec, frozenset({"tenancy"}), CloudChoices(release=release_of(None, spec)))
+        names = {flavor.id: flavor.name for flavor in self.admin.compute.flavors(is_public=None)}
+        return {names[flavor]: of for (host, flavor), of in found.admissions.items() if host == GPU_HOST}
+
+    def differences(self, flavors: Sequence[str]) -> list[tuple[str, str, bool]]:
+        """Each pair of a project and a flavor for which Nova decides otherwise than the plan, and the plan's answer."""
+        table, differ = self.admissions(), []
+        for project, connection in self.connections.items():
+            for name in flavors:
+                if project == "admin" and name.startswith("private"):
+                    continue  # administrators may use every flavor
+                own = connection.current_project_id
+                named = any(own in projects for projects in table.values())
+                expected = (own if named else ANYBODY) in table[name]
+                if self._admitted(project, name) != expected:
+                    differ.append((project, name, expected))
+        return differ
+
+    def _admitted(self, project: str, flavor: str) -> bool:
+        """Whether Nova boots an instance of a project with a flavor on the GPU host."""
+        try:
+            server = self.boot(project, flavor)
+        except (NotFoundException, BadRequestException):  # no access to the flavor
+            return False
+        host = self.host_of(server)
+        servers.delete(self.admin, server)
+        return host == GPU_HOST
 
     def host_of(self, server: Server) -> str | None:
         """The host of an instance; None if Nova found none."""

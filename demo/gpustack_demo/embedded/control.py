@@ -126,6 +126,10 @@ class Control:
         """Run a periodic task of the compute manager now, on one host or on all that run."""
         self.call("periodic", name=host, task=task)
 
+    def reload_scheduler(self) -> None:
+        """Let nova-scheduler read which cells are disabled, as on SIGHUP."""
+        self.call("reload_scheduler")
+
     def unseen(self, host: str, seconds: int = 3600) -> None:
         """Set the last report of a stopped nova-compute to ``seconds`` ago."""
         self.call("unseen", name=host, seconds=seconds)

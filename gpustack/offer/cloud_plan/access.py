@@ -18,7 +18,7 @@ from gpustack.offer.flavor.changes import AccessChange, FlavorChange
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
-from gpustack.spec.extra_specs import ALIAS, parse_alias, required_traits
+from gpustack.spec.extra_specs import ALIAS, forbidden_traits, parse_alias, required_traits
 
 ANYBODY = ""
 """A project that nothing names; as the project of a limit, the default."""
@@ -33,12 +33,14 @@ class FlavorRight:
 
     :ivar gpus: the aliases that it requests.
     :ivar traits: the traits that its hosts must have.
+    :ivar forbidden: those that they must not have.
     :ivar projects: ids of the projects that may use it; None for all.
     :ivar others: of a flavor whose list of projects is unknown, those that are known not to be in it; else None.
     """
 
     gpus: frozenset[str]
     traits: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
     projects: frozenset[str] | None = None
     others: frozenset[str] | None = None
 
@@ -62,6 +64,7 @@ def flavor_rights(
         rights[flavor.id] = FlavorRight(
             gpus=frozenset(flavor.gpus),
             traits=required_traits(flavor.extra_specs),
+            forbidden=forbidden_traits(flavor.extra_specs),
             projects=None if flavor.public else frozenset(listed),
             others=None if flavor.public or flavor.id in lists else frozenset(known),
         )
@@ -82,6 +85,8 @@ class AccessState:
 
     :ivar flavors: by id.
     :ivar hosts: each host, with its provider's uuid.
+    :ivar outside: pairs of an aggregate and a host that Placement's copy of the aggregate lacks: the aggregate does not
+        isolate the host.
     :ivar bearers: pairs of a trait and the uuid of a provider that has it, for the traits in ``known``.
     :ivar limits: by resource class and project.
     :ivar classes: the resource class that limits count, by alias.
@@ -91,6 +96,7 @@ class AccessState:
     flavors: Mapping[str, FlavorRight] = field(default_factory=dict)
     hosts: Mapping[str, str] = field(default_factory=dict)
     aggregates: Mapping[str, Aggregate] = field(default_factory=dict)
+    outside: frozenset[tuple[str, str]] = frozenset()
     bearers: frozenset[tuple[str, str]] = frozenset()
     known: frozenset[str] = frozenset()
     limits: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -171,18 +177,21 @@ class AccessState:
         for project in projects:
             of_project = unreserved
             for hosts, accepted in reserved:
-                of_project |= hosts if project in accepted else 0
+                # An empty name in the metadata is no project, not even one that nothing names.
+                of_project |= hosts if project != ANYBODY and project in accepted else 0
             yield project, of_project
 
     def fits(self, right: FlavorRight) -> int:
         """The hosts that agree with a flavor about traits."""
         bits = self.bits()
         fitting = sum(bits.values())
-        for trait in right.traits & self.known if self.hosts else ():
-            fitting &= sum(bits[host] for host, uuid in self.hosts.items() if (trait, uuid) in self.bearers)
-        for aggregate in self.aggregates.values():
+        for trait in (right.traits | right.forbidden) & self.known if self.hosts else ():
+            having = sum(bits[host] for host, uuid in self.hosts.items() if (trait, uuid) in self.bearers)
+            fitting &= having if trait in right.traits else ~having
+        for name, aggregate in self.aggregates.items():
             if aggregate.traits - right.traits:
-                fitting &= ~sum(bit for host, bit in bits.items() if aggregate.has(host))
+                kept = (host for host in bits if aggregate.has(host) and (name, host) not in self.outside)
+                fitting &= ~sum(bits[host] for host in kept)
         return fitting
 
     def _limit(self, right: FlavorRight, project: str) -> float:
@@ -214,15 +223,20 @@ def _flavors(flavors: Mapping[str, FlavorRight], change: FlavorChange) -> dict[s
     if change.seen is None:
         specs = change.wanted["extra_specs"]
         projects = None if change.wanted["public"] else frozenset(change.wanted.get("access", ()))
-        new = FlavorRight(gpus=_gpus(specs), traits=required_traits(specs), projects=projects)
-        return {**kept, change.id: new}
+        traits, forbidden = required_traits(specs), forbidden_traits(specs)
+        return {
+            **kept,
+            change.id: FlavorRight(gpus=_gpus(specs), traits=traits, forbidden=forbidden, projects=projects),
+        }
     right = flavors.get(change.id)
     if right is None:
         return kept
     specs = change.wanted.get("extra_specs", {})
-    before = required_traits(change.seen.get("extra_specs", {}))
-    traits = (right.traits - before) | required_traits(specs)
-    return {**kept, change.id: replace(right, traits=traits, gpus=_gpus(specs) if ALIAS in specs else right.gpus)}
+    before = change.seen.get("extra_specs", {})
+    traits = (right.traits - required_traits(before)) | required_traits(specs)
+    forbidden = (right.forbidden - forbidden_traits(before)) | forbidden_traits(specs)
+    gpus = _gpus(specs) if ALIAS in specs else right.gpus
+    return {**kept, change.id: replace(right, traits=traits, forbidden=forbidden, gpus=gpus)}
 
 
 def _gpus(specs: Mapping[str, str | None]) -> frozenset[str]:

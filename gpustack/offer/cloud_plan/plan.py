@@ -20,7 +20,7 @@ from gpustack.nova_options.aggregates import Aggregate
 from gpustack.nova_options.releases import Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.offer.cloud_plan.access import ANYBODY, AccessState, FlavorRight, decisive, flavor_rights
-from gpustack.offer.cloud_plan.admission import admissions, deviations, differences
+from gpustack.offer.cloud_plan.admission import Admissions, admissions, deviations, differences
 from gpustack.offer.cloud_plan.order import ordered
 from gpustack.offer.flavor import apply as flavor_plans
 from gpustack.offer.flavor.changes import changes as flavor_changes
@@ -40,6 +40,7 @@ from gpustack.offer.tenancy.compare import TenancyPlan, guarded
 from gpustack.offer.tenancy.compare import compare as compare_tenancy
 from gpustack.offer.tenancy.model import Present as PresentTenancy
 from gpustack.offer.tenancy.model import Wanted as WantedTenancy
+from gpustack.offer.tenancy.model import outside_placement
 from gpustack.offer.tenancy.model import wanted as wanted_tenancy
 from gpustack.spec.markers import markers
 from gpustack.spec.model import Placement, Spec
@@ -84,6 +85,7 @@ class CloudPlan:
     :ivar flavors: the plan of flavors, if they are in the plan; in the same way ``quotas`` and ``tenancy``.
     :ivar checks: what this release of Nova checks against limits.
     :ivar access: each difference of who may boot on which host, before and after, in one line; with tenancy only.
+    :ivar admissions: who may boot on which host before; with tenancy only.
     """
 
     operations: tuple[CloudChange, ...] = ()
@@ -93,6 +95,7 @@ class CloudPlan:
     tenancy: TenancyPlan | None = None
     checks: tuple[Check, ...] = ()
     access: tuple[str, ...] = ()
+    admissions: Admissions = field(default_factory=dict)
     release: Release
 
     @property
@@ -170,7 +173,7 @@ class _Planning:
             later = self._after(tenancy.operations) if tenancy else None
             self.findings += guarded(lambda: self.connection, self.spec.tenancy, flavors.operations, later)
         operations, order = ordered(self.changes, self._state()) if self.changes else ((), ())
-        access = self._access(operations) if tenancy else ()
+        before, access = self._access(operations) if tenancy else ({}, ())
         return CloudPlan(
             operations=operations,
             findings=(*self.findings, *order),
@@ -179,6 +182,7 @@ class _Planning:
             tenancy=tenancy,
             checks=self._checks(enforced) if quotas else (),
             access=access,
+            admissions=before,
             release=self.choices.release,
         )
 
@@ -189,8 +193,8 @@ class _Planning:
             state = state.after(change)
         return list(state.aggregates.values()), {trait for trait, _ in state.bearers}
 
-    def _access(self, operations: Sequence[CloudChange]) -> tuple[str, ...]:
-        """The differences of who may boot where; adds findings about deviations from the spec."""
+    def _access(self, operations: Sequence[CloudChange]) -> tuple[Admissions, tuple[str, ...]]:
+        """Who may boot where, and the differences that changes make; adds findings about deviations from the spec."""
         assert self.desired is not None  # noqa: S101 - tenancy was planned
         before = after = self._state()
         for change in operations:
@@ -201,7 +205,7 @@ class _Planning:
         names |= {found: name for name, found in self.projects.items()}
         self.findings += deviations(after, self.desired, projects, names)
         old, new = admissions(before, projects), admissions(after, projects)
-        return tuple(differences(old, new, projects, names))
+        return old, tuple(differences(old, new, projects, names))
 
     def _present(self) -> tuple[PresentFlavor, ...]:
         if self.present is None:
@@ -295,6 +299,7 @@ class _Planning:
         return AccessState(
             flavors=flavors,
             hosts={node.host: node.uuid for node in nodes.nodes},
+            outside=frozenset(outside_placement(nodes)),
             aggregates={aggregate.name: aggregate for aggregate in nodes.aggregates},
             bearers=frozenset((trait, uuid) for trait, uuids in nodes.bearers.items() for uuid in uuids),
             known=frozenset(nodes.bearers),

@@ -6,7 +6,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.base.text import listed
 from gpustack.cloud.servers import Server
-from gpustack.offer.tenancy.model import Present, Wanted, WantedAggregate, is_ours
+from gpustack.offer.tenancy.model import Present, Wanted, WantedAggregate, is_ours, outside_placement
 
 _LISTED = 5
 
@@ -15,20 +15,13 @@ def doubts(wanted: Wanted, present: Present) -> Iterator[Finding]:
     """Yield all findings that do not block the plan."""
     for name, hosts in wanted.missing.items():
         yield finding(Code.TENANCY_HOST_UNKNOWN, place=name, hosts=listed(hosts, _LISTED))
+    outside = set(outside_placement(present))
     for entry in wanted.aggregates:
-        yield from _outside_placement(entry, present)
+        for host in sorted(host for host in entry.hosts if (entry.name, host) in outside):
+            yield finding(Code.PLACEMENT_AGGREGATE_DIFFERS, place=host, aggregate=entry.name)
         yield from _instances(entry, wanted, present)
     yield from _of_others(wanted, present)
     yield from _by_hand(wanted, present)
-
-
-def _outside_placement(entry: WantedAggregate, present: Present) -> Iterator[Finding]:
-    """Hosts that Nova has in the aggregate, and Placement has not."""
-    aggregate = next((found for found in present.aggregates if found.name == entry.name), None)
-    members = present.members.get(entry.name, frozenset())
-    for node in present.nodes if aggregate else ():
-        if aggregate and node.host in entry.hosts and aggregate.has(node.host) and node.uuid not in members:
-            yield finding(Code.PLACEMENT_AGGREGATE_DIFFERS, place=node.host, aggregate=entry.name)
 
 
 def accepted(wanted: Wanted, host: str) -> frozenset[str]:

@@ -93,6 +93,15 @@ def is_foreign(aggregate: Aggregate | None) -> bool:
     return aggregate is not None and not is_ours(aggregate) and bool(aggregate.hosts or aggregate.metadata)
 
 
+def outside_placement(present: Present) -> Iterator[tuple[str, str]]:
+    """Each aggregate of gpustack with a host that Placement lacks in it: Nova does not isolate the host."""
+    for aggregate in filter(is_ours, present.aggregates):
+        members = present.members.get(aggregate.name, frozenset())
+        for node in present.nodes:
+            if aggregate.has(node.host) and node.uuid not in members:
+                yield aggregate.name, node.host
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReservedHost:
     """A host in an aggregate of gpustack.
@@ -112,6 +121,7 @@ class ReservedHost:
 def reserved(present: Present) -> Iterator[ReservedHost]:
     """Yield the hosts of gpustack's aggregates."""
     providers = {node.host: node.uuid for node in present.nodes}
+    outside = set(outside_placement(present))
     for aggregate in sorted(filter(is_ours, present.aggregates), key=lambda entry: entry.name):
         trait = aggregate.metadata[MARK]
         for host in sorted(aggregate.hosts):
@@ -120,7 +130,7 @@ def reserved(present: Present) -> Iterator[ReservedHost]:
                 host=host,
                 aggregate=aggregate.name,
                 projects=tuple(sorted(aggregate.projects)),
-                isolated=trait in aggregate.traits and provider in present.members.get(aggregate.name, ()),
+                isolated=trait in aggregate.traits and host in providers and (aggregate.name, host) not in outside,
                 bears_trait=provider in present.bearers.get(trait, ()),
             )
 

@@ -1,7 +1,8 @@
 """Check the cloud: sign in with clouds.yaml, and test the rights that commands need. Read-only."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from gpustack.cloud import Connection
 from gpustack.cloud import session as cloudapi
@@ -11,27 +12,35 @@ from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.fleet.cards import models_of
 from gpustack.fleet.join import join, unenforced
 from gpustack.fleet.read import Detail, Given, read
+from gpustack.nova_options.scheduler import scheduler
+from gpustack.novadb.sources import Sources
 from gpustack.operate.doctor.check import Check, made, not_configured, ok, warning
 from gpustack.spec.model import Spec
 
 _ADMIN = "admin"
+_NAME_CLOUD = "name a cloud of clouds.yaml with --os-cloud or OS_CLOUD"
+_OUT = "Out of service"
 
 
-def checks(cloud: str | None, spec: Spec | None = None) -> Iterator[Check]:
+def checks(cloud: str | None, spec: Spec | None = None, paths: Sequence[Path] = ()) -> Iterator[Check]:
     """Sign in, and read the objects that commands read.
 
-    :param spec: its GPUs out of service are checked too.
     :param cloud: a name in clouds.yaml; None for ``OS_CLOUD``, ``OS_*`` variables, or the only cloud in clouds.yaml.
+    :param spec: its GPUs out of service are checked too.
+    :param paths: nova.conf of nova-api, for this check.
     """
-    return made("Cloud", lambda: _checks(cloud, spec))
+    return made("Cloud", lambda: _checks(cloud, spec, paths))
 
 
-def _checks(cloud: str | None, spec: Spec | None) -> Iterator[Check]:
+def _checks(cloud: str | None, spec: Spec | None, paths: Sequence[Path]) -> Iterator[Check]:
+    entries = len(spec.out_of_service) if spec else 0
     if cloud is None and not os.environ.get("OS_CLOUD") and not os.environ.get("OS_AUTH_URL"):
         names = cloudapi.cloud_names()
         if len(names) != 1:
             seen = f"clouds.yaml has {', '.join(names)}" if names else "no clouds.yaml and no OS_* variables"
-            yield not_configured("Cloud", seen, "name a cloud of clouds.yaml with --os-cloud or OS_CLOUD")
+            yield not_configured("Cloud", seen, _NAME_CLOUD)
+            if entries:
+                yield not_configured(_OUT, f"{entries} in the spec; without a cloud, nothing checks them", _NAME_CLOUD)
             return
         cloud = names[0]
     connection = cloudapi.shared(cloud)
@@ -39,19 +48,25 @@ def _checks(cloud: str | None, spec: Spec | None) -> Iterator[Check]:
     yield from made("Nova flavors", lambda: _flavors(connection))
     yield from made("Nova services", lambda: _services(connection))
     yield from made("Placement", lambda: _placement(connection))
-    if spec is not None and spec.out_of_service:
-        yield from made("Out of service", lambda: out_of_service(connection, spec))
+    if spec is not None and entries:
+        yield from made(_OUT, lambda: out_of_service(connection, spec, paths))
 
 
-def out_of_service(connection: Connection, spec: Spec) -> Iterator[Check]:
-    """Whether something keeps new instances off each GPU that a spec lists as out of service."""
-    given = Given(models=models_of(spec), spec=spec)
-    fleet = join(read(lambda: connection, Detail.STATES, given))
-    points = [f"{entry.place}: {entry.message} ({entry.code})" for entry in unenforced(fleet)]
+def out_of_service(connection: Connection, spec: Spec, paths: Sequence[Path] = ()) -> Iterator[Check]:
+    """Whether something keeps new instances off each GPU that a spec lists as out of service.
+
+    :param paths: nova.conf of nova-api, whose databases have each GPU; empty for Placement only.
+    """
+    given = Given(models=models_of(spec, scheduler(paths) if paths else None), spec=spec)
+    databases = (lambda: Sources.from_nova_conf(list(paths))) if paths else None
+    fleet = join(read(lambda: connection, Detail.STATES, given, databases))
+    found = unenforced(fleet)
+    points = [f"{entry.place}: {entry.message} ({entry.code})" for entry in found]
     if points := [*points, *(f"unknown: {gap.reason}" for gap in fleet.partial)]:
-        yield warning("Out of service", "; ".join(points), "gpustack gpu list --spec SPEC")
+        remedies = dict.fromkeys(entry.remedy for entry in found)
+        yield warning(_OUT, "\n".join(points), "\n".join(remedies) or "gpustack gpu list --spec SPEC")
     else:
-        yield ok("Out of service", f"{len(spec.out_of_service)} in the spec; Nova offers none of them")
+        yield ok(_OUT, f"{len(spec.out_of_service)} in the spec; Nova offers none of them")
 
 
 def _signed_in(connection: Connection) -> Check:

@@ -191,7 +191,7 @@ def _protection(seen: Seen, *, reserved: bool, closed: bool) -> Protection:
 def _remarks(seen: Seen, protection: Protection, *, closed: bool) -> Iterator[Finding]:
     for holder in seen.gpu.holders if seen.gpu else ():
         yield finding(Code.INSTANCE_ON_FAULTY_GPU, place=seen.place, server=_words(holder), owner=_owner(holder))
-    if seen.inventory is not None and seen.scheduled is not False and not seen.gone:
+    if seen.inventory is not None and seen.scheduled is not False and not seen.gone and not closed:
         yield finding(Code.MOVE_MAY_CLAIM_RESERVED, place=seen.place, host=seen.host)
     if seen.in_use and closed and not seen.closed:
         yield finding(Code.HOST_CLOSED_FOR_GPU, place=seen.place, host=seen.host)

@@ -17,7 +17,7 @@ from gpustack.hosts.facts.store import save_snapshot
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from gpustack_demo.embedded.process import free_port
-from support.by_hand import leave
+from support.by_hand import leave, replace_provider
 from support.clouds import NAMED, nova_conf
 from support.cloudworld import World
 from support.fleet_answers import facts
@@ -349,6 +349,10 @@ def out_and_back(world: World, release: str, directory: Path, *, keystone: bool 
     desk.write(plan["spec"])
     (gpu,) = listed(world, "--spec", str(desk.spec), "--state", "reserved")[0]
     assert (gpu["address"], gpu["out_of_service"][:16]) == (sick, "fatal AER errors")
+    replace_provider(world, host, sick)
+    assert f"GPU760 {host} {sick}" in listed(world, "--spec", str(desk.spec))[1]
+    assert desk.gpu("disable", sick, "--yes").code == 0
+    assert f"GPU760 {host} {sick}" not in listed(world, "--spec", str(desk.spec))[1]
     (line,) = desk.restart()
     assert sound in line
     ran = desk.gpu("disable", sick)

@@ -18,10 +18,13 @@ from openstack.compute.v2.server import Server
 
 from gpustack.cloud.closed import MAINTENANCE, UNSTATED, Reasons, gpu_reason, reasons_of, service_of
 from gpustack.fleet import cards
+from gpustack.operate.doctor.cloud import out_of_service
 from gpustack.operate.gpu_service import look, plan
 from gpustack.prepare.drain.model import World as Hosts
 from gpustack.prepare.drain.recorded import RecordedCloud
 from gpustack.prepare.drain.restore import plan_resume
+from gpustack.spec.load import load_spec
+from support.by_hand import replace_provider, switch_cell
 from support.clouds import NAMED, running
 from support.cloudworld import Ran, World
 from support.fleet_runs import listed, run
@@ -417,26 +420,58 @@ def test_a_host_that_is_down_is_closed_when_it_returns(desk: Outage) -> None:
     assert service(desk)[0] == "enabled"
 
 
+@STATES
+@EVERY
+def test_a_host_in_a_disabled_cell_stays_closed_when_the_cell_returns(desk: Outage) -> None:
+    """Nova lists and changes its services as before; only the scheduler leaves out the hosts of the cell."""
+    entry = f'out_of_service: [{{host: {desk.host}, address: "{FIRST}", reason: x}}]'
+    desk.write(entry)
+    switch_cell(desk.world, "cell1", disabled=True)
+    try:
+        assert hostdevs(desk, desk.world.boot(desk.host)) == []
+        assert reported(desk)  # the cell may return at any time
+        carried_out(desk.gpu("disable", FIRST, "--yes", "--disable-service"))
+        assert not reported(desk)
+    finally:
+        switch_cell(desk.world, "cell1", disabled=False)
+    assert hostdevs(desk, desk.world.boot(desk.host)) == []
+    desk.write("")
+    carried_out(desk.gpu("enable", FIRST, "--yes"))
+    assert service(desk)[0] == "enabled"
+    assert len(hostdevs(desk, desk.world.boot(desk.host))) == 1
+
+
 @EVERY
 def test_a_new_service_and_a_new_provider_are_reported(desk: Outage, place: Place) -> None:
-    """Both forget what gpustack wrote: the next list and the next round of watch report the GPU."""
-    if place.way == "off":
-        pytest.skip("Placement has no providers, and only the databases show each GPU")
+    """Both forget what gpustack wrote: the next list, the next round of watch, and doctor report the GPU."""
     desk.write(f'out_of_service: [{{host: {desk.host}, address: "{FIRST}", reason: x}}]')
     carried_out(desk.gpu("disable", FIRST, "--yes"))
-    watch = ("watch", "--textfile", str(desk.directory / "x.prom"), "--once", "--spec", str(desk.spec))
-    commands = (("list", "--spec", str(desk.spec)), watch)
-    for command in commands:
-        assert f"GPU760 {desk.host} {FIRST}" not in run(desk.world.nova.clouds_yaml, *command).err
+    assert not reported(desk)
+    if place.way != "off":
+        replace_provider(desk.world, desk.host, FIRST)
+        assert reported(desk) == (place.way == "schedule")  # otherwise, the host is closed
+        carried_out(desk.gpu("disable", FIRST, "--yes"))
+        assert not reported(desk)
     (found,) = desk.world.api.compute.services(host=desk.host, binary="nova-compute")
     desk.world.api.compute.delete(f"/os-services/{found.id}", microversion="2.53")
     desk.world.nova.control.restart_compute(desk.host)
     desk.world.nova.control.periodic(desk.host)
     assert service(desk)[0] == "enabled"
-    for command in commands:
-        assert f"GPU760 {desk.host} {FIRST}" in run(desk.world.nova.clouds_yaml, *command).err
+    assert reported(desk)
     carried_out(desk.gpu("disable", FIRST, "--yes"))
     assert FIRST not in hostdevs(desk, desk.world.boot(desk.host))
+
+
+def reported(desk: Outage) -> bool:
+    """Whether ``gpu list``, ``gpu watch`` and ``doctor`` report that new instances can get the first GPU."""
+    spec, clouds = ("--spec", str(desk.spec)), desk.world.nova.clouds_yaml
+    texts = [run(clouds, "list", *spec, *desk.sources).err]
+    page = str(desk.directory / "x.prom")
+    texts.append(run(clouds, "watch", "--textfile", page, "--once", *spec, *desk.sources).err)
+    (check,) = out_of_service(desk.world.api, load_spec(desk.spec), list(map(Path, desk.sources[1:])))
+    texts.append(f"GPU760 {check.seen}" if "(GPU760)" in check.seen else check.seen)
+    (found,) = {f"GPU760 {desk.host} {FIRST}:" in text for text in texts}
+    return found
 
 
 @EVERY

@@ -6,12 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from openstack.exceptions import BadRequestException, NotFoundException
 
-from gpustack.offer.cloud_plan.access import AccessState, flavor_rights
-from gpustack.offer.cloud_plan.admission import Admissions, admissions
-from gpustack.offer.flavor.flavors import present_flavors
-from gpustack.offer.tenancy.cloud import present
 from gpustack_demo.embedded import servers
 from support.clouds import NAMED
 from support.tenancy_cloud import GPU_HOST, ORDINARY_HOST, SECONDS, TENANCY, Reserved
@@ -67,62 +62,11 @@ def _instances_that_stay(cloud: Reserved, spec: str, ordinary: Server, gpu: Serv
 
 def _who_is_accepted(cloud: Reserved) -> None:
     cloud.nova.control.restart_compute(GPU_HOST)  # it keeps the trait
-    _table_is_that_of_nova(cloud)
-    for project in ("research", "teaching"):
-        assert cloud.host_of(cloud.boot(project, "ordinary")) == ORDINARY_HOST
-
-
-def _table_is_that_of_nova(cloud: Reserved) -> None:
-    """Every pair of project and flavor, with a private flavor, while the GPU host is the only one."""
-    (g1,) = (flavor for flavor in cloud.admin.compute.flavors(get_extra_specs=True) if flavor.name == "g1")
-    private = cloud.admin.compute.create_flavor(name="private", ram=64, vcpus=1, disk=1, is_public=False)
-    required = {key: value for key, value in g1.extra_specs.items() if not key.startswith("gpustack")}
-    cloud.admin.compute.create_flavor_extra_specs(private, required)
-    cloud.admin.compute.flavor_add_tenant_access(private, cloud.connections["research"].current_project_id)
-    (service,) = cloud.admin.compute.services(host=ORDINARY_HOST, binary="nova-compute")
-    cloud.admin.compute.disable_service(service)
-    flavors = {"g1": g1.id, "private": private.id, "ordinary": cloud.admin.compute.find_flavor("ordinary").id}
-    table = admissions_of(cloud)
-    differ = []
-    for project, connection in cloud.connections.items():
-        for name, flavor in flavors.items():
-            if (project, name) == ("admin", "private"):
-                continue  # administrators may use every flavor
-            expected = connection.current_project_id in table[GPU_HOST, flavor]
-            if admitted(cloud, project, name) != expected:
-                differ.append((project, name, expected))
-    assert not differ
-    assert {bool(projects) for (host, _), projects in table.items() if host == GPU_HOST} == {True, False}
-    cloud.admin.compute.enable_service(service)
-    cloud.admin.compute.delete_flavor(private)
-
-
-def admissions_of(cloud: Reserved) -> Admissions:
-    """The table of the present cloud."""
-    api = present_flavors(cloud.admin)
-    flavors = api.flavors()
-    lists = {flavor.id: api.access(flavor.id) for flavor in flavors if not flavor.public}
-    now = present(cloud.admin, "CUSTOM_GPU_HOST", flavors=flavors)
-    state = AccessState(
-        flavors=flavor_rights(flavors, (), lists),
-        hosts={node.host: node.uuid for node in now.nodes},
-        aggregates={aggregate.name: aggregate for aggregate in now.aggregates},
-        bearers=frozenset((trait, uuid) for trait, uuids in now.bearers.items() for uuid in uuids),
-        known=frozenset(now.bearers),
-    )
-    ids = {str(connection.current_project_id) for connection in cloud.connections.values()}
-    return admissions(state, state.projects() | ids)
-
-
-def admitted(cloud: Reserved, project: str, flavor: str) -> bool:
-    """Whether Nova boots an instance of a project with a flavor on the GPU host."""
-    try:
-        server = cloud.boot(project, flavor)
-    except (NotFoundException, BadRequestException):  # no access to the flavor
-        return False
-    host = cloud.host_of(server)
-    servers.delete(cloud.admin, server)
-    return host == GPU_HOST
+    with cloud.only_gpu_host():
+        private = cloud.private_flavor("g1", "research")
+        assert cloud.differences(("g1", private.name, "ordinary")) == []
+        assert {bool(projects) for projects in cloud.admissions().values()} == {True, False}
+        cloud.admin.compute.delete_flavor(private)
 
 
 def _moves(cloud: Reserved, ordinary: Server, gpu: Server) -> None:

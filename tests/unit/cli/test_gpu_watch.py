@@ -262,9 +262,11 @@ EMPTY = {
     "/projects": {"projects": []},
     "/users": {"users": []},
 }
-ROUNDS = int(os.environ.get("GPUSTACK_SOAK_ROUNDS", "30"))
+ROUNDS = int(os.environ.get("GPUSTACK_SOAK_ROUNDS", "7"))
 """``GPUSTACK_SOAK_ROUNDS=500`` for the complete soak (``make soak``)."""
-FAULTS = {3: ("compute", "dies"), 5: ("placement", "busy for ever"), 8: ("compute", "silent"), 11: ("identity", "dies")}
+FAULTS = {1: ("compute", "dies"), 2: ("placement", "busy for ever"), 3: ("compute", "silent"), 4: ("identity", "dies")}
+"""The fault of a round, by its number in a period; rounds 5, 6 and 0 are healthy."""
+PERIOD = 7
 
 
 @pytest.mark.filterwarnings("ignore:Support for InfluxDB", "ignore::PendingDeprecationWarning")
@@ -286,7 +288,7 @@ def test_months_of_rounds_leave_no_descriptor_thread_or_memory(
                 pause(min(seconds, 0.01))
                 return
             round_number = len(used) + 1
-            service, fault = FAULTS.get(round_number % 13, ("", ""))
+            service, fault = FAULTS.get(round_number % PERIOD, ("", ""))
             offered.faults = {service: fault} if service else {}
             offered.began.clear()
             offered.ended.set()  # the stand-in's own threads of silent answers end
@@ -303,9 +305,9 @@ def test_months_of_rounds_leave_no_descriptor_thread_or_memory(
         ran = gpustack("gpu", "watch", "--textfile", tmp_path / "gpus.prom")
     assert ran.code == INTERRUPTED
     assert "no complete answer" in ran.err
-    healthy = [of for number, of in enumerate(used) if number % 13 == 2]
+    healthy = [of for number, of in enumerate(used) if number % PERIOD == 0]
     assert success((tmp_path / "gpus.prom").read_text(encoding="utf-8"))["placement"] in (0, 1)
-    (descriptors, threads, objects), last = healthy[1], healthy[-1]
-    assert last[0] <= descriptors + 4, used
-    assert last[1] <= threads + 4, used
+    (descriptors, threads, objects), last = healthy[0], healthy[-1]
+    assert last[0] <= descriptors + 2, used  # fewer than the faults of a period
+    assert last[1] <= threads + 2, used
     assert last[2] <= objects + 2000, used

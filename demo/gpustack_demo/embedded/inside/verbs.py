@@ -95,6 +95,11 @@ class Verbs:
             with mark.active(), context.target_cell(admin, self._harness.cell_mappings[mark.cell]) as targeted:
                 getattr(service.manager, task)(targeted)
 
+    def reload_scheduler(self) -> None:
+        """What SIGHUP does to nova-scheduler: it reads which cells are disabled."""
+        with self._harness.scheduler.gpustack_mark.active():
+            self._harness.scheduler.manager.reset()
+
     def fault(
         self,
         name: str,

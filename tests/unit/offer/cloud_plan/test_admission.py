@@ -69,13 +69,20 @@ def test_a_cloud_as_the_spec_wants_it_has_no_finding() -> None:
         ({"aggregates": {"gpu": aggregate(projects="p2")}}, "GPU455", "refuses research with g1"),
         # An isolated host without any flavor that reaches it.
         ({"flavors": {"plain": FlavorRight(gpus=frozenset())}}, "GPU457", "accepts only flavors that require"),
+        # Placement lacks the host in the aggregate, so that Nova does not isolate it; the projects still hold.
+        ({"outside": frozenset({("gpu", "gpu1")})}, "GPU456", "admits research with plain"),
+        # A flavor of the spec that forbids the trait.
+        ({"flavors": {"g1": FlavorRight(gpus=GPU.gpus, forbidden=GPU.traits)}}, "GPU455", "refuses research with g1"),
+        # An empty name is no project: nobody is admitted.
+        ({"aggregates": {"gpu": aggregate(), "old": aggregate("old", " ")}}, "", ""),
         # A private flavor whose list is empty.
         ({"flavors": {"g1": replace(GPU, projects=frozenset())}}, "GPU457", "accepts only flavors that require"),
     ],
 )  # fmt: skip
 def test_a_deviation_names_who_is_refused_or_admitted(change: dict[str, object], code: str, text: str) -> None:
     messages = found(replace(ISOLATED, **change))  # type: ignore[arg-type]
-    assert any(of == code and text in message for of, message in messages), messages
+    assert (messages == []) == (code == "")
+    assert not code or any(of == code and text in message for of, message in messages), messages
 
 
 def test_a_host_that_left_its_aggregate_is_open_to_all() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gpustack.operate.doctor import cloud
 from gpustack.operate.doctor.check import Check, State
+from gpustack.spec.model import Spec
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
 CLOUDS = """
@@ -38,6 +39,12 @@ def test_several_clouds_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
     (check,) = checks()
     assert (check.state, check.seen) == (State.NOT_CONFIGURED, "clouds.yaml has lab, prod")
+    models = {"a": {"match": {"vendor": "10de", "product": "11b4"}}}
+    entry = {"host": "gpu1", "address": "0000:81:00.0", "reason": "no reset"}
+    spec = Spec.model_validate({"version": 1, "models": models, "hosts": {"gpu1": ["a"]}, "out_of_service": [entry]})
+    (_, unchecked) = cloud.checks(None, spec)
+    assert (unchecked.state, unchecked.name) == (State.NOT_CONFIGURED, "Out of service")
+    assert unchecked.seen.startswith("1 in the spec")
 
 
 def test_the_only_cloud_is_signed_in_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

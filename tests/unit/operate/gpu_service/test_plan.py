@@ -82,7 +82,7 @@ def codes(plan: OutagePlan) -> set[str]:
         # Nova only reports devices: a reservation keeps nobody off, and makes the claim fail.
         (seen(scheduled=False), ["disable"], set()),
         # Unknown: both, and first the one that makes the claim safe.
-        (seen(scheduled=None), ["disable", "reserve"], {"GPU757"}),
+        (seen(scheduled=None), ["disable", "reserve"], set()),
         (seen(inventory=None), ["disable"], set()),
         (seen(State.ALLOCATED, inventory=None), ["disable"], {"GPU450", "GPU758"}),
         (seen(State.ALLOCATED, scheduled=False), ["disable"], {"GPU450", "GPU758"}),
