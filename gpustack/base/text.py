@@ -27,7 +27,7 @@ def printable(text: str, *, keep: str = "\n") -> str:
     >>> printable("\x1b[2J harmless")
     '\\x1b[2J harmless'
     """
-    if text.isprintable():
+    if text.isprintable() or text.translate(dict.fromkeys(map(ord, keep))).isprintable():
         return text
     return "".join(c if c in keep or unicodedata.category(c) not in _HARMFUL else _escaped(c) for c in text)
 

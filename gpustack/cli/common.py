@@ -41,6 +41,8 @@ _EQUIVALENTS = {
     "--output": ("--out", "--format"),
 }
 """Options that other commands or other programs have, and their names here."""
+_INDENTED = 100
+"""The most rows of JSON that are indented; each further row would cost more than its own text."""
 _LOG = 4 << 20  # bytes of a log that count
 
 
@@ -205,7 +207,14 @@ class Lister(_Voice, lister.Lister):
         """Print the list; tables fit the terminal."""
         if parsed_args.formatter == "table":
             self.formatter = FittingTable()
-        return int(super().produce_output(parsed_args, column_names, data))
+        rows = list(data)
+        is_chosen = parsed_args.noindent or parsed_args.columns or parsed_args.sort_columns  # cliff does these
+        if parsed_args.formatter == "json" and len(rows) > _INDENTED and not is_chosen:
+            # Python's encoder of indented JSON is not in C, and takes as long as reading the hosts.
+            lines = (json.dumps(dict(zip(column_names, row, strict=True))) for row in rows)
+            self.app.stdout.write("[\n" + ",\n".join(lines) + "\n]\n")
+            return 0
+        return int(super().produce_output(parsed_args, column_names, rows))
 
 
 class ShowOne(_Voice, show.ShowOne):
@@ -388,6 +397,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
             ssh=ssh_options(parsed_args),
             jobs=parsed_args.jobs,
             reported=reported,
+            keep=getattr(parsed_args, "save", None) is not None,
         )
     for name, own_name in gathered.others.items():
         command.report(f"warning: {name} calls itself {own_name}; its facts are kept under {name}")

@@ -54,7 +54,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             # A snapshot may contain more hosts than this spec.
             spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
             for host in hosts:
-                if host not in spec_hosts:
+                if not patterns_for(spec, host.hostname):
                     self.report(f"{host.hostname}: not in {parsed_args.spec}, skipped")
             if not spec_hosts:
                 raise UsageError(

@@ -138,7 +138,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     ) -> Rendering:
         spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
         for host in hosts:
-            if host not in spec_hosts and self.verbosity:
+            if self.verbosity and not patterns_for(spec, host.hostname):
                 self.report(f"{host.hostname}: not in {parsed_args.spec}, skipped")
         missing = sorted(set(only or ()) - {host.hostname for host in spec_hosts})
         if missing:

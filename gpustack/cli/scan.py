@@ -63,9 +63,11 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         reasons = [f for of_host in self._scanned for f in of_host.reasons]
         reasons += [f for of_gpu in readiness for f in of_gpu.reasons]
         notes = [note for of_gpu in readiness for note in of_gpu.notes]
-        details = [note for note in notes if note.severity is Severity.INFO and self.verbosity < 2]
-        self.note(details)
-        self.report_findings([*reasons, *(note for note in notes if note not in details)])
+        are_quiet = self.verbosity < 2
+        self.note(note for note in notes if are_quiet and note.severity is Severity.INFO)
+        self.report_findings(
+            [*reasons, *(note for note in notes if not are_quiet or note.severity is not Severity.INFO)]
+        )
         failures = self._gathered.failures
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0

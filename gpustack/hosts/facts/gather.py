@@ -16,7 +16,7 @@ from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts import bundle
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.facts.store import parse_host, read_snapshot
+from gpustack.hosts.facts.store import SharedParts, parse_host, read_snapshot
 
 _HERE = "this host"
 Reported = Callable[[str], None]
@@ -36,27 +36,21 @@ class Gathered:
     """The result of :func:`gather`.
 
     :ivar hosts: the facts, in the requested order.
-    :ivar raw: the unparsed documents of ``hosts``, in the same order, for snapshots.
+    :ivar raw: if wanted, the unparsed documents of ``hosts``, in the same order, for snapshots.
     :ivar failures: the hosts that could not be read.
     :ivar others: the reported host name of each host whose name differs from the user's, by the user's name.
     """
 
     hosts: tuple[Host, ...]
-    raw: tuple[dict[str, object], ...]
+    raw: tuple[dict[str, object], ...] = ()
     failures: tuple[GatherFailure, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, host: Host, error: GpustackError) -> "Gathered":
         """Return a copy in which ``host`` is moved to the failures."""
-        others = [
-            (candidate, raw) for candidate, raw in zip(self.hosts, self.raw, strict=True) if candidate is not host
-        ]
-        return replace(
-            self,
-            hosts=tuple(candidate for candidate, _ in others),
-            raw=tuple(raw for _, raw in others),
-            failures=(*self.failures, GatherFailure(host=host.hostname, error=error)),
-        )
+        failure = GatherFailure(host=host.hostname, error=error)
+        others = tuple(candidate for candidate in self.hosts if candidate is not host)
+        return replace(self, hosts=others, raw=(), failures=(*self.failures, failure))
 
 
 def gather(
@@ -67,6 +61,7 @@ def gather(
     ssh: SshOptions | None = None,
     jobs: int = 32,
     reported: Reported = lambda host: None,
+    keep: bool = False,
 ) -> Gathered:
     """Read the facts of hosts. Without ``hosts``, ``root`` and ``snapshot``, read this host.
 
@@ -76,27 +71,28 @@ def gather(
     :param ssh: SSH options; ``sudo`` applies to this host too.
     :param jobs: number of hosts that are read at the same time.
     :param reported: called from the calling thread with each finished host of ``hosts``.
+    :param keep: whether to keep the unparsed documents.
     :raises SnapshotError: if the snapshot can't be used.
     :raises HostError: if ``root`` can't be read, or the SSH configuration can't be used.
     """
     if snapshot is not None:
-        return _from_snapshot(snapshot, hosts)
+        return _from_snapshot(snapshot, hosts, keep=keep)
     if hosts and root is None:
-        return _over_ssh(hosts, ssh, jobs, reported)
+        return _over_ssh(hosts, ssh, jobs, reported, keep=keep)
     if root is None and ssh is not None and ssh.sudo and os.geteuid() != 0:
-        return _with_sudo(ssh)
-    return _from_root(root)
+        return _with_sudo(ssh, keep=keep)
+    return _from_root(root, keep=keep)
 
 
-def _with_sudo(options: SshOptions) -> Gathered:
+def _with_sudo(options: SshOptions, *, keep: bool) -> Gathered:
     """Read this host as root."""
     from gpustack.connect.ssh.program import run_here
 
-    return _checked([_HERE], {_HERE: run_here(_HERE, bundle.program().encode(), options)}, {})
+    return _checked([_HERE], {_HERE: run_here(_HERE, bundle.program().encode(), options)}, {}, keep=keep)
 
 
-def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
-    snapshot = read_snapshot(path)
+def _from_snapshot(path: Path, wanted: Sequence[str], *, keep: bool) -> Gathered:
+    snapshot = read_snapshot(path, keep=keep)
     if not wanted:
         return Gathered(hosts=snapshot.hosts, raw=snapshot.raw)
     index_by_name = {host.hostname: index for index, host in enumerate(snapshot.hosts)}
@@ -104,7 +100,7 @@ def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
     remedy = "`gpustack scan HOST… --save FILE` writes a snapshot of all named hosts"
     return Gathered(
         hosts=tuple(snapshot.hosts[index] for index in known),
-        raw=tuple(snapshot.raw[index] for index in known),
+        raw=tuple(snapshot.raw[index] for index in known if keep),
         failures=tuple(
             GatherFailure(host=name, error=HostError(f"not in the snapshot {path}", where=name, remedy=remedy))
             for name in wanted
@@ -113,7 +109,7 @@ def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
     )
 
 
-def _from_root(root: Path | None) -> Gathered:
+def _from_root(root: Path | None, *, keep: bool) -> Gathered:
     name = _HERE if root is None else str(root)
     try:
         raw = collect("/" if root is None else str(root))
@@ -124,10 +120,12 @@ def _from_root(root: Path | None) -> Gathered:
         ) from error
     if root is not None and raw.get("hostname") is None:
         raw["hostname"] = _host_name(root.resolve().name) or "unnamed"
-    return _checked([name], {name: raw}, {})
+    return _checked([name], {name: raw}, {}, keep=keep)
 
 
-def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, reported: Reported) -> Gathered:
+def _over_ssh(
+    targets: Sequence[str], options: SshOptions | None, jobs: int, reported: Reported, *, keep: bool
+) -> Gathered:
     from gpustack.connect.ssh.connection import Connections
 
     targets = list(dict.fromkeys(targets))
@@ -151,18 +149,20 @@ def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, rep
         finally:
             pool.shutdown(cancel_futures=True)
     by_name, others = _named(raw)
-    return replace(_checked(targets, by_name, errors), others=others)
+    return replace(_checked(targets, by_name, errors, keep=keep), others=others)
 
 
-def _checked(targets: Iterable[str], raw: Documents, errors: dict[str, GpustackError]) -> Gathered:
+def _checked(
+    targets: Iterable[str], raw: Documents, errors: dict[str, GpustackError], *, keep: bool = False
+) -> Gathered:
     """Validate the documents; an invalid one becomes a failure of its host."""
-    hosts, valid, failures = [], [], []
+    hosts, valid, failures, shared = [], [], [], SharedParts()
     for target in targets:
         try:
             if target in errors:
                 raise errors[target]
-            hosts.append(parse_host(raw[target], target))
-            valid.append(raw[target])
+            hosts.append(parse_host(raw[target], target, shared))
+            valid += [raw[target]] if keep else []
         except GpustackError as error:
             failures.append(GatherFailure(host=target, error=error))
     return Gathered(hosts=tuple(hosts), raw=tuple(valid), failures=tuple(failures))

@@ -1,24 +1,33 @@
 """Snapshot files: saved facts of hosts.
 
 Format: ``{"gpustack_snapshot": 1, "hosts": [host, …]}``, mode 0600; each host is a JSON document of the collector.
-The output of the collector is accepted too: ``python3 collect.py > gpu01.json`` on a host without gpustack.
+gpustack writes one host per line, and reads such a file line by line, so that only the size of a host is limited. Any
+other JSON document with this content is accepted up to ``MAX_BYTES``, and the output of the collector too:
+``python3 collect.py > gpu01.json`` on a host without gpustack.
 Snapshots come from other machines, so :mod:`gpustack.hosts.facts.model` validates them before use.
 """
 
+import io
 import json
-from collections.abc import Mapping, Sequence
+import marshal
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
 from gpustack.base.errors import SnapshotError
 from gpustack.base.files import file_remedy, write_atomic
-from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.boot_model import BootKernel
+from gpustack.hosts.facts.fields import FactsModel
+from gpustack.hosts.facts.model import ConfigFile, Cpu, Function, Host
 
 VERSION = 1
 MAX_BYTES = 256 << 20
+"""Maximum size of a snapshot that has not one host per line."""
+MOST_BYTES_OF_HOST = 16 << 20
 MOST_VALUES = 400_000
 """Maximum number of values in the document of one host; a PCI function has about forty."""
 _SHOWN_PROBLEMS = 5
@@ -27,29 +36,88 @@ _LONGEST_KEY = 256
 _AGAIN = "take it again with `gpustack scan --save FILE`"
 
 
+_FIRST_LINE = f'{{"gpustack_snapshot": {VERSION}, "hosts": ['.encode()
+_LAST_LINE = b"]}"
+_NAME = re.compile(rb'\{"hostname": "([A-Za-z0-9_][A-Za-z0-9._-]{0,253})"')
+_MOST_SHARED = 100_000
+
+
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The hosts of a snapshot: validated facts, and the unparsed documents in the same order."""
+    """The hosts of a snapshot: validated facts, and, if wanted, the unparsed documents in the same order."""
 
     hosts: tuple[Host, ...]
-    raw: tuple[dict[str, object], ...]
+    raw: tuple[dict[str, object], ...] = ()
 
 
-def save_snapshot(path: Path, raw_hosts: Sequence[Mapping[str, Any]]) -> None:
-    """Write a snapshot file atomically, with mode 0600.
+class SharedParts:
+    """Parts of facts that many hosts have, such as PCI functions and kernels: equal ones are one object.
+
+    They are found by their complete document, so a part is shared only with hosts that have exactly the same part.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[type[FactsModel], bytes], FactsModel] = {}
+
+    def host(self, document: dict[str, Any]) -> Host:
+        """The validated facts of a host.
+
+        :raises ValidationError: if they are invalid.
+        """
+        try:
+            return Host.model_validate(self._with_shared(document))
+        except (ValueError, TypeError, AttributeError, KeyError):  # also pydantic's ValidationError
+            return Host.model_validate(document)  # the error names the places within the document
+
+    def _with_shared(self, document: dict[str, Any]) -> dict[str, Any]:
+        boot, files = document.get("boot") or {}, document.get("files") or {}
+        parts: dict[str, Any] = {
+            "pci": tuple([self._part(Function, function) for function in document["pci"]]),
+            "files": {path: self._part(ConfigFile, file) for path, file in files.items()},
+            "boot": {**boot, "kernels": [self._kernel(kernel) for kernel in boot.get("kernels", ())]},
+        }
+        parts |= {key: self._part(kind, document[key]) for key, kind in (("cpu", Cpu),) if key in document}
+        return {**document, **parts}
+
+    def _kernel(self, document: dict[str, Any]) -> FactsModel:
+        """A kernel, whose modules are shared although the times of its images differ."""
+        time = document.get("initramfs_mtime_ns")
+        shared = self._part(BootKernel, {**document, "initramfs_mtime_ns": None})
+        checked = BootKernel.model_validate({"release": document["release"], "initramfs_mtime_ns": time})
+        return shared.model_copy(update={"initramfs_mtime_ns": checked.initramfs_mtime_ns})
+
+    def _part(self, kind: type[FactsModel], document: dict[str, Any]) -> FactsModel:
+        key = (kind, marshal.dumps(document, 2))  # version 2 depends on the values alone
+        part = self._parts.get(key)
+        if part is None:
+            if len(self._parts) >= _MOST_SHARED:
+                self._parts.clear()
+            part = self._parts[key] = kind.model_validate(document)
+        return part
+
+
+def save_snapshot(path: Path, raw_hosts: Iterable[Mapping[str, Any]]) -> None:
+    """Write a snapshot file atomically, with mode 0600: one host per line, its name first.
 
     :raises SnapshotError: if the file can't be written.
     """
-    document = {"gpustack_snapshot": VERSION, "hosts": list(raw_hosts)}
-    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
     try:
-        write_atomic(path, text, mode=0o600)
+        write_atomic(path, _lines(raw_hosts), mode=0o600)
     except OSError as error:
         raise SnapshotError(
             f"can't write the snapshot: {error.strerror}",
             where=str(path),
             remedy=file_remedy(error),
         ) from error
+
+
+def _lines(raw_hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    end = f"{_FIRST_LINE.decode()}\n"
+    for raw in raw_hosts:
+        yield end
+        yield json.dumps({"hostname": raw.get("hostname"), **dict(sorted(raw.items()))})
+        end = ",\n"
+    yield f"{end if end[0] != ',' else chr(10)}{_LAST_LINE.decode()}\n"
 
 
 def load_snapshot(path: Path) -> tuple[Host, ...]:
@@ -60,66 +128,117 @@ def load_snapshot(path: Path) -> tuple[Host, ...]:
     return read_snapshot(path).hosts
 
 
-def read_snapshot(path: Path) -> Snapshot:
-    """Read a snapshot file; errors as in :func:`load_snapshot`."""
-    return parse_snapshot(_read(path), str(path))
+def read_snapshot(path: Path, *, keep: bool = False) -> Snapshot:
+    """Read a snapshot file; errors as in :func:`load_snapshot`.
+
+    :param keep: whether to keep the unparsed documents too.
+    """
+    try:
+        with path.open("rb") as stream:
+            return _snapshot(stream, str(path), keep=keep)
+    except OSError as error:
+        raise SnapshotError(
+            f"can't read the snapshot: {error.strerror}", where=str(path), remedy=file_remedy(error)
+        ) from error
 
 
-def parse_snapshot(text: bytes, where: str) -> Snapshot:
+def parse_snapshot(text: bytes, where: str, *, keep: bool = False) -> Snapshot:
     """Parse the text of a snapshot.
 
     :param where: the file's name, for messages.
     :raises SnapshotError: if ``text`` is not a valid snapshot, or names a host twice.
     """
-    raw = _host_documents(_json(text, where), where)
-    hosts = tuple(_parse(document, where, place) for place, document in raw)
-    names: set[str] = set()
-    for host in hosts:
-        if host.hostname in names:
+    return _snapshot(io.BytesIO(text), where, keep=keep)
+
+
+def _snapshot(stream: BinaryIO, where: str, *, keep: bool) -> Snapshot:
+    hosts: dict[str, Host] = {}
+    places: dict[str, str] = {}
+    raw: list[dict[str, object]] = []
+    shared = SharedParts()
+    for line, place, document, text in _documents(stream, where):
+        host = _parse(document, line, place, shared, text)
+        if host.hostname in hosts:
+            first = places[host.hostname].removeprefix(f"{where}:")
+            also = f", first in line {first}" if line != where else ""
             raise SnapshotError(
-                f"host {host.hostname} is in it twice", where=where, remedy="keep one of the two, or rename it"
+                f"host {host.hostname} is in it twice{also}", where=line, remedy="keep one of the two, or rename it"
             )
-        names.add(host.hostname)
-    return Snapshot(hosts=hosts, raw=tuple(document for _, document in raw))
+        hosts[host.hostname], places[host.hostname] = host, line
+        if keep:
+            raw.append(document)
+    return Snapshot(hosts=tuple(hosts.values()), raw=tuple(raw))
 
 
-def parse_host(raw: object, where: str) -> Host:
+def parse_host(raw: object, where: str, shared: SharedParts | None = None) -> Host:
     """Validate the document of one host.
 
     :param where: its source, for messages: a file, or a host's name.
+    :param shared: the parts of other hosts, to be shared.
     :raises SnapshotError: if the document is invalid; the message has the JSON paths of the problems.
     """
-    return _parse(raw, where, "$")
+    return _parse(raw, where, "$", shared or SharedParts())
 
 
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise SnapshotError(
-            f"can't read the snapshot: {error.strerror}", where=str(path), remedy=file_remedy(error)
-        ) from error
+def _documents(stream: BinaryIO, where: str) -> Iterator[tuple[str, str, dict[str, object], bytes]]:
+    """The document of each host, with file and line for messages, its JSON path, and its text if it has a line."""
+    start = stream.read(len(_FIRST_LINE) + 1)
+    if start == _FIRST_LINE + b"\n":
+        yield from _by_line(stream, where)
+        return
+    text = start + stream.read(MAX_BYTES + 1 - len(start))
     if len(text) > MAX_BYTES:
         raise SnapshotError(
-            f"larger than {MAX_BYTES >> 20} MiB", where=str(path), remedy="save fewer hosts in one snapshot"
+            f"larger than {MAX_BYTES >> 20} MiB, and not one host per line",
+            where=where,
+            remedy="write one host per line: `gpustack scan --snapshot FILE --save NEW` of a part of the hosts",
         )
-    return text
+    for place, document in _host_documents(_json(text, where), where):
+        yield where, place, document, b""
 
 
-def _json(text: bytes, where: str) -> object:
+def _by_line(stream: BinaryIO, where: str) -> Iterator[tuple[str, str, dict[str, object], bytes]]:
+    """The document of each host of a file with one host per line."""
+    number, host = 1, ""
+    while line := stream.readline(MOST_BYTES_OF_HOST + 1):
+        number += 1
+        place, text = f"{where}:{number}", line.strip()
+        if text == _LAST_LINE:
+            if stream.read(1):
+                raise SnapshotError("the file does not end with its last host", where=place, remedy=_AGAIN)
+            return
+        name = _NAME.match(text)
+        host = f"host {name[1].decode()}: " if name else ""
+        if len(line) > MOST_BYTES_OF_HOST:
+            raise SnapshotError(
+                f"{host}larger than {MOST_BYTES_OF_HOST >> 20} MiB, which is no description of a host",
+                where=place,
+                remedy=_AGAIN,
+            )
+        document = _json(text.removesuffix(b","), place, host, cut=not line.endswith(b"\n"))
+        index = f"$.hosts[{number - 2}]"
+        if not isinstance(document, dict):
+            raise SnapshotError(f"{index}: expected an object, found {_shown(document)}", where=place, remedy=_AGAIN)
+        yield place, index, document, text
+    raise SnapshotError(f"{host}the file ends too early: was it cut off?", where=f"{where}:{number}", remedy=_AGAIN)
+
+
+def _json(text: bytes, where: str, host: str = "", *, cut: bool | None = None) -> object:
+    """The value of a text.
+
+    :param host: the start of messages.
+    :param cut: whether the text ends too early; None if it is unknown.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        cut = error.pos >= len(error.doc.rstrip())
+        cut = error.pos >= len(error.doc.rstrip()) if cut is None else cut
         problem = "the file ends too early: was it cut off?" if cut else f"the file is not valid JSON: {error}"
-        raise SnapshotError(problem, where=where, remedy=_AGAIN) from error
-    except UnicodeDecodeError as error:
-        raise SnapshotError("the file is not valid JSON: not UTF-8", where=where, remedy=_AGAIN) from error
-    except (RecursionError, ValueError) as error:  # nested too deeply; a number with thousands of digits
-        raise SnapshotError(
-            "the JSON is nested too deeply, or has a number that is too long", where=where, remedy=_AGAIN
-        ) from error
+    except UnicodeDecodeError:
+        problem = "the file is not valid JSON: not UTF-8"
+    except (RecursionError, ValueError):  # nested too deeply; a number with thousands of digits
+        problem = "the JSON is nested too deeply, or has a number that is too long"
+    raise SnapshotError(f"{host}{problem}", where=where, remedy=_AGAIN)
 
 
 def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, object]]]:
@@ -154,15 +273,17 @@ def _other_version(version: object, where: str, place: str) -> SnapshotError:
     )
 
 
-def _parse(raw: object, where: str, place: str) -> Host:
+def _parse(raw: object, where: str, place: str, shared: SharedParts, text: bytes = b"") -> Host:
     if isinstance(raw, dict) and "version" in raw and raw["version"] != VERSION:
         raise _other_version(raw["version"], where, f"{place}.version")
-    if not within_bounds(raw):
+    # Each value follows a comma or a bracket.
+    is_small = bool(text) and sum(map(text.count, (b",", b"[", b"{"))) < MOST_VALUES
+    if not is_small and not within_bounds(raw):
         raise SnapshotError(
             f"{place}: more than {MOST_VALUES} values, which is no description of a host", where=where, remedy=_AGAIN
         )
     try:
-        host = Host.model_validate(raw)
+        host = shared.host(raw) if isinstance(raw, dict) else Host.model_validate(raw)
     except ValidationError as error:
         raise SnapshotError(_problems(error, raw, place), where=where, remedy=_AGAIN) from None
     addresses: set[str] = set()
@@ -176,14 +297,15 @@ def _parse(raw: object, where: str, place: str) -> Host:
 
 def within_bounds(document: object) -> bool:
     """Whether a document has at most ``MOST_VALUES`` values."""
-    count, waiting = 0, [document]
-    while waiting:
-        value = waiting.pop()
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        count += 1 + len(inner)
+    count, level = 1, [document]
+    while level:
+        inner: list[object] = []
+        for value in level:
+            inner += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        count += len(inner)
         if count > MOST_VALUES:
             return False
-        waiting.extend(inner)
+        level = inner
     return True
 
 

@@ -16,6 +16,8 @@ from gpustack.base.text import SafeStream, listed, paragraph, printable, printab
         ("a\u202eb\u2028c", "a\\u202eb\\u2028c"),
         ("\U000e0001", "\\udb40\\udc01"),
         ("one\ntwo\tthree", "one\ntwo\\tthree"),
+        ("one\ntwo", "one\ntwo"),
+        ("one\x1b\ntwo", "one\\x1b\ntwo"),
     ],
 )
 def test_harmful_characters_are_escaped(text: str, shown: str) -> None:

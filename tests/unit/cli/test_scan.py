@@ -7,6 +7,9 @@ import stat
 
 import pytest
 
+from gpustack.hosts.facts.store import load_snapshot, save_snapshot
+from support import server_fleets
+
 NAMES = ("k4200", "k4200-prepared", "nvswitch", "shared-nic", "mi300x", "laptop")
 
 
@@ -166,3 +169,20 @@ def test_verbose_adds_the_notes_of_the_catalogue(gpustack, snapshots):
     ran = gpustack("-v", "scan", "--snapshot", snapshots / "k4200.json")
     assert "GPU022" not in usual.err
     assert "INFO GPU022 gpu01 0000:84:00.0, 0000:88:00.0: The last guest driver branch is R470" in ran.err
+
+
+def test_many_rows_of_json_are_the_same_data(gpustack, tmp_path, monkeypatch):
+    path = tmp_path / "fleet.json"
+    save_snapshot(path, server_fleets.fleet(12))
+    lines = gpustack("-q", "scan", "--snapshot", path, "-f", "json")
+    monkeypatch.setattr("gpustack.cli.common._INDENTED", 5)
+    few = gpustack("-q", "scan", "--snapshot", path, "-f", "json")
+    assert json.loads(few.out) == json.loads(lines.out)
+    assert len(few.out.splitlines()) == 2 + len(json.loads(few.out))
+
+
+def test_saving_a_snapshot_again_makes_lines_of_it(gpustack, snapshots, tmp_path):
+    copy = tmp_path / "copy.json"
+    gpustack("scan", "--snapshot", snapshots / "k4200.json", "--save", copy)
+    assert len(copy.read_text().splitlines()) == 3
+    assert load_snapshot(copy) == load_snapshot(snapshots / "k4200.json")

@@ -61,7 +61,7 @@ def test_a_sudo_that_waits_on_this_host_is_ended(sudo):
 
 def test_a_root_directory(tmp_path):
     talk_host(tmp_path)
-    gathered = gather(root=tmp_path)
+    gathered = gather(root=tmp_path, keep=True)
     (host,) = gathered.hosts
     assert [gpu.main.address for gpu in gpus(host)] == ["0000:88:00.0", "0000:89:00.0"]
     assert gathered.raw[0]["hostname"] == host.hostname
@@ -82,7 +82,7 @@ def test_a_snapshot_whole_and_in_part(tmp_path):
     path = tmp_path / "fleet.json"
     save_snapshot(path, [raw_host(hostname=name) for name in ("gpu01", "gpu02", "gpu03")])
     assert [h.hostname for h in gather(snapshot=path).hosts] == ["gpu01", "gpu02", "gpu03"]
-    gathered = gather(["gpu03", "gpu07", "gpu01"], snapshot=path)
+    gathered = gather(["gpu03", "gpu07", "gpu01"], snapshot=path, keep=True)
     assert [h.hostname for h in gathered.hosts] == ["gpu03", "gpu01"]
     assert [raw["hostname"] for raw in gathered.raw] == ["gpu03", "gpu01"]
     assert [str(f.error).splitlines()[0] for f in gathered.failures] == [f"gpu07: not in the snapshot {path}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import stat
 
@@ -28,10 +29,10 @@ def complaint(text):
 
 @pytest.mark.parametrize("path", sorted(SNAPSHOTS.glob("*.json")), ids=lambda path: path.stem)
 def test_what_is_saved_is_read_again(path, tmp_path):
-    first = read_snapshot(path)
+    first = read_snapshot(path, keep=True)
     copy = tmp_path / "copy.json"
     save_snapshot(copy, first.raw)
-    assert read_snapshot(copy) == first
+    assert read_snapshot(copy, keep=True) == first
 
 
 def test_only_the_owner_may_read_it_even_over_a_wider_file(tmp_path):
@@ -48,7 +49,8 @@ def test_the_bare_output_of_the_collector_is_a_snapshot():
 
 
 def test_keys_of_newer_collectors_are_ignored_but_kept_in_the_plain_data():
-    parsed = parse_snapshot(text_of(raw_host(function("0000:88:00.0", aura="blue"), weather="fine")), "s.json")
+    text = text_of(raw_host(function("0000:88:00.0", aura="blue"), weather="fine"))
+    parsed = parse_snapshot(text, "s.json", keep=True)
     assert parsed.raw[0]["weather"] == "fine"
 
 
@@ -120,6 +122,53 @@ def test_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "MAX_BYTES", len(WHOLE) - 1)
     with pytest.raises(SnapshotError, match="larger than"):
         load_snapshot(path)
+
+
+def lines(*hosts):
+    """A snapshot as gpustack writes it."""
+    path = io.StringIO()
+    path.writelines(store._lines(hosts))
+    return path.getvalue().encode()
+
+
+THREE = lines(*(raw_host(function("0000:88:00.0"), hostname=f"gpu0{n}") for n in (1, 2, 3)))
+
+
+def test_a_snapshot_has_one_host_per_line():
+    assert [json.loads(THREE)["hosts"][n]["hostname"] for n in (0, 1, 2)] == ["gpu01", "gpu02", "gpu03"]
+    assert len(THREE.splitlines()) == 5
+    assert parse_snapshot(THREE, "s.json").hosts == parse_snapshot(json.dumps(json.loads(THREE)).encode(), "t").hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "expected"),
+    [
+        (THREE.splitlines(keepends=True), 4, "host gpu03: the file ends too early: was it cut off?"),
+        (THREE[: THREE.index(b"gpu03") + 20], 4, "host gpu03: the file ends too early"),
+        (THREE[: THREE.index(b"gpu02") + 20] + b"\n" + THREE[THREE.index(b"gpu03") :], 3, "host gpu02: the file"),
+        (THREE.replace(b"gpu03", b"gpu01"), 4, "host gpu01 is in it twice, first in line 2"),
+        (THREE.replace(b'"gpu02"', b'"gpu02", "x": [' + b"7," * 400 + b"7]"), 3, "host gpu02: larger than"),
+        (THREE + b"{}", 5, "the file does not end with its last host"),
+        (THREE.replace(b'{"hostname": "gpu02"', b'[{"hostname": "gpu02"'), 3, "the file is not valid JSON"),
+        (THREE.replace(b'"0000:88:00.0"', b'"nowhere"', 1), 2, "host gpu01: $.hosts[0].pci[0].address"),
+    ],
+    ids=["end", "cut", "hole", "twice", "large", "more", "broken", "value"],
+)
+def test_an_error_names_host_and_line(text, place, expected, monkeypatch):
+    monkeypatch.setattr(store, "MOST_BYTES_OF_HOST", 1000)
+    with pytest.raises(SnapshotError) as caught:
+        parse_snapshot(text if isinstance(text, bytes) else b"".join(text[:-1]), "s.json")
+    assert caught.value.where == f"s.json:{place}"
+    assert expected in caught.value.what
+
+
+def test_equal_functions_and_kernels_are_one_object():
+    first, second = parse_snapshot(
+        lines(*({**snapshot("k4200"), "hostname": name} for name in ("gpu01", "gpu02"))), "s.json"
+    ).hosts
+    assert all(one is other for one, other in zip(first.pci, second.pci, strict=True))
+    assert first.boot.kernels[0].modules is second.boot.kernels[0].modules
+    assert {id(file) for file in first.files.values()} == {id(file) for file in second.files.values()}
 
 
 JSON = st.recursive(
