@@ -308,6 +308,7 @@ class Code(enum.StrEnum):
     FACTS_SET_VARIABLES = "GPU480"
     VENDOR_DATA_NAMES_FLAVORS = "GPU481"
     MARK_OF_PROJECT = "GPU482"
+    HOST_KEY_UNCHECKED = "GPU483"
 
     # Flavors against hosts
     HUGE_PAGES_MISSING = "GPU807"

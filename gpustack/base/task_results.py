@@ -21,6 +21,7 @@ class TaskResult(TypedDict, total=False):
     details: str
     msg: str
     findings: list[dict[str, str]]
+    warnings: list[str]
 
 
 def failure(summary: str, text: str, findings: Iterable[Finding]) -> TaskResult:

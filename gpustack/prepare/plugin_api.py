@@ -16,7 +16,8 @@ from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
 from gpustack.cloud.session import disconnect, shared
 from gpustack.connect.playbooks.reserved import facts_refusal as facts_refusal
-from gpustack.connect.playbooks.reserved import facts_refused as facts_refused
+from gpustack.connect.playbooks.reserved import keys_result as keys_result
+from gpustack.connect.playbooks.reserved import reserved as reserved
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host

@@ -7,6 +7,7 @@ Its result is registered, and facts never replace a registered variable. So a ho
 from __future__ import annotations
 
 import contextlib
+import os
 import types
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 
 import yaml
 from ansible import constants
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
-from gpustack.prepare.plugin_api import facts_refusal
+from gpustack.prepare.plugin_api import facts_refusal, keys_result
 
 _TYPE = ("type", "elements", "choices")
 
@@ -63,10 +65,33 @@ class ActionModule(Base):
         """The options of the task's role."""
         return _ROLES[Path(self._task._role._role_path).name]
 
+    def resolve(self, task_vars: Mapping[str, Any]) -> None:
+        """Take the options from the variables. As arguments, each would be a template, compiled for each host."""
+        found = {}
+        for name in self.arguments:
+            try:
+                found[name] = self._templar.template(task_vars.get(name, ""))
+            except AnsibleError as error:
+                raise AnsibleActionFail(f"{name}: {error}") from error
+        self._task.args = {name: value for name, value in found.items() if value != task_vars.get("omit")}
+
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values with the types that the role declares."""
         host = task_vars["inventory_hostname"]
         if names := _hiding(task_vars):
             return dict(facts_refusal(host, names, constants.CACHE_PLUGIN))
+        # `gpustack host apply` sets both variables.
+        sockets = os.environ.get("ANSIBLE_SSH_CONTROL_PATH_DIR") if "GPUSTACK_EVENTS_FD" in os.environ else None
+        keys: Mapping[str, Any] = keys_result(host, self._connection.get_options(), sockets) or {}
         values = {name.removeprefix("gpustack_"): value for name, value in args.items()}
-        return {"host": host, **values}
+        return {"host": host, "pipelining": self._pipelining(), **values, **keys}
+
+    def _pipelining(self) -> bool:
+        """Whether modules are pipelined: yes, unless the environment or ansible.cfg decides otherwise."""
+        try:
+            value, origin = constants.config.get_config_value_and_origin(
+                "pipelining", plugin_type="connection", plugin_name=self._connection._load_name
+            )
+        except AnsibleError:  # a connection without this option
+            return True
+        return bool(value) or origin == "default"

@@ -7,7 +7,7 @@ DOCUMENTATION = """
 module: gpustack_options
 short_description: Resolve the options of a role before the host is read
 description:
-  - Each option of the task's role is an option of this module. The role's argument specification defines their types.
+  - Takes each option of the task's role from the variables. The role's argument specification defines their types.
   - 'Register the result: facts of a host never replace a registered variable, so a host can''t choose options.'
 attributes:
   check_mode:
@@ -20,7 +20,6 @@ author:
 EXAMPLES = """
 - name: Resolve the options before the host is read
   nova_gpustack.passthrough.gpustack_options:
-    gpustack_spec: "{{ gpustack_spec }}"
   register: gpustack_settings
 """
 

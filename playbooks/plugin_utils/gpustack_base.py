@@ -44,7 +44,7 @@ if installed != VERSION:
         "`gpustack playbook path` prints"
     )
 from gpustack.base.task_results import TaskResult  # noqa: E402
-from gpustack.prepare.plugin_api import facts_refused  # noqa: E402
+from gpustack.prepare.plugin_api import facts_refusal, reserved  # noqa: E402
 
 _RUN = uuid.uuid4().hex
 """Marks the results of this run's plugins. Forks inherit it, and hosts never see it, so facts can't contain it."""
@@ -53,7 +53,7 @@ _RUN = uuid.uuid4().hex
 class ActionModule(ActionBase):
     """Validates the arguments, calls gpustack, and shows its text.
 
-    A host whose facts have the names of variables fails before that (``facts_refused``).
+    A host whose facts have the names of variables fails before that (``reserved``).
 
     :cvar arguments: the argument spec of the plugin.
     """
@@ -67,11 +67,15 @@ class ActionModule(ActionBase):
         """Call gpustack and return the result of the task, with ``text`` to show."""
         raise NotImplementedError
 
+    def resolve(self, task_vars: Mapping[str, Any]) -> None:
+        """Complete the arguments of the task from the variables, before they are validated."""
+
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the task on the controller."""
         result = super().run(tmp, task_vars)
         if refusal := self.refused(task_vars or {}):
             return {**result, **refusal, "run": _RUN}
+        self.resolve(task_vars or {})
         _, args = self.validate_argument_spec(argument_spec=self.arguments)
         try:
             outcome = self.outcome(self.plain(args), task_vars or {})
@@ -102,8 +106,8 @@ class ActionModule(ActionBase):
         facts = (task_vars if answer is None else answer).get("ansible_facts")
         if facts and not isinstance(facts, Mapping):
             return {"failed": True, "msg": "the facts of the answer are no dictionary"}
-        host = str(task_vars.get("inventory_hostname"))
-        return facts_refused(host, facts, constants.CACHE_PLUGIN, task_vars if answer is None else None)
+        names = reserved(facts or {}, task_vars if answer is None else None)
+        return facts_refusal(str(task_vars["inventory_hostname"]), names, constants.CACHE_PLUGIN) if names else None
 
     @staticmethod
     def from_plugin(result: object) -> bool:

@@ -6,10 +6,13 @@ current directory is usually a spec repository, so its ``ansible.cfg`` is used o
 """
 
 import configparser
+import getopt
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpustack.base.errors import UsageError
 
@@ -19,6 +22,8 @@ _SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s"
 """The default of ``ssh_args`` (``ansible/plugins/connection/ssh.py``)."""
 _EVENTS = "nova_gpustack.passthrough.gpustack_events"
 _STRICT = "-o StrictHostKeyChecking=yes"
+_SSH_OPTIONS = "1246AaCfGgKkMNnqsTtVvXxYyB:b:c:D:E:e:F:I:i:J:L:l:m:O:o:P:p:Q:R:S:W:w:"
+"""As ssh gives them to getopt (OpenSSH 10.0, ``ssh.c``)."""
 _LONGEST_DIRECTORY = 76
 """Of the socket directory, in bytes: a socket's path has at most 107, and ssh and Ansible add 28
 (``_create_control_path``).
@@ -55,6 +60,7 @@ class AnsibleConfiguration:
             path.touch(mode=0o600)
         # ssh uses the first of several values of an option, and the command line before its configuration files.
         arguments = variables.get("ANSIBLE_SSH_ARGS", _setting(self.path, "ssh_connection", "ssh_args", _SSH_ARGS))
+        callbacks = variables.get("ANSIBLE_CALLBACKS_ENABLED", _setting(self.path, "defaults", "callbacks_enabled", ""))
         sockets = directory / "cp"
         shared = _shares_connections(arguments) and len(os.fsencode(sockets)) <= _LONGEST_DIRECTORY
         strict = _STRICT if shared else f"{_STRICT} -o ControlPath=none"
@@ -70,7 +76,7 @@ class AnsibleConfiguration:
             # Otherwise any host could set the role's variables by returning `ansible_facts` from a module.
             "ANSIBLE_INJECT_FACT_VARS": "False",
             # Ansible loads callback plugins of a collection only by name.
-            "ANSIBLE_CALLBACKS_ENABLED": ",".join(filter(None, (_callbacks(variables, self.path), _EVENTS))),
+            "ANSIBLE_CALLBACKS_ENABLED": ",".join(filter(None, (callbacks, _EVENTS))),
         }
 
 
@@ -98,14 +104,36 @@ def configuration(variables: Mapping[str, str], directory: Path, *, system: Path
     return AnsibleConfiguration(path=used, ignored=ignored)
 
 
+def unchecked_keys(options: Mapping[str, Any], sockets: str | None) -> str:
+    """The variables because of which a connection plugin does not check the host's key; empty if it does.
+
+    :param options: its resolved options, of whatever source. A plugin without ``host_key_checking`` has no such keys.
+    :param sockets: the private directory of this run's SSH connections. None if the operator runs ``ansible-playbook``:
+        then only a check that is switched off counts, and ``ssh_config`` applies.
+    """
+    if "ssh_args" not in options:
+        checked = options.get("host_key_checking", True) and not options.get("host_key_auto_add")
+        return "" if checked else "ansible_host_key_checking"
+    off = "-o StrictHostKeyChecking=no" if options.get("host_key_checking") is False else ""
+    try:
+        # The order of Ansible (ssh.py, _build_command). The first value of an option counts.
+        words = shlex.split(f"{options['ssh_args'] or ''} {off} {options.get('ssh_common_args') or ''}")
+        given = [value for flag, value in getopt.gnu_getopt(words, _SSH_OPTIONS)[0] if flag == "-o"]
+    except (getopt.GetoptError, ValueError):
+        return "" if sockets is None else "ansible_ssh_args"  # ssh does not start
+    pairs = [value.replace("=", " ", 1).split(None, 1) for value in reversed(given)]
+    values = {pair[0].lower(): pair[1].strip().strip('"') for pair in pairs if len(pair) > 1}
+    strict, path = values.get("stricthostkeychecking", "").lower(), values.get("controlpath")
+    if sockets is None or strict not in ("yes", "true"):
+        named = "ansible_host_key_checking" if off and strict == "no" else "ansible_ssh_args"
+        return named if sockets is not None or strict in ("no", "off", "false") else ""
+    own = "controlpersist" in values and not options.get("control_path") and options.get("control_path_dir") == sockets
+    return "" if path == "none" or (path is None and own) else "ansible_control_path"
+
+
 def _shares_connections(arguments: str) -> bool:
     """Whether Ansible chooses the sockets' directory (``_persistence_controls``); only then can gpustack move it."""
     return "controlpersist" in arguments.lower() and "controlpath" not in arguments.lower()
-
-
-def _callbacks(variables: Mapping[str, str], path: Path | None) -> str:
-    """The callback plugins that the operator has enabled."""
-    return variables.get("ANSIBLE_CALLBACKS_ENABLED", _setting(path, "defaults", "callbacks_enabled", ""))
 
 
 def _setting(path: Path | None, section: str, name: str, default: str) -> str:

@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpustack.base.findings import Code, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.task_results import TaskResult
 from gpustack.base.text import listed, printable, printable_data
+from gpustack.connect.playbooks.configuration import unchecked_keys
 
 PREFIX = "gpustack_"
 _MAGIC = frozenset(
@@ -60,19 +61,22 @@ def facts_refusal(host: str, names: Sequence[str], cache: str) -> TaskResult:
     cached = "" if cache == _IN_MEMORY else f"; to remove facts of earlier runs ({cache}), add --flush-cache"
     shown = printable(listed([name[:_LONGEST] for name in names], _SHOWN))
     place = "this host" if "inventory_hostname" in names else host
-    refused = finding(Code.FACTS_SET_VARIABLES, place=place, names=shown, cached=cached)
+    return _refusal(finding(Code.FACTS_SET_VARIABLES, place=place, names=shown, cached=cached))
+
+
+def keys_result(host: str, options: Mapping[str, Any], sockets: str | None) -> TaskResult | None:
+    """The failed task of a host whose SSH key is not checked, a warning to an operator of Ansible, or None.
+
+    :param options: of its connection plugin, see ``unchecked_keys``.
+    :param sockets: as there.
+    """
+    if not (setting := unchecked_keys(options, sockets)):
+        return None
+    found = finding(Code.HOST_KEY_UNCHECKED, place=host, setting=setting)
+    # Ansible prints equal warnings once.
+    return _refusal(found) if sockets else {"warnings": [f"{found.code}: {found.message}. {found.remedy}."]}
+
+
+def _refusal(refused: Finding) -> TaskResult:
     text = f"{refused.code} {refused.place}: {refused.message}. To continue: {refused.remedy}"
     return {"failed": True, "msg": printable(text), "findings": printable_data([refused.to_dict()])}
-
-
-def facts_refused(
-    host: str, facts: Mapping[str, Any] | None, cache: str, variables: Mapping[str, Any] | None = None
-) -> TaskResult | None:
-    """The failed task of a host whose facts have reserved names; None for other hosts.
-
-    :param facts: the facts of a module's answer, or Ansible's ``ansible_facts`` of the host.
-    :param cache: Ansible's cache plugin.
-    :param variables: the variables of the host if ``facts`` are Ansible's.
-    """
-    names = reserved(facts or {}, variables)
-    return facts_refusal(host, names, cache) if names else None

@@ -17,7 +17,7 @@ from ansible.plugins import loader
 from ansible.vars.clean import clean_facts
 
 from gpustack.base.errors import SnapshotError
-from gpustack.connect.playbooks.reserved import facts_refused, reserved
+from gpustack.connect.playbooks.reserved import facts_refusal, reserved
 from gpustack.hosts.facts.store import MOST_VALUES, parse_host
 from gpustack_demo.examples.host import write_host
 from support.attacks import attacked, commands, run, variants
@@ -153,8 +153,10 @@ def test_only_settings_resolve_options() -> None:
 
 def refused(name: str) -> None:
     for facts in ({name: "x"}, {name: None, "ansible_domain": "y"}):
+        names = reserved(facts)
+        assert names, name
         for cache in ("memory", "jsonfile"):
-            assert facts_refused("evil", facts, cache), name
+            assert "GPU480" in facts_refusal("evil", names, cache)["msg"]
 
 
 def each_name(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +194,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         **variants(answer, {name: name for name in ANSWERS}),
     },
     {
-        "gpustack.connect.playbooks.reserved:facts_refused": {
+        "gpustack.connect.playbooks.reserved:reserved": {
             "gpustack.connect.playbooks.reserved:reserved": lambda _facts, _variables=None: []
         },
         "gpustack.hosts.facts.store:parse_host": {"gpustack.hosts.facts.store:within_bounds": lambda _document: True},

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.connect.playbooks.configuration import AnsibleConfiguration, configuration
-from support.attacks import attacked
+from gpustack.connect.playbooks.configuration import AnsibleConfiguration, configuration, unchecked_keys
+from support.attacks import attacked, variants
 
 LAX = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
 VARIABLES = {
@@ -45,13 +45,57 @@ def file_of_the_directory(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> 
     assert configuration({"HOME": "/nowhere"}, directory, system=directory / "none").path is None
 
 
+OURS = "-o StrictHostKeyChecking=yes -C -o ControlMaster=auto -o ControlPersist=60s"
+HONEST = {"host_key_checking": True, "ssh_args": OURS, "ssh_common_args": "", "control_path": None}
+VARIABLES_OF_HOSTS: dict[str, dict[str, object]] = {
+    "arguments": {"ssh_args": LAX},
+    "no arguments": {"ssh_args": None},
+    "in one word": {"ssh_args": "-oStrictHostKeyChecking=no"},
+    "with other flags": {"ssh_args": "-Co 'stricthostkeychecking no' -o StrictHostKeyChecking=yes -o ControlPath=none"},
+    "new keys": {"ssh_args": "-o StrictHostKeyChecking=accept-new -o ControlPath=none"},
+    "flag": {"ssh_args": "-C", "host_key_checking": False},
+    "after the flag": {"ssh_args": "-C", "host_key_checking": False, "ssh_common_args": "-o StrictHostKeyChecking=yes"},
+    "socket": {"control_path": "/tmp/%h"},
+    "directory of sockets": {"control_path_dir": "/tmp"},
+    "socket in arguments": {"ssh_common_args": "-o ControlPath=/tmp/%h"},
+    "socket of ssh_config": {"ssh_args": "-o StrictHostKeyChecking=yes"},
+    "unreadable": {"ssh_args": "-o 'StrictHostKeyChecking=yes"},
+}
+
+
+def variable(changes: dict[str, object], directory: Path) -> None:
+    """A connection with a variable of the inventory is refused; the same without it is not."""
+    honest = {**HONEST, "control_path_dir": str(directory)}
+    assert not unchecked_keys(honest, str(directory))
+    assert not unchecked_keys({**honest, "ssh_common_args": LAX, "host_key_checking": False}, str(directory))
+    assert unchecked_keys({**honest, **changes}, str(directory))
+    assert unchecked_keys({"host_key_checking": False, "host_key_auto_add": False}, str(directory))  # paramiko
+    assert not unchecked_keys({"host_key_checking": True, "host_key_auto_add": False}, str(directory))
+    assert not unchecked_keys({}, str(directory))  # no SSH
+
+
+def test_an_operator_of_ansible_is_warned_of_an_explicit_no_only() -> None:
+    warned = {name: unchecked_keys({**HONEST, **changes}, None) for name, changes in VARIABLES_OF_HOSTS.items()}
+    flags = dict.fromkeys(("flag", "after the flag"), "ansible_host_key_checking")
+    arguments = dict.fromkeys(("arguments", "in one word", "with other flags"), "ansible_ssh_args")
+    assert {name: setting for name, setting in warned.items() if setting} == {**flags, **arguments}
+
+
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
-    {"environment": environment, "user": file_of_the_user, "directory": file_of_the_directory},
     {
+        "environment": environment,
+        "user": file_of_the_user,
+        "directory": file_of_the_directory,
+        **variants(variable, VARIABLES_OF_HOSTS),
+    },
+    {
+        "gpustack.connect.playbooks.configuration:unchecked_keys": {
+            "gpustack.connect.playbooks.configuration:unchecked_keys": lambda _options, _sockets: ""
+        },
         "gpustack.connect.playbooks.configuration:configuration": {
             "gpustack.connect.playbooks.configuration:AnsibleConfiguration.environment": lambda _self, variables, _: (
                 variables
             )
-        }
+        },
     },
 )
