@@ -16,9 +16,13 @@ from typing import ClassVar
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """The base of all operations: the kind, and the reason."""
+    """The base of all operations: the kind, and the reason.
+
+    :cvar reversible: whether something leads back.
+    """
 
     kind: ClassVar[str]
+    reversible: ClassVar[bool] = True
     why: str
 
     @property
@@ -29,6 +33,11 @@ class Operation:
     def describe(self) -> str:
         """The operation in one line."""
         raise NotImplementedError
+
+    @property
+    def line(self) -> str:
+        """The operation in one line of a plan, which marks one that cannot be undone."""
+        return self.describe() + ("" if self.reversible else " (cannot be undone)")
 
     def details(self) -> list[str]:
         """The changes of the operation, one for each line."""

@@ -32,7 +32,6 @@ class CloudChange(Operation):
     :ivar recorded: whether a journal contains the change, as in an undo: its object must then be gpustack's.
     :ivar tag: the key in the run, if it is not that of the object; an undo keeps the keys of the run that it reverts.
     :cvar object_kind: the kind of object, stable in journals: ``flavor``, ``limit``.
-    :cvar reversible: whether :meth:`reverse` leads back.
     :cvar undone: what an undo does, for the documentation, whose table has the first line of the class beside it.
     :cvar written: the keys of a value that a change writes, as patterns; it compares the others only. A change of a
         number or of a truth value needs none.
@@ -41,7 +40,6 @@ class CloudChange(Operation):
     """
 
     object_kind: ClassVar[str]
-    reversible: ClassVar[bool] = True
     undone: ClassVar[str] = "restores the former value"
     written: ClassVar[tuple[str, ...]] = ()
     value: ClassVar[Any]

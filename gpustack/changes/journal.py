@@ -118,16 +118,18 @@ class RunJournal:
         self._broken = False
         self.path = path or directory() / f"{head.id}.jsonl"
         lines = [PlannedChange.model_validate(change.to_record()) for change in changes]
+        self._planned = {line.key for line in lines}
         first = head.model_copy(update={"user": getpass.getuser(), "host": platform.node(), "changes": lines})
         entry = first.model_dump(exclude={"at"})
         self._file = JournalFile(self.path, entry)
 
     def begin(self, change: CloudChange, payload: Mapping[str, Any] | None = None) -> None:
-        """Record that a change begins, and what its undo needs.
+        """Record that a change begins, what its undo needs, and the change itself if the first line lacks it.
 
         :raises JournalError: if the line cannot be written.
         """
         line = {"begin": change.key} | ({"payload": payload} if payload else {})
+        line |= {} if change.key in self._planned else {"planned": change.to_record()}
         with self._lock:
             self._file.write(line, f"{change.name} was not changed")
 
@@ -192,15 +194,18 @@ def _record(path: Path, head: RunHead, lines: Iterable[RunLine]) -> RunRecord:
     ends: dict[str, RunLine] = {}
     payloads: dict[str, Any] = {}
     closed = False
+    changes = list(head.changes)
     for line in lines:
         closed = closed or line.closed
+        changes += [line.planned] if line.planned else []
         if line.begin:
             results[line.begin], payloads[line.begin] = ChangeResult.UNKNOWN, line.payload
         elif line.end:
             results[line.end], ends[line.end] = ChangeResult(line.result), line
-    refuse_alike(head.changes)
-    if foreign := results.keys() - {change.key for change in head.changes}:
+    refuse_alike(changes)
+    if foreign := results.keys() - {change.key for change in changes}:
         raise ValueError(f"not in the plan: {', '.join(sorted(foreign))}")
+    head = head.model_copy(update={"changes": changes})
     return RunRecord(path=path, head=head, results=results, ends=ends, payloads=payloads, closed=closed)
 
 

@@ -81,10 +81,12 @@ class RunHead(JournalLine):
 class RunLine(JournalLine):
     """A line after the first: the begin or the end of a change, or the end of the run.
 
+    :ivar planned: the change that begins, if it was planned after the run had begun.
     :ivar payload: what the undo of the change that begins needs; its kind checks it.
     """
 
     begin: Text = ""
+    planned: PlannedChange | None = None
     payload: dict[str, Any] | None = None
     end: Text = ""
     result: Annotated[str, Field(pattern="^(|" + "|".join(ChangeResult) + ")$")] = ""

@@ -45,6 +45,7 @@ _KINDS = {
     "flavor": "gpustack.offer.flavor.changes:FlavorChange",
     "flavor_access": "gpustack.offer.flavor.changes:AccessChange",
     "image": "gpustack.offer.image.changes:ImageChange",
+    "instance": "gpustack.prepare.drain.recorded:InstanceStep",
     "limit": "gpustack.offer.quota.changes:LimitChange",
     "notice": "gpustack.operate.reclaim.changes:NoticeChange",
     "repair": "gpustack.repair.changes:RepairChange",
@@ -289,8 +290,7 @@ def show_operations(command: Command, operations: Iterable[Operation], form: str
         command.show_data({"operations": [operation.to_dict() for operation in operations]}, form)
         return
     for operation in operations:
-        mark = "" if getattr(operation, "reversible", True) else " (cannot be undone)"
-        command.show(printable(operation.describe()) + mark)
+        command.show(printable(operation.line))
         for line in operation.details():
             command.show(f"    {printable(line)}", changes=True)
 

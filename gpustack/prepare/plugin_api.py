@@ -253,19 +253,20 @@ def service_phase(
     :raises gpustack.base.errors.CloudError: if the API refuses or cannot be reached.
     """
     try:
-        runner = Runner(api=RecordedCloud(shared(cloud), log), target=target, seconds=seconds, log=log)
-        if phase == "plan":
-            return _planned(runner, choices, why, reboot=reboot)
-        if phase == "disable":
-            plan = runner.disable(choices, why)
-            visible = plan.refused
-        elif phase == "empty":
-            plan, visible = runner.empty(choices, why, disabled=disabled), True
-        elif phase == "failed":
-            plan = runner.failed(why)
-            visible = plan.todo
-        else:
-            plan, visible = runner.resume(), True
+        with RecordedCloud(shared(cloud), log) as api:
+            runner = Runner(api=api, target=target, seconds=seconds, log=log, recorded=api.recorded)
+            if phase == "plan":
+                return _planned(runner, choices, why, reboot=reboot)
+            if phase == "disable":
+                plan = runner.disable(choices, why)
+                visible = plan.refused
+            elif phase == "empty":
+                plan, visible = runner.empty(choices, why, disabled=disabled), True
+            elif phase == "failed":
+                plan = runner.failed(why)
+                visible = plan.todo
+            else:
+                plan, visible = runner.resume(), True
     finally:
         disconnect()
     outcome = _outcome(plan)

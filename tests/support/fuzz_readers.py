@@ -165,6 +165,10 @@ RUN = [
         for number in range(5)
         for word, more in (("begin", {}), ("end", {"result": "done"}))
     ),
+    {
+        "begin": "late",
+        "planned": {**PLANNED[0], "key": "late", "kind": "instance", "seen": "ACTIVE", "wanted": "SHUTOFF"},
+    },
 ]
 SAVED = {"gpustack_plan": 1, "cloud": {}, "spec": "s", "spec_sha256": "", "changes": PLANNED}
 CONF = (

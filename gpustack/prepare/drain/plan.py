@@ -88,7 +88,7 @@ def _lines(plan: ServicePlan) -> Iterator[str]:
         yield f"{plan.host}: {plan.title}: nothing to do"
     steps = () if plan.refused else plan.steps
     for number, step in enumerate(steps, 1):
-        yield f"    {number}. {step.describe()}"
+        yield f"    {number}. {step.line}"
         if step.why:
             yield f"       ({step.why})"
     yield from (f"    wait: {wait}" for wait in plan.waits)

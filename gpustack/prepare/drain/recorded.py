@@ -1,21 +1,39 @@
 """Maintenance as recorded changes: with the lock of the cloud, and a journal that ``gpustack history`` lists."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
-from gpustack.base.errors import ApplyError
-from gpustack.changes.change import SUCCESSFUL
+from gpustack.base.errors import ApplyError, CloudError
+from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange
 from gpustack.changes.closed import reason_change
-from gpustack.changes.journal import new_id
+from gpustack.changes.journal import RunJournal, new_id
 from gpustack.changes.journal_lines import Cloud, RunHead
 from gpustack.changes.lock import held
 from gpustack.changes.run import recorded_run
 from gpustack.cloud import Connection
 from gpustack.cloud.closed import MAINTENANCE, reasons_of, service_of
 from gpustack.cloud.server_actions import ServiceCloud
-from gpustack.cloud.session import place_of
+from gpustack.cloud.session import Refused, place_of
+from gpustack.prepare.drain.steps import GuestStep
 
 _WAIT = 600.0
 """Seconds to wait for other runs: those of the other hosts of a batch, among others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceStep(CloudChange):
+    """Move, stop or start an instance during maintenance."""
+
+    kind: ClassVar[str] = "change_instance"
+    object_kind: ClassVar[str] = "instance"
+    undone: ClassVar[str] = "none: the end of the maintenance starts a stopped instance, and a moved one stays"
+    reversible: ClassVar[bool] = False
+    value: ClassVar[Any] = str
+
+    def describe(self) -> str:
+        return f"{self.name}: {self.wanted} (was {self.seen})"
 
 
 class RecordedCloud(ServiceCloud):
@@ -24,6 +42,34 @@ class RecordedCloud(ServiceCloud):
     def __init__(self, connection: Connection, log: Callable[[str], None]) -> None:
         super().__init__(connection)
         self._log = log
+        self._journal: RunJournal | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._journal is not None:
+            self._journal.close(ended=kind is None)
+
+    @contextmanager
+    def recorded(self, step: GuestStep, before: str) -> Iterator[None]:
+        """Record a step on an instance around its requests, with those of the same phase.
+
+        Without the lock of the cloud: a drain takes up to an hour, and Nova refuses a step that does not fit any more.
+
+        :param before: the state of the instance.
+        """
+        self._journal = self._journal or RunJournal(self._head(), ())
+        name, tag = f"{step.name} ({step.server})", f"instance:{step.server}:{new_id()}"
+        change = InstanceStep(why=step.why, id=step.server, name=name, seen=before, wanted=step.result, tag=tag)
+        self._journal.begin(change)
+        try:
+            yield
+        except CloudError as error:
+            result = ChangeResult.FAILED if isinstance(error, Refused) else ChangeResult.UNKNOWN
+            self._journal.end(ChangeOutcome(change=change, result=result, detail=error.what))
+            raise
+        self._journal.end(ChangeOutcome(change=change, result=ChangeResult.DONE, detail="Nova accepted the request"))
 
     def close(self, host: str, text: str) -> None:
         """Close a host for maintenance; only the text of one that is closed for maintenance changes."""

@@ -13,6 +13,7 @@ refuses too. If it has room, the scheduler may still refuse because of devices, 
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -71,6 +72,7 @@ class Runner:
 
     :param seconds: the time limit for instances and nova-compute.
     :param log: is called with each step before it is carried out, and once with each condition that the run waits for.
+    :param recorded: records a step on an instance, with the state before, around its requests.
     :ivar done: the steps that were carried out.
     """
 
@@ -78,10 +80,12 @@ class Runner:
     target: Target
     seconds: float
     log: Callable[[str], None] = lambda text: None
+    recorded: Callable[[GuestStep, str], AbstractContextManager[None]] = lambda step, before: nullcontext()
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     done: list[Operation] = field(default_factory=list)
     _requests: dict[str, str] = field(default_factory=dict)
+    _states: dict[str, str] = field(default_factory=dict)
     _followed: set[str] = field(default_factory=set)
     _awaited: set[str] = field(default_factory=set)
     _last_ports: Ports | None = None
@@ -253,6 +257,7 @@ class Runner:
 
     def _with_actions(self, server: Server) -> Server:
         """Add the instance actions, only for instances with metadata; record failures of this run's requests."""
+        self._states[server.id] = f"{server.status} on {server.host}"
         if not hosts_named(server):
             return server
         actions = self.api.actions(server.id)
@@ -303,15 +308,16 @@ class Runner:
         self._requests[key(step)] = ""
         self._followed.add(step.server)
         try:
-            if isinstance(step, Forget):
-                for mark in step.keys:
-                    self.api.unmark(step.server, mark)
-                return
-            if step.mark is not None:
-                newest = self.api.actions(step.server)
-                after = newest[0].request if newest else ""
-                self.api.mark(step.server, {**step.mark, **metadata_after(after)})
-            self.api.act(step.server, step.kind)
+            with self.recorded(step, self._states.get(step.server, "")):
+                if isinstance(step, Forget):
+                    for mark in step.keys:
+                        self.api.unmark(step.server, mark)
+                    return
+                if step.mark is not None:
+                    newest = self.api.actions(step.server)
+                    after = newest[0].request if newest else ""
+                    self.api.mark(step.server, {**step.mark, **metadata_after(after)})
+                self.api.act(step.server, step.kind)
         except Refused as error:
             if error.status not in _MOVED_ON:
                 raise

@@ -50,6 +50,7 @@ class GuestStep(Operation):
         (:mod:`gpustack.cloud.marks`).
     :param alone: whether the step waits until nothing else is under way. If two instances are moved at the same time,
         one can lose the device that was promised to both, and ends in ERROR.
+    :cvar result: the state of the instance afterwards, for the record.
     """
 
     server: str
@@ -57,6 +58,7 @@ class GuestStep(Operation):
     mark: Mapping[str, str] | None = None
     alone: bool = False
     verb: ClassVar[str] = ""
+    result: ClassVar[str] = ""
 
     def describe(self) -> str:
         return f"{self.verb} {self.name} ({self.server})"
@@ -68,6 +70,7 @@ class Stop(GuestStep):
 
     kind: ClassVar[str] = "stop"
     verb: ClassVar[str] = "stop"
+    result: ClassVar[str] = "SHUTOFF"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,7 @@ class Start(GuestStep):
 
     kind: ClassVar[str] = "start"
     verb: ClassVar[str] = "start"
+    result: ClassVar[str] = "ACTIVE"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,8 @@ class LiveMigrate(GuestStep):
 
     kind: ClassVar[str] = "live_migrate"
     verb: ClassVar[str] = "live-migrate"
+    result: ClassVar[str] = "on another host"
+    reversible: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +98,8 @@ class ColdMigrate(GuestStep):
 
     kind: ClassVar[str] = "cold_migrate"
     verb: ClassVar[str] = "cold-migrate"
+    result: ClassVar[str] = "on another host, unconfirmed"
+    reversible: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +108,7 @@ class Confirm(GuestStep):
 
     kind: ClassVar[str] = "confirm"
     verb: ClassVar[str] = "confirm the migration of"
+    result: ClassVar[str] = "migration confirmed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,3 +121,4 @@ class Forget(GuestStep):
     keys: tuple[str, ...]
     kind: ClassVar[str] = "forget"
     verb: ClassVar[str] = "take gpustack's marks off"
+    result: ClassVar[str] = "without gpustack's marks"

@@ -55,3 +55,5 @@ def test_what_the_guide_says_works(world: World) -> None:
     assert world.state(gpu) == ("ACTIVE", HOST)
     assert [world.marks(guest) for guest in (plain, gpu)] == [{}, {}]
     assert world.service() == ("enabled", None)
+    code, output = world.shell(root, "gpustack history --object gpu-guest -f value -c Command -c State")
+    assert (code, set(output.splitlines())) == (0, {"host apply done"}), output
