@@ -1,4 +1,4 @@
-"""A cloud in memory for plans over several groups: flavors, limits, aggregates and traits, as strict as the APIs.
+"""A cloud in memory for plans over several groups: flavors, limits, aggregates, traits, images, as strict as the APIs.
 
 Who can use which GPU is computed here by trying every project, flavor and host; the code under test is not used for it.
 """
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpustack.cloud.image import Image
 from gpustack.cloud.limits import Limit, Present
 from gpustack.cloud.session import Refused
 from gpustack.nova_options.aggregates import Aggregate
@@ -100,6 +101,25 @@ class Hosts:
         self.traits[trait].discard(provider)
 
 
+@dataclass
+class Images:
+    """Images with properties; as in Glance, one cannot be removed or replaced that is not there."""
+
+    known: dict[str, Image] = field(default_factory=dict)
+
+    def image(self, image_id: str) -> Image | None:
+        return self.known.get(image_id)
+
+    def change(
+        self, image_id: str, name: str, before: Mapping[str, str | None], after: Mapping[str, str | None]
+    ) -> None:
+        image = self.known[image_id]
+        _require(all(before[key] is None or key in image.properties for key in after))
+        properties = {**image.properties, **after}
+        kept = {key: value for key, value in properties.items() if value is not None}
+        self.known[image_id] = replace(image, properties=kept)
+
+
 def _require(permitted: bool) -> None:
     if not permitted:
         raise Refused("HTTP 409, the API refuses that", status=409)
@@ -119,18 +139,25 @@ class CloudModel:
     nova: NovaModel = field(default_factory=NovaModel)
     keystone: Keystone = field(default_factory=Keystone)
     places: Hosts = field(default_factory=Hosts)
+    glance: Images = field(default_factory=Images)
 
     def apis(self) -> dict[str, Any]:
         """The client of each kind of change."""
         tenancy = dict.fromkeys(("aggregate", "aggregate_host", "aggregate_metadata", "trait"))
-        return {"flavor": self.nova, "flavor_access": self.nova, "limit": self.keystone, **tenancy}
+        return {
+            "flavor": self.nova,
+            "flavor_access": self.nova,
+            "limit": self.keystone,
+            "image": self.glance,
+            **tenancy,
+        }
 
     def state(self) -> object:
         """All that an undo restores, without ids that an API assigns."""
         aggregates = {name: (found.hosts, dict(found.metadata)) for name, found in self.places.known.items()}
         traits = {trait: sorted(bearers) for trait, bearers in self.places.traits.items() if bearers}
         limits = {key: (limit.limit, limit.description) for key, limit in self.keystone.limits.items()}
-        return copy.deepcopy((self.nova.state(), aggregates, traits, limits))
+        return copy.deepcopy((self.nova.state(), aggregates, traits, limits, self.glance.known))
 
     def uses(self) -> frozenset[Use]:
         """Who can use what."""

@@ -19,6 +19,7 @@ from gpustack.changes.run import run
 from gpustack.cloud.compute import Hypervisor
 from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.identity import Project
+from gpustack.cloud.image import Image
 from gpustack.offer.cloud_plan.access import AccessState, decisive, flavor_rights
 from gpustack.offer.cloud_plan.order import ordered
 from gpustack.offer.flavor.apply import answers, resulting
@@ -27,19 +28,23 @@ from gpustack.offer.flavor.changes import with_projects
 from gpustack.offer.flavor.compare import FlavorChoices, questions
 from gpustack.offer.flavor.compare import compare as compare_flavors
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor
+from gpustack.offer.image.changes import changes as image_changes
+from gpustack.offer.image.model import FlavorNeeds
+from gpustack.offer.image.needs import pairs
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.compare import compare as compare_limits
 from gpustack.offer.quota.desired import WantedLimits
 from gpustack.offer.tenancy.compare import compare as compare_tenancy
 from gpustack.offer.tenancy.model import Present, Wanted, WantedAggregate
 from support.change_runs import NoJournal
-from support.cloud_model import CloudModel, Use
+from support.cloud_model import CloudModel, Images, Use
 
 HOSTS, PROJECTS, TRAIT = ("h1", "h2", "h3"), ("a" * 32, "b" * 32, "c" * 32), "CUSTOM_GPU_HOST"
 CLASSES = {"x": "CUSTOM_X", "y": "CUSTOM_Y"}
 MODELS = {"CUSTOM_X": "x", "CUSTOM_Y": "y"}
 NODES = tuple(Hypervisor(uuid=f"p-{host}", node=host, host=host) for host in HOSTS)
 SIZES = Sizes(vcpus=1, ram=1, disk=1)
+IMAGES = ("debian", "windows-11", "plain")
 RANDOM_CASES = 120
 
 
@@ -48,6 +53,7 @@ class _Spec:
     flavors: list[WantedFlavor] = field(default_factory=list)
     limits: WantedLimits = field(default_factory=WantedLimits)
     tenancy: Wanted = field(default_factory=lambda: Wanted(trait=TRAIT))
+    needs: list[FlavorNeeds] = field(default_factory=list)
 
 
 def _random_spec(dice: random.Random) -> _Spec:
@@ -85,7 +91,34 @@ def _random_spec(dice: random.Random) -> _Spec:
         aliases=frozenset("xy"),
         flavors=frozenset(flavor.name for flavor in flavors),
     )
-    return _Spec(flavors, limits, wanted)
+    return _Spec(flavors, limits, wanted, [_needs(flavor.name, dice) for flavor in flavors])
+
+
+def _needs(name: str, dice: random.Random) -> FlavorNeeds:
+    """What a flavor requires of its images; half of all hide the hypervisor from Windows."""
+    return FlavorNeeds(
+        name=name,
+        models=("x",),
+        vendors=frozenset({"10de"}),
+        images=tuple(dice.sample(IMAGES, dice.randrange(3))),
+        windows=dice.random() < 0.5,
+        disk=1,
+        hidden_from=("x",) if dice.random() < 0.5 else (),
+    )
+
+
+def _random_images(dice: random.Random) -> dict[str, Image]:
+    """Images with some of the properties that gpustack sets, and one that it does not."""
+    known = {"hw_machine_type": ("q35", "pc"), "os_type": ("windows", "Windows", "linux"), "os_distro": ("debian",)}
+    return {
+        name: Image(
+            id=name,
+            name=name,
+            owner=PROJECTS[0],
+            properties={key: dice.choice(values) for key, values in known.items() if dice.random() < 0.4},
+        )
+        for name in IMAGES
+    }
 
 
 def _planned(cloud: CloudModel, spec: _Spec) -> tuple[tuple[CloudChange, ...], set[Code]]:
@@ -100,7 +133,13 @@ def _planned(cloud: CloudModel, spec: _Spec) -> tuple[tuple[CloudChange, ...], s
     limits = cloud.keystone.present()
     projects = {project: (Project(id=project, name=project),) for project in spec.limits.projects}
     quotas = compare_limits(spec.limits, limits, projects, prune=True)
-    every = (*flavor_changes(flavors.operations), *tenancy.operations, *quotas.operations)
+    paired, _missing = pairs(tuple(cloud.glance.known.values()), spec.needs) if spec.needs else ((), ())
+    every = (
+        *flavor_changes(flavors.operations),
+        *tenancy.operations,
+        *quotas.operations,
+        *image_changes(paired),
+    )
     private = {flavor.id for flavor in present if not flavor.public}
     lists = {flavor: cloud.nova.access(flavor) for flavor in private.intersection(decisive(every))}
     state = AccessState(
@@ -152,7 +191,7 @@ class _Watched:
 
 
 def _cloud(monkeypatch: pytest.MonkeyPatch, dice: random.Random) -> CloudModel:
-    cloud = CloudModel(hosts=HOSTS, projects=PROJECTS, classes=CLASSES)
+    cloud = CloudModel(hosts=HOSTS, projects=PROJECTS, classes=CLASSES, glance=Images(_random_images(dice)))
     monkeypatch.setattr("gpustack.offer.tenancy.changes.compute", cloud.places)
     monkeypatch.setattr("gpustack.offer.tenancy.changes.placement", cloud.places)
     by_hand = PresentFlavor(id="hand", name="hand", sizes=SIZES, extra_specs={"pci_passthrough:alias": "x:1"})
@@ -185,3 +224,12 @@ def test_access_follows_the_rule_and_undo_is_the_identity(seed: int, monkeypatch
     assert cloud.state() == before
     if Code.ACCESS_INTERRUPTED not in codes:
         undone.check(uses)
+
+
+def test_random_changes_are_of_each_kind_that_a_spec_leads_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: Counter[str] = Counter()
+    for seed in range(10):
+        dice = random.Random(seed)  # noqa: S311 - no secret
+        made.update(change.object_kind for change in _planned(_cloud(monkeypatch, dice), _random_spec(dice))[0])
+    spec = set(CloudModel(hosts=(), projects=(), classes={}).apis())
+    assert made.keys() == spec, made
