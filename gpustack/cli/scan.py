@@ -13,6 +13,7 @@ from gpustack.cli.output import Table, table
 from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import save_snapshot
+from gpustack.hosts.facts.twins import decided
 from gpustack.hosts.readiness.table import COLUMNS, HostRows, Row, by_host
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.distance import near_nics
@@ -43,7 +44,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         if parsed_args.save and self._gathered.raw:
             save_snapshot(parsed_args.save, self._gathered.raw)
         self._scanned = by_host(self._gathered.hosts)
-        near = {of_host.host.hostname: _nics(of_host.host) for of_host in self._scanned}
+        near = {of_host.host.hostname: decided(of_host.host, _nics, _nics) for of_host in self._scanned}
 
         def nics(row: Row) -> list[dict[str, Any]]:
             return near[row.host.hostname].get(row.gpu.main.address, [])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -280,6 +280,11 @@ class Spec(SpecSection):
     def host_patterns(self) -> Patterns:
         """The entries of ``hosts`` that are patterns, in the order of the file."""
         return Patterns(HostPattern.parse(text) for text in self.hosts if text not in self.plain_hosts)
+
+    @cached_property
+    def of_twins(self) -> dict[object, Any]:
+        """The specs for twins of hosts (:mod:`gpustack.spec.twins`), by the entries that apply."""
+        return {}
 
     def out_of_service_on(self, host: str) -> tuple[OutOfService, ...]:
         """The entries of ``out_of_service`` for a host, in the order of the file; ignores case."""

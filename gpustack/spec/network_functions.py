@@ -36,7 +36,7 @@ class NetworkFunctions:
 
 def network_functions(spec: Spec, host: Host) -> NetworkFunctions:
     """The virtual functions of network cards that a spec gives to ports on a host."""
-    networks = dict(_networks_for(spec, host.hostname))
+    networks = dict(networks_for(spec, host.hostname))
     by_network: dict[str, list[Function]] = {name: [] for name in networks}
     used: dict[str, list[Function]] = {}
     disputed: dict[str, tuple[str, ...]] = {}
@@ -70,7 +70,7 @@ class NetworkCards:
 
 def network_cards(spec: Spec, host: Host) -> NetworkCards:
     """The network cards of which a spec creates virtual functions on a host."""
-    networks = {name: (n.match, n.vfs) for name, n in _networks_for(spec, host.hostname) if n.vfs is not None}
+    networks = {name: (n.match, n.vfs) for name, n in networks_for(spec, host.hostname) if n.vfs is not None}
     shared: list[Shared] = []
     disputed: dict[str, tuple[str, ...]] = {}
     absent = {name: {*match.interfaces, *match.addresses} for name, (match, _) in networks.items()}
@@ -86,7 +86,8 @@ def network_cards(spec: Spec, host: Host) -> NetworkCards:
     return NetworkCards(shared=tuple(shared), disputed=disputed, absent=missing)
 
 
-def _networks_for(spec: Spec, hostname: str) -> Iterator[tuple[str, Network]]:
+def networks_for(spec: Spec, hostname: str) -> Iterator[tuple[str, Network]]:
+    """The networks of a host, by name."""
     if not patterns_for(spec, hostname):
         return
     for name, network in spec.networks.items():

@@ -12,6 +12,7 @@ from functools import cached_property
 from gpustack.base.findings import Code, Finding, Severity, errors, finding
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.twins import decided
 from gpustack.hosts.readiness.assessment import UNKNOWN, Readiness, State, assess, effect
 from gpustack.hosts.readiness.group_members import in_the_way, peers
 from gpustack.hosts.readiness.host import host_reasons
@@ -20,6 +21,7 @@ from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, Options, OutOfService, Spec
+from gpustack.spec.twins import decided_by
 
 _BINDING = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER})
 _REMAPPING = frozenset({Code.NO_INTERRUPT_REMAPPING, Code.UNSAFE_INTERRUPTS_IN_FORCE})
@@ -142,11 +144,16 @@ def verdicts(spec: Spec | None, host: Host) -> HostVerdicts:
 
     :param spec: None for the part of hardware and host alone.
     """
-    known = host.judged.get(id(spec))
+    known = host.decisions.get(id(spec))
     if known is None or known[0] is not spec or known[1].host is not host:  # a copy of a host has its verdicts
-        known = host.judged[id(spec)] = (spec, _judge(spec, host))
+        own = decided(host, _judge, _hardware) if spec is None else decided_by(spec, host, _judge, _judge)
+        known = host.decisions[id(spec)] = (spec, own)
     judged: HostVerdicts = known[1]
     return judged
+
+
+def _hardware(host: Host) -> HostVerdicts:
+    return _judge(None, host)
 
 
 def _judge(spec: Spec | None, host: Host) -> HostVerdicts:

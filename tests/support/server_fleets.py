@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -114,11 +115,16 @@ def server(kind: Kind, number: int, *, different: bool = False) -> Raw:
         entry[key] += number * 1_000_000_007
     for place, function in enumerate(raw["pci"]):
         if function["serial"] is not None:
-            function["serial"] = f"{number:010d}{place:04d}"
+            function["serial"] = serial(number, place)
     if different:
         raw["pci"].append(_function(f"0000:fe:{number >> 3 & 31:02x}.{number & 7:x}", "8086:2025", "088000", number))
         raw["files"]["/etc/modprobe.d/site.conf"] = {"text": f"options nvme io_queue_depth={number + 2}\n"}
     return raw
+
+
+def serial(number: int, place: int) -> str:
+    """The PCI serial number of a function: ``00-00-00-04-00-00-00-01``."""
+    return "-".join(textwrap.wrap(f"{number:08x}{place:08x}", 2))
 
 
 @functools.cache

@@ -7,7 +7,8 @@ reach a file, a command or a table is validated by a pattern or a maximum length
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -180,6 +181,16 @@ class Function(FactsModel):
         """The address, parsed."""
         return Address.parse(self.address)
 
+    @cached_property
+    def digest(self) -> bytes:
+        """A cryptographic digest of all values but those of this very device: its serial number and its counters."""
+        return hashlib.blake2b(self.model_dump_json(exclude={"serial", "aer"}).encode(), digest_size=32).digest()
+
+    @cached_property
+    def windows(self) -> int:
+        """The size of its memory windows, in bytes."""
+        return sum(bar.size for bar in self.bars if not bar.io)
+
     @property
     def ids(self) -> str:
         """``vendor:product``, as ``lspci -n`` prints it."""
@@ -298,6 +309,15 @@ class MachineFirmware(FactsModel):
     product: Line | None = None
 
 
+class Decisions(dict[Hashable, Any]):
+    """Decisions about a host, which are no part of its facts: equal hosts may have others."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = None
+
+
 class Host(FactsModel):
     """Everything the collector read of one host."""
 
@@ -332,7 +352,7 @@ class Host(FactsModel):
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
         copy = self.model_copy(update={"pci": tuple(functions)})
-        for name in ("functions", "children", "groups", "slots", "virtual", "assembled", "judged"):
+        for name in ("functions", "children", "groups", "slots", "virtual", "assembled", "decisions"):
             copy.__dict__.pop(name, None)
         return copy
 
@@ -342,9 +362,9 @@ class Host(FactsModel):
         return {}
 
     @cached_property
-    def judged(self) -> dict[int, Any]:
-        """The verdicts of :func:`gpustack.spec.verdict.verdicts`, by spec: each is computed once."""
-        return {}
+    def decisions(self) -> Decisions:
+        """Decisions that are made once: the kind of the host, verdicts, and those of its twin, for all of its kind."""
+        return Decisions()
 
     @cached_property
     def functions(self) -> dict[str, Function]:

@@ -143,7 +143,7 @@ def _nvswitches(host: Host) -> Iterator[Finding]:
 
 def _address_space(host: Host) -> Iterator[Finding]:
     bits = host.cpu.physical_address_bits
-    windows = sum(b.size for g in gpus(host) for f in g.functions for b in f.bars if not b.io)
+    windows = sum(function.windows for gpu in gpus(host) for function in gpu.functions)
     memory = (host.memory_mib or 0) << 20
     if bits is not None and 0 < bits <= 64 and windows + memory > 1 << bits:
         yield finding(

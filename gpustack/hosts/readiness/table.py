@@ -7,6 +7,7 @@ from gpustack.base.columns import Column
 from gpustack.base.findings import Finding
 from gpustack.hosts.facts.gpus import Gpu, gpus
 from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.twins import decided
 from gpustack.hosts.readiness.assessment import Readiness, assess
 from gpustack.hosts.readiness.host import host_reasons, size
 from gpustack.pci import catalogue, classes
@@ -33,12 +34,13 @@ class HostRows:
 
 def by_host(hosts: Sequence[Host]) -> tuple[HostRows, ...]:
     """The rows of each host, in the order of ``hosts``."""
-    table = []
-    for host in hosts:
-        of_host = host_reasons(host)
-        rows = tuple(Row(host=host, gpu=gpu, readiness=assess(host, gpu, of_host=of_host)) for gpu in gpus(host))
-        table.append(HostRows(host=host, reasons=of_host, rows=rows))
-    return tuple(table)
+    return tuple(decided(host, _rows, _rows) for host in hosts)
+
+
+def _rows(host: Host) -> HostRows:
+    of_host = host_reasons(host)
+    rows = tuple(Row(host=host, gpu=gpu, readiness=assess(host, gpu, of_host=of_host)) for gpu in gpus(host))
+    return HostRows(host=host, reasons=of_host, rows=rows)
 
 
 def _member(gpu: Gpu, function: Function) -> dict[str, object]:

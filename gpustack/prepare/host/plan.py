@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -28,6 +29,7 @@ from gpustack.prepare.host.tools import update_grub
 from gpustack.spec.assignment import Assigned, Shared
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
+from gpustack.spec.twins import decided_by
 
 _MOOT_WHEN_REFUSED = frozenset(
     {Code.GROUP_NOT_KNOWN_YET, Code.HOST_DRIVER_NOT_BLACKLISTED, Code.BUILT_IN_DRIVER_DISPLACED}
@@ -135,6 +137,10 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
     :param trial: seconds within which a trial boot of new kernel arguments must be confirmed; None for no trial boot.
         If a trial boot is running, the plan makes its arguments permanent.
     """
+    return decided_by(spec, host, (plan_host, adopt, live, trial), functools.partial(_plan, adopt, live, trial))
+
+
+def _plan(adopt: bool, live: bool, trial: int | None, spec: Spec, host: Host) -> HostPlan:
     draft = _compare(spec, host, adopt=adopt)
     if draft.desired.targets.exist:
         draft = _try_arguments(draft, trial)

@@ -1,0 +1,189 @@
+"""Equal hosts are decided once: what differs between servers of one kind is replaced before, and restored afterwards.
+
+Servers of one kind differ in their names, serial numbers, UUIDs, machine ids, times of files and a few MiB of memory.
+A *twin* is a host of a kind with stand-ins for all of these. Each stand-in contains a random number of this process,
+so the facts of no host can contain one; times keep their order. The key of a kind is a digest of the complete twin: a
+host takes part in the decision about another only if it differs in nothing else.
+"""
+
+import hashlib
+import json
+import re
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from gpustack.base.errors import GpustackError
+from gpustack.hosts.facts.model import Host
+
+T = TypeVar("T")
+MOST_KINDS = 512
+"""Maximum number of kinds that are remembered, the latest ones."""
+_NUMBER = str(50_000_000 + secrets.randbelow(40_000_000))  # a part of an identifier, and of a number of seconds
+_SECRET = secrets.token_hex(6)
+TWIN = f"h{_NUMBER}{_SECRET}"
+"""The name of each twin."""
+_UUID = f"{_NUMBER}-{_SECRET[:4]}-{_SECRET[4:8]}-{_SECRET[8:]}-"
+_IDENTIFIER = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})(?![0-9A-Za-z])")
+_STAND_IN = re.compile(rf"{TWIN}|{_UUID}[0-9a-f]{{12}}|{_NUMBER}{_SECRET}[0-9a-f]{{12}}|{_NUMBER}[0-9]{{2}}")
+_TIME = re.compile(r'"(booted_at|config_mtime|mtime_ns|initramfs_mtime_ns)":([1-9][0-9]*)(?=[,}])')
+_MOST_TIMES = 100
+# No decision of this kind depends on these; tests/unit/hosts/facts/test_twins.py changes each field.
+_IGNORED: Any = {
+    **dict.fromkeys(("hostname", "pci", "collected_at", "memory_mib"), True),
+    "kernel": {"log", "log_dropped"},
+    "numa_nodes": {"__all__": {"memory_mib", "huge_pages"}},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What a host has in common with others.
+
+    :ivar key: the digest of its twin.
+    :ivar rest: the twin's facts as JSON, without functions.
+    :ivar own: the host's own texts, by their stand-ins.
+    """
+
+    key: bytes
+    rest: str
+    own: Mapping[str, str]
+
+
+_twins: OrderedDict[bytes, Host | None] = OrderedDict()
+"""The twin of each kind, the latest last; None for a kind of which only one host is known."""
+
+
+def decided(host: Host, about: Hashable, decide: Callable[[Host], T]) -> T:
+    """Decide about a host, once for all hosts of its kind.
+
+    :param about: the decision, and all that it depends on beside the host.
+    :param decide: a pure function of the host, which uses no memory of NUMA nodes, log, or counters of errors.
+    """
+    kind = None if host.hostname == TWIN else kind_of(host)
+    twin = _twin(host, kind) if kind is not None else None
+    if kind is None or twin is None:
+        return decide(host)
+    if about not in twin.decisions:
+        try:
+            twin.decisions[about] = decide(twin)
+        except GpustackError:
+            return decide(host)  # the error names the host itself
+    result: T = _Restored(host, twin, kind.own).value(twin.decisions[about])
+    return result
+
+
+def has_identifier(text: str) -> bool:
+    """Whether a text contains a UUID or a machine id, for which twins have stand-ins."""
+    return _IDENTIFIER.search(text) is not None
+
+
+def kind_of(host: Host) -> Kind | None:
+    """The kind of a host, from its validated facts; None if its times are too many."""
+    known = host.decisions.get(Kind)
+    if known is None or known[0] is not host:  # a copy has the decisions about its original
+        known = host.decisions[Kind] = (host, _kind(host))
+    kind: Kind | None = known[1]
+    return kind
+
+
+def _kind(host: Host) -> Kind | None:
+    rest = host.model_dump_json(exclude=_IGNORED)
+    identifiers = sorted({match[0] for match in _IDENTIFIER.finditer(rest)})
+    times = sorted({int(time) * (10**9 if key == "booted_at" else 1) for key, time in _TIME.findall(rest)})
+    if len(times) > _MOST_TIMES:
+        return None
+    stand_ins = {
+        own: f"{_UUID if '-' in own else _NUMBER + _SECRET}{place:012x}" for place, own in enumerate(identifiers)
+    }
+    moments = {time: f"{_NUMBER}{place:02}" for place, time in enumerate(times)}
+
+    def moment(match: re.Match[str]) -> str:
+        is_boot = match[1] == "booted_at"
+        seconds = moments[int(match[2]) * (10**9 if is_boot else 1)]
+        return f'"{match[1]}":{seconds}{"" if is_boot else "0" * 9}'
+
+    rest = _TIME.sub(moment, _IDENTIFIER.sub(lambda match: stand_ins[match[0]], rest))
+    if (memory := _memory_that_matters(host)) is not None:
+        rest = f'{rest[:-1]},"memory_mib":{memory}}}'
+    digest = hashlib.blake2b(rest.encode(), digest_size=32)
+    for function in host.pci:
+        digest.update(function.digest)
+        if function.serial is not None:
+            stand_ins.setdefault(function.serial, f"{_UUID}{len(stand_ins):012x}")
+            digest.update(stand_ins[function.serial].encode())
+    own = {stand_in: text for text, stand_in in stand_ins.items()}
+    own |= {moments[booted * 10**9]: str(booted) for booted in (host.kernel.booted_at,) if booted and booted > 0}
+    return Kind(key=digest.digest(), rest=rest, own={**own, TWIN: host.hostname})
+
+
+def _memory_that_matters(host: Host) -> int | None:
+    """The amount of memory, if it is too much for the processor together with the windows of all functions."""
+    bits, memory = host.cpu.physical_address_bits, host.memory_mib
+    if bits is None or not 0 < bits <= 64:
+        return None
+    windows = sum(function.windows for function in host.pci)
+    return (memory or 0) if windows + ((memory or 0) << 20) > 1 << bits else None
+
+
+def _twin(host: Host, kind: Kind) -> Host | None:
+    """The twin of a kind; None for its first host: a twin for one host would be work without a use."""
+    is_known, twin = kind.key in _twins, _twins.pop(kind.key, None)
+    if is_known and twin is None:
+        serials = {own: stand_in for stand_in, own in kind.own.items()}
+        pci = [f if f.serial is None else f.model_copy(update={"serial": serials[f.serial]}) for f in host.pci]
+        twin = Host.model_validate({**json.loads(kind.rest), "hostname": TWIN, "pci": pci})
+    _twins[kind.key] = twin
+    if len(_twins) > MOST_KINDS:
+        _twins.popitem(last=False)
+    return twin
+
+
+class _Restored:
+    """The decision about a host: that about its twin, with the host's own texts, functions and facts."""
+
+    def __init__(self, host: Host, twin: Host, own: Mapping[str, str]) -> None:
+        self._host, self._twin, self._own = host, twin, own
+        self._known: dict[int, Any] = {id(twin): host}
+        self._known |= {id(of_twin): own for of_twin, own in zip(twin.pci, host.pci, strict=True)}
+
+    def value(self, value: Any) -> Any:  # noqa: ANN401 - anything that a decision consists of
+        """A part of the decision; the same object if it has nothing of the twin."""
+        kind = type(value)
+        if kind is str:
+            return _STAND_IN.sub(self._text, value) if _NUMBER in value else value
+        if value is None or kind in (int, bool):
+            return value
+        if id(value) in self._known:
+            return self._known[id(value)]
+        restored = self._known[id(value)] = self._compound(value, kind)
+        return restored
+
+    def _text(self, match: re.Match[str]) -> str:
+        return self._own.get(match[0], match[0])
+
+    def _compound(self, value: Any, kind: type) -> Any:  # noqa: ANN401
+        if kind in (tuple, list, frozenset, set):
+            items = [self.value(item) for item in value]
+            return value if all(map(_is_same, items, value)) else kind(items)
+        if kind is dict:
+            pairs = {self.value(key): self.value(item) for key, item in value.items()}
+            same = all(map(_is_same, pairs, value)) and all(map(_is_same, pairs.values(), value.values()))
+            return value if same else pairs
+        if is_dataclass(kind):
+            before = {field.name: getattr(value, field.name) for field in fields(value)}
+            after = {name: self.value(item) for name, item in before.items()}
+            return value if all(map(_is_same, after.values(), before.values())) else kind(**after)
+        if isinstance(value, BaseModel):
+            changed = {name: self.value(item) for name, item in value.__dict__.items() if type(item) is str}
+            changed = {name: item for name, item in changed.items() if item is not value.__dict__[name]}
+            return value.model_copy(update=changed) if changed else value
+        return value
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other
