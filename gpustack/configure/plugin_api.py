@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from gpustack.base.errors import NovaConfigError, SnapshotError
 from gpustack.base.findings import Code, Finding, errors, finding
 from gpustack.base.task_results import TaskResult, reported
+from gpustack.base.text import LAYOUT, printable
 from gpustack.configure import providers
 from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment.drop_in import DIRECTORY
@@ -57,11 +58,15 @@ _Line = TypeVar("_Line", Alias, DeviceEntry)
 
 
 class NovaNeeds(TaskResult):
-    """The alias lines for all hosts, and by host the device_spec lines and the units of marker classes (quotas)."""
+    """The alias lines for all hosts, and by host the device_spec lines and the units of marker classes (quotas).
+
+    ``unknown``: the errors about hosts whose facts are incomplete; these hosts keep their files.
+    """
 
     aliases: list[dict[str, object]]
     computes: dict[str, list[dict[str, object]]]
     markers: dict[str, dict[str, int]]
+    unknown: dict[str, str]
 
 
 class NovaFile(TypedDict):
@@ -88,6 +93,9 @@ class NovaHostResult(TaskResult):
     services: list[str]
 
 
+_NOTHING: NovaHostResult = {"write": [], "blocks": [], "restart": [], "services": []}
+
+
 def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> NovaNeeds:
     """The aliases and device_specs of all hosts together.
 
@@ -106,7 +114,8 @@ def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = 
         "aliases": [asdict(alias) for alias in needs.aliases],
         "computes": {name: [asdict(entry) for entry in entries] for name, entries in needs.computes.items()},
         "markers": {name: dict(units) for name, units in needs.markers.items() if units},
-        **reported((*needs.findings, *(error for of_host in needs.unknown.values() for error in of_host))),
+        "unknown": {name: printable("\n".join(map(str, found)), keep=LAYOUT) for name, found in needs.unknown.items()},
+        **reported(needs.findings),
     }
 
 
@@ -131,6 +140,8 @@ def for_host(
     :param restart: ``changed``, ``always`` or ``never``.
     :raises NovaConfigError: when the result of the module is malformed.
     """
+    if unknown := decided.get("unknown", {}).get(hostname):
+        return {**_NOTHING, "failed": True, "text": "", "msg": unknown}
     spec = load_spec(Path(spec_path))
     config = _decided_config(spec, decided, hostname, services)
     hosts = [_host(hostname, facts)] if facts else []

@@ -2,7 +2,7 @@
 
 Each host is the prepared host with one fact changed: every field of the facts' model takes other values of its type,
 and Hypothesis combines several. One run of each command judges all of them. What `scan`, `host plan`, `nova render`
-and `nova lint` print is parsed; flavors, quotas, capacity and the fleet need a cloud, so their pure cores are asked.
+and `nova lint` print is parsed; flavors, quotas, nodes of guests, capacity and the fleet are asked by their pure cores.
 """
 
 import contextlib
@@ -33,6 +33,7 @@ from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.readiness.assessment import Readiness
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.offer.flavor.shares import host_shares
+from gpustack.offer.guest.kubernetes.groups import node_groups
 from gpustack.offer.quota.compare import gpus_of
 from gpustack.operate.capacity.hosts import Sources, hosts
 from gpustack.operate.capacity.read import Rooms
@@ -52,6 +53,7 @@ nova: {release: "2025.2", placement: "off", deployment: drop-in}
 quotas: {default: {k4200: 0}}
 OUT
 """
+FLAVORS = "flavors: {g1: {model: k4200, per_gpu: {vcpus: auto, ram: auto, disk: 40GiB}, reserve: {vcpus: 0, ram: 0}}}\n"
 READINESS = {f"GPU0{number:02}" for number in range(40)} | {"GPU111", "GPU112", "GPU118", "GPU119", "GPU123"}
 SECOND = next(f for f in snapshot("k4200-prepared")["pci"] if f["address"] == GPUS[1])
 NIC = {
@@ -155,6 +157,7 @@ def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str
     shares = {share.host: share for share in host_shares(spec, [*facts.values()])}
     quotas, free, fleet = gpus_of(spec, [*facts.values()]), _free(spec, facts), _fleet(spec, facts)
     answers: Counter[str] = Counter()
+    flavored = parse_spec(f"{text}{FLAVORS}", "spec")
     for name, host in facts.items():
         plan, offer = plans[name], offers[name]
         assigned = [a for a in GPUS if (f := host.functions.get(a)) and f.ids == "10de:11b4" and (name, a) in scan]
@@ -163,6 +166,10 @@ def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str
         assert {gpu.main.address for gpu in counted} == offer or name not in written, about
         assert sum(quotas[name].values()) == len(counted), about
         assert sum(free[name] or ()) <= len(counted), about
+        (nodes,) = node_groups(flavored, hosts=[host]).groups
+        assert bool(nodes.sizes) != bool(nodes.unsized), about  # a node without sizes has a finding
+        assert counted or nodes.sizes is None, about
+        assert nodes.sizes or not (counted and host.cpu.logical and (host.memory_mib or 0) > 1024), about
         refused = {gpu["address"] for gpu in plan["gpus"] if gpu["refused"]}
         skipped = {f["place"].partition(" ")[2] for f in plan["findings"] if f["code"] == "GPU500"}
         of_host = {f["code"] for f in plan["findings"] if f["severity"] == "error" and f["place"] == name} & READINESS

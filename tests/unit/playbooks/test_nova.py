@@ -275,3 +275,15 @@ def test_nova_compute_is_not_restarted_beside_a_gpu_that_nova_calls_free(cloud: 
     assert run.code == 0, run.output
     assert "GPU388" in run.output
     assert "talk nova-compute" in cloud.restarted()
+
+
+def test_unknown_gpus_stop_their_own_host_only(cloud: Cloud) -> None:
+    sysfs = cloud.roots["talk"] / "sys"
+    group = (sysfs / "bus/pci/devices/0000:84:00.0/iommu_group").readlink().name
+    (sysfs / f"kernel/iommu_groups/{group}/devices/0000:99:00.0").mkdir()  # a device that was removed meanwhile
+    run = cloud.place.play("nova")
+    assert run.code == 2, run.output
+    assert "GPU024 talk 0000:84:00.0" in run.output
+    assert not (cloud.roots["talk"] / DROP_IN).exists()
+    assert (cloud.roots["epyc"] / DROP_IN).is_file()
+    assert (cloud.roots["ctl"] / DROP_IN).is_file()
