@@ -253,7 +253,7 @@ def test_several_changed_facts_lead_to_one_answer(picks: list[list[int]]) -> Non
         agree(readable(iter(raws)), (), Path(directory))
 
 
-CONSUMERS = ("configure.desired", "offer.quota.markers", "offer.flavor.shares", "operate.capacity.hosts", "fleet.index")
+CONSUMERS = ("configure.desired", "offer.quota.compare", "offer.flavor.shares", "operate.capacity.hosts", "fleet.index")
 
 
 def lenient(spec: Spec | None, host: Host) -> HostVerdicts:
