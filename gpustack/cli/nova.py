@@ -29,29 +29,24 @@ from gpustack.cli.common import (
 )
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
-from gpustack.configure.desired import markers_of, wanted
+from gpustack.configure.desired import wanted
 from gpustack.configure.inspection import existing_for
 from gpustack.configure.installed import verdicts
 from gpustack.configure.installed.verdicts import Verdicts
-from gpustack.configure.instance_shapes import shapes
 from gpustack.configure.lint import LintResult, Read, Report, lint, read
-from gpustack.configure.networks import ports
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.output import carry_out, changes, stale
-from gpustack.configure.packing import Advised, advised, gpus_of, requested
 from gpustack.configure.render import places, render, usual_root
 from gpustack.configure.rendered import Rendering
 from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Option, Release
-from gpustack.nova_options.scheduler import wanted_stage
-from gpustack.spec import verdict
+from gpustack.nova_options.releases import Option
 from gpustack.spec.deployment import Deployment
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import restricted
 
 _SERVICES = ("api", "compute", "scheduler", "conductor", "placement")
 _WRITTEN = "written"
@@ -301,21 +296,8 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             release = verdicts.release_of(installed.version, parsed_args.release)
         if parsed_args.release is None and spec is None and self.verbosity:
             self.report(f"checked for Nova {release}" + ("" if installed else "; --release selects another"))
-        self._report = lint(
-            configurations,
-            installed=installed,
-            release=release,
-            hosts=hosts,
-            expected=_aliases(spec) if spec else (),
-            advised=_advised(spec, release, hosts) if spec else (),
-            shapes=shapes(spec) if spec else (),
-            limited=spec is not None and spec.quotas is not None,
-            marked=_marked(spec, hosts) if spec else None,
-            reserved=spec.tenancy if spec else None,
-            ports={host.hostname: ports(spec, host) for host in hosts} if spec else None,
-            restricted=restricted(spec) if spec else (),
-            spec=spec,
-        )
+        known = LintSubject.of_spec(spec, release, hosts) if spec else LintSubject(release=release, hosts=hosts)
+        self._report = lint(configurations, known, installed)
         return table(parsed_args, _CHECKS, self._report.results)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
@@ -401,19 +383,3 @@ def _read(paths: Sequence[str], hosts: Sequence[Host], parsed_args: argparse.Nam
         return configurations, None
     nova, timeout = parsed_args.with_nova, parsed_args.timeout
     return configurations, verdicts.local(nova, configurations.sources, hosts, timeout)
-
-
-def _aliases(spec: Spec) -> set[str]:
-    """The aliases of the models that the spec's hosts use."""
-    return {alias for host in spec.hosts.values() for model in host.models for alias in spec.aliases_of(model)}
-
-
-def _marked(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
-    """The markers that each host needs for the quotas of a spec."""
-    return {host.hostname: markers_of(spec, verdict.verdicts(spec, host).offered) for host in hosts}
-
-
-def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advised, ...]:
-    """The options that the counts of the spec's flavors require."""
-    counts = requested(spec, gpus_of(spec, hosts))
-    return tuple(advised(counts, release, wanted_stage(spec)))

@@ -21,6 +21,7 @@ import yaml
 
 from gpustack.base.findings import Basis, Severity, definitions
 from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Option, ValueType
@@ -389,7 +390,7 @@ def compared(
     answer = judge.asked(paths, GPU_HOST if configuration.facts else None, services=configuration.services, cpus=None)
     refused = [f"{r['option'] or r['step']}: {' '.join(r['error'].split())[:160]}" for r in answer["refused"]]
     argument = f"{','.join(configuration.services)}={':'.join(map(str, paths))}"
-    findings = lint([argument], release=release, hosts=facts).findings
+    findings = lint([argument], LintSubject(release=release, hosts=facts)).findings
     errors = [f"{f.code} {f.message[:120]}" for f in findings if f.severity is Severity.ERROR]
     claims = [f"{f.code} {f.message[:120]}" for f in findings if definitions()[f.code].basis is Basis.REFUSED]
     if refused and not errors:

@@ -3,14 +3,13 @@
 A new check is a generator of findings under ``@check(title)`` in the module of its family.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from gpustack.base.errors import NovaConfigError, TemplateError
 from gpustack.base.findings import Code, Finding, Severity, finding, worst
 from gpustack.configure import providers
 from gpustack.configure.installed.verdicts import Verdicts, compared
-from gpustack.configure.instance_shapes import InstanceShape
 from gpustack.configure.lint import (
     agreement,
     aliases,
@@ -28,13 +27,7 @@ from gpustack.configure.lint import (
 )
 from gpustack.configure.lint.registry import CHECKS
 from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.networks import Ports
-from gpustack.configure.packing import Advised
 from gpustack.configure.sources import Source, read_sources
-from gpustack.hosts.facts.model import Host
-from gpustack.nova_options.releases import Release
-from gpustack.spec.model import Spec
-from gpustack.spec.tenancy import Tenancy
 
 FAMILIES = (
     options,
@@ -129,100 +122,28 @@ def read(arguments: Sequence[str]) -> Read:
     return Read(sources=tuple(sources), unread=tuple(unread))
 
 
-def lint(
-    arguments: Sequence[str] | Read,
-    *,
-    release: Release,
-    hosts: Sequence[Host] = (),
-    expected: Collection[str] = (),
-    advised: Sequence[Advised] = (),
-    shapes: Sequence[InstanceShape] = (),
-    limited: bool = False,
-    marked: Mapping[str, Mapping[str, int]] | None = None,
-    reserved: Tenancy | None = None,
-    ports: Mapping[str, Ports] | None = None,
-    spec: Spec | None = None,
-    restricted: Collection[str] = (),
-    installed: Verdicts | None = None,
-) -> Report:
+def lint(arguments: Sequence[str] | Read, subject: LintSubject, installed: Verdicts | None = None) -> Report:
     """Check configurations.
 
     :param arguments: configurations as on a command line, or those that :func:`read` returned.
-    :param hosts: the facts of compute hosts, for checks of device_specs.
-    :param expected: the aliases of the spec.
-    :param advised: the options that the counts of its flavors require.
-    :param shapes: the instances of its flavors.
-    :param limited: whether the spec has quotas.
-    :param marked: the markers that each host needs for its quotas, by its name and marker class.
-    :param reserved: which instances its GPU hosts accept.
-    :param ports: the virtual functions for ports on each host, by its name.
-    :param spec: for the verdicts on the GPUs of ``hosts``.
-    :param restricted: the names of flavors that only single projects may use.
+    :param subject: the release, and what the spec and the hosts need; without configurations.
     :param installed: the verdicts of an installed Nova, in the order of the configurations.
     :raises UsageError: when an argument is not a configuration.
     """
     configurations = arguments if isinstance(arguments, Read) else read(arguments)
     sources = configurations.sources
-    files = LintResult(title="Files", findings=configurations.unread)
-    # If no file could be read, no check has succeeded, so the report lists none.
-    checked = (
-        judged(
-            sources,
-            release=release,
-            hosts=hosts,
-            expected=expected,
-            advised=advised,
-            shapes=shapes,
-            limited=limited,
-            marked=marked,
-            provided=providers.provided(sources) if marked else None,
-            reserved=reserved,
-            ports=ports,
-            spec=spec,
-            restricted=restricted,
-        )
-        if sources
-        else ()
-    )
-    results = (files, *checked)
+    results = [LintResult(title="Files", findings=configurations.unread)]
+    if sources:  # If no file could be read, no check has succeeded, so the report lists none.
+        provided = providers.provided(sources) if subject.marked else {}
+        results += judged(replace(subject, sources=sources, provided=provided))
     if installed is not None:
-        found = Report(results=results).findings
-        results = (*results, LintResult(title="Installed Nova", findings=tuple(compared(sources, found, installed))))
-    return Report(results=results)
+        found = tuple(compared(sources, Report(results=tuple(results)).findings, installed))
+        results.append(LintResult(title="Installed Nova", findings=found))
+    return Report(results=tuple(results))
 
 
-def judged(
-    sources: Sequence[Source],
-    *,
-    release: Release,
-    hosts: Sequence[Host] = (),
-    expected: Collection[str] = (),
-    advised: Sequence[Advised] = (),
-    shapes: Sequence[InstanceShape] = (),
-    limited: bool = False,
-    marked: Mapping[str, Mapping[str, int]] | None = None,
-    provided: Mapping[str, Mapping[str, int]] | None = None,
-    reserved: Tenancy | None = None,
-    ports: Mapping[str, Ports] | None = None,
-    spec: Spec | None = None,
-    restricted: Collection[str] = (),
-) -> tuple[LintResult, ...]:
+def judged(subject: LintSubject) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
-    subject = LintSubject(
-        release=release,
-        sources=tuple(sources),
-        hosts=tuple(hosts),
-        expected=frozenset(expected),
-        advised=tuple(advised),
-        shapes=tuple(shapes),
-        limited=limited,
-        marked=marked or {},
-        provided=provided or {},
-        tenancy=reserved,
-        ports=ports or {},
-        spec=spec,
-        restricted=frozenset(restricted),
-    )
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]
     for check in sorted(CHECKS, key=lambda c: order.index(c.run.__module__)):

@@ -1,16 +1,17 @@
 """The input of the linter: configurations, the release that reads them, and hosts with known facts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Self, TypedDict, TypeVar
 
 from gpustack.base.findings import Severity
 from gpustack.configure.deployed import HostNames
 from gpustack.configure.deployed_filters import values
-from gpustack.configure.instance_shapes import InstanceShape
-from gpustack.configure.networks import Ports
-from gpustack.configure.packing import Advised
+from gpustack.configure.desired import markers_of
+from gpustack.configure.instance_shapes import InstanceShape, shapes
+from gpustack.configure.networks import Ports, ports
+from gpustack.configure.packing import Advised, advised, gpus_of, requested
 from gpustack.configure.sources import Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
@@ -18,8 +19,11 @@ from gpustack.nova_options.config import Setting
 from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of
 from gpustack.nova_options.releases import Option, OptionTable, Release
+from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec.model import Spec
+from gpustack.spec.requests import restricted
 from gpustack.spec.tenancy import Tenancy
+from gpustack.spec.verdict import verdicts
 
 ALIAS = releases.option("pci/alias")
 REPORT = releases.option("pci/report_in_placement")
@@ -80,13 +84,14 @@ class LintSubject:
     """The configurations to check, with the context that the checks need."""
 
     release: Release
-    sources: tuple[Source, ...]
-    hosts: tuple[Host, ...] = ()
-    expected: frozenset[str] = frozenset()
+    sources: Sequence[Source] = ()
+    hosts: Sequence[Host] = ()
+    """Hosts with facts, for checks of device_specs."""
+    expected: Set[str] = frozenset()
     """The aliases of the spec."""
-    advised: tuple[Advised, ...] = ()
+    advised: Sequence[Advised] = ()
     """The options that the counts of the spec's flavors require."""
-    shapes: tuple[InstanceShape, ...] = ()
+    shapes: Sequence[InstanceShape] = ()
     """The instances of the spec's flavors."""
     limited: bool = False
     """Whether the spec has quotas."""
@@ -100,8 +105,27 @@ class LintSubject:
     """The virtual functions that ports get on each host with facts, by its name."""
     spec: Spec | None = None
     """For the verdicts on the GPUs of hosts."""
-    restricted: frozenset[str] = frozenset()
+    restricted: Collection[str] = ()
     """The names of the spec's flavors that only single projects may use."""
+
+    @classmethod
+    def of_spec(cls, spec: Spec, release: Release, hosts: Sequence[Host]) -> Self:
+        """What a spec needs, without configurations."""
+        models = {model for host in spec.hosts.values() for model in host.models}
+        counts = requested(spec, gpus_of(spec, hosts))
+        return cls(
+            release=release,
+            hosts=hosts,
+            expected={alias for model in models for alias in spec.aliases_of(model)},
+            advised=tuple(advised(counts, release, wanted_stage(spec))),
+            shapes=shapes(spec),
+            limited=spec.quotas is not None,
+            marked={host.hostname: markers_of(spec, verdicts(spec, host).offered) for host in hosts},
+            tenancy=spec.tenancy,
+            ports={host.hostname: ports(spec, host) for host in hosts},
+            spec=spec,
+            restricted=restricted(spec),
+        )
 
     @cached_property
     def markers(self) -> frozenset[str]:

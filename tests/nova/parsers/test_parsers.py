@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpustack.base.findings import errors
 from gpustack.configure.desired import wanted
 from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.render import render
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
@@ -152,7 +153,7 @@ def test_nova_refuses_an_alias_exactly_when_lint_calls_it_an_error(judge, tmp_pa
         text += "[filter_scheduler]\npci_in_placement = true\n"
     path.write_text(text)
     refused = bool(judge.asked([path]).get("aliases_error"))
-    report = lint([f"api={path}"], release=release)
+    report = lint([f"api={path}"], LintSubject(release=release))
     reported = {f.code for f in errors(report.findings)} & {"GPU334", "GPU336", "GPU344", "GPU345", "GPU346"}
     if release.major < 32:
         reported -= {"GPU345", "GPU346"}  # older releases fail later, when a flavor is used
@@ -244,5 +245,5 @@ def test_lint_reports_entries_by_which_a_port_takes_the_card(judge, tmp_path, en
     path = tmp_path / "nova-compute.conf"
     path.write_text(f"[pci]\n{name} = {json.dumps({**entry, 'physical_network': 'fabric'})}\n")
     assert judge.asked([path], facts, ports=[WHOLE, DIRECT])["ports"] == [sriov, False]
-    report = lint([str(path)], release=releases.release(judge.release), hosts=[facts])
+    report = lint([str(path)], LintSubject(release=releases.release(judge.release), hosts=[facts]))
     assert ("GPU887" in [f.code for f in report.findings]) is sriov

@@ -12,6 +12,7 @@ import pytest
 from gpustack.base.findings import errors
 from gpustack.configure.desired import wanted
 from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.render import render
 from gpustack.nova_options import releases
 from gpustack.offer.flavor.apply import plan
@@ -210,7 +211,7 @@ def test_the_linter_finds_nothing_against_it(files, release_name, tmp_path):
         path.write_text(text)
         arguments.append(f"{'api,scheduler,conductor' if target == 'control' else 'compute'}={path}")
     hosts = list(FACTS.values())
-    report = lint(arguments, release=releases.release(release_name), hosts=hosts)
+    report = lint(arguments, LintSubject(release=releases.release(release_name), hosts=hosts))
     assert errors(report.findings) == []
 
 

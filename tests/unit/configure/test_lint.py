@@ -7,6 +7,7 @@ import pytest
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Severity, definitions
 from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.nova_options import releases
 from support.nova_cases import cases
 from support.nova_hosts import host
@@ -34,7 +35,7 @@ def assert_expected(reported, expected, directory):
 def test_a_case(case, tmp_path):
     case.written(tmp_path)
     release = releases.release(case.data.get("release", "2025.2"))
-    report = lint(case.words(tmp_path), release=release, hosts=case.hosts, shapes=case.shapes)
+    report = lint(case.words(tmp_path), LintSubject(release=release, hosts=case.hosts, shapes=case.shapes))
     grave = [Severity.ERROR, Severity.WARNING]
     assert_expected(found(report, grave), case.data["expect"], tmp_path)
     if "infos" in case.data:
@@ -56,14 +57,14 @@ def test_every_code_of_the_linter_has_a_case():
 def test_a_setting_for_another_service(tmp_path):
     file = tmp_path / "nova-scheduler.conf"
     file.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
-    report = lint([str(file)], release=releases.release("2025.2"))
+    report = lint([str(file)], LintSubject(release=releases.release("2025.2")))
     assert ("GPU369", f"{file}:2") in found(report, [Severity.INFO])
 
 
 def test_words_that_name_no_configuration(tmp_path):
     with pytest.raises(UsageError, match="does not name a configuration"):
-        lint(["cpu=nova.conf"], release=releases.release("2025.2"))
-    report = lint([str(tmp_path / "missing.conf")], release=releases.release("2025.2"))
+        lint(["cpu=nova.conf"], LintSubject(release=releases.release("2025.2")))
+    report = lint([str(tmp_path / "missing.conf")], LintSubject(release=releases.release("2025.2")))
     assert report.code == 2
     assert found(report, list(Severity)) == [("GPU330", str(tmp_path / "missing.conf"))]
     assert [(result.title, result.word) for result in report.results] == [("Files", "Failure")]
@@ -72,7 +73,7 @@ def test_words_that_name_no_configuration(tmp_path):
 
 def test_a_directory_without_a_file_for_the_service(tmp_path):
     (tmp_path / "nova-api.conf").write_text("[pci]\n")
-    report = lint([f"compute={tmp_path}"], release=releases.release("2025.2"))
+    report = lint([f"compute={tmp_path}"], LintSubject(release=releases.release("2025.2")))
     assert found(report, list(Severity)) == [("GPU330", str(tmp_path))]
     assert "nova-compute" in report.findings[0].message
 
@@ -80,7 +81,9 @@ def test_a_directory_without_a_file_for_the_service(tmp_path):
 def test_json_that_is_nested_too_deeply(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text(f"[pci]\nalias = {'[' * 100_000}\n")
-    assert ("GPU331", f"{file}:2") in found(lint([str(file)], release=releases.release("2025.2")), [Severity.ERROR])
+    assert ("GPU331", f"{file}:2") in found(
+        lint([str(file)], LintSubject(release=releases.release("2025.2"))), [Severity.ERROR]
+    )
 
 
 def test_a_configuration_of_one_host_is_judged_by_that_host(tmp_path):
@@ -89,14 +92,16 @@ def test_a_configuration_of_one_host_is_judged_by_that_host(tmp_path):
     file.parent.mkdir()
     file.write_text('[pci]\ndevice_spec = {"address": "0000:01:00.0"}\n')
     hosts = [host("k4200-prepared", hostname=f"gpu0{n}.example.org") for n in (1, 2)]
-    report = lint([str(file)], release=releases.release("2025.2"), hosts=hosts)
+    report = lint([str(file)], LintSubject(release=releases.release("2025.2"), hosts=hosts))
     assert [f.message.split(",")[0] for f in report.findings if f.code == "GPU350"] == ["on gpu01.example.org"]
 
 
 def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):
     file = tmp_path / "nova-scheduler.conf"
     file.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassThroughFilter\n")
-    (finding,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
+    (finding,) = (
+        f for f in lint([str(file)], LintSubject(release=releases.release("2025.2"))).findings if f.code == "GPU355"
+    )
     assert "PciPassThroughFilter" in finding.message
     assert finding.remedy.endswith(": ComputeFilter,PciPassthroughFilter")
 
@@ -105,7 +110,9 @@ def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):
 def test_the_suggested_filters_all_exist(tmp_path, line):
     file = tmp_path / "nova-scheduler.conf"
     file.write_text(f"[filter_scheduler]\nenabled_filters = {line}\n")
-    (finding,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
+    (finding,) = (
+        f for f in lint([str(file)], LintSubject(release=releases.release("2025.2"))).findings if f.code == "GPU355"
+    )
     suggested = finding.remedy.rpartition(": ")[2].split(",")
     assert suggested[-1] == "PciPassthroughFilter"
     assert set(suggested) <= set(releases.filters(releases.release("2025.2")))
@@ -114,5 +121,5 @@ def test_the_suggested_filters_all_exist(tmp_path, line):
 def test_a_byte_order_mark_is_named(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text("\ufeff[pci]\n", encoding="utf-8")
-    (finding,) = lint([str(file)], release=releases.release("2025.2")).findings
+    (finding,) = lint([str(file)], LintSubject(release=releases.release("2025.2"))).findings
     assert (finding.code, finding.message) == ("GPU330", "the file begins with a byte order mark (BOM)")

@@ -11,6 +11,7 @@ from oslo_config import cfg
 
 from gpustack.base.findings import Severity
 from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.packing import CANDIDATES, MULTIPLIER, advised, requested
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
@@ -232,7 +233,7 @@ def test_a_release_without_the_options_is_reported(tmp_path, release, code):
 def linted(*paths: str, counts: str = "[1, 4]") -> list[tuple[str, str]]:
     text = with_flavors(counts).replace("RELEASE", "2026.2").replace("PLACEMENT", "schedule")
     advice = tuple(advised(requested(parse_spec(text, "gpustack.yaml")), R2026, "schedule"))
-    report = lint(paths, release=R2026, advised=advice)
+    report = lint(paths, LintSubject(release=R2026, advised=advice))
     return [(f.code, f.severity) for f in report.findings if f.code in ("GPU390", "GPU391", "GPU393")]
 
 
@@ -301,5 +302,5 @@ def test_a_rendered_tree_satisfies_the_linter(tmp_path):
 def test_options_of_placement_in_nova_conf_are_reported(tmp_path):
     path = tmp_path / "nova-api.conf"
     path.write_text(LIMIT)
-    (found,) = (f for f in lint([str(path)], release=R2026).findings if f.code == "GPU369")
+    (found,) = (f for f in lint([str(path)], LintSubject(release=R2026)).findings if f.code == "GPU369")
     assert "read only by placement-api" in found.message

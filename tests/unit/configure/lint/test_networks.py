@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.configure.lint import judged
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.networks import ports
 from gpustack.configure.sources import Source
 from gpustack.nova_options.config import parse_files
@@ -35,7 +36,7 @@ def lines_found(text: str, version: str = "2025.2") -> list[tuple[str, str, str]
     configuration = parse_files({"gpu01/nova.conf": text})
     source = Source(label="compute", services=("compute",), configuration=configuration, named=True)
     of_host = {"gpu01": ports(SPEC, HOST)}
-    results = judged([source], release=release(version), hosts=[HOST], ports=of_host)
+    results = judged(LintSubject(sources=[source], release=release(version), hosts=[HOST], ports=of_host))
     findings = [f for result in results for f in result.findings if f.code in ("GPU893", "GPU894")]
     return [(f.code, f.place, f.message) for f in findings]
 
@@ -80,7 +81,7 @@ def test_virtual_functions_that_carry_the_network_of_the_host(
     known = host(function("0000:88:00.0"), card, {**first, "uses": {"net": [{"name": "ens1v0", **interface}]}}, second)
     configuration = parse_files({"gpu01/nova.conf": f"[pci]\ndevice_spec = {entry}\n"})
     source = Source(label="compute", services=("compute",), configuration=configuration, named=True)
-    results = judged([source], release=release("2025.2"), hosts=[known])
+    results = judged(LintSubject(sources=[source], release=release("2025.2"), hosts=[known]))
     found = [f.message for result in results for f in result.findings if f.code == "GPU901"]
     assert bool(found) is (reported and entry != NO_KEY)
     assert all("0000:1a:10.0, although the host uses it (ens1v0)" in message for message in found)
@@ -96,5 +97,7 @@ def test_other_hosts_are_not_compared() -> None:
     source = Source(
         label="compute", services=("compute",), configuration=configuration, named=True, hosts=frozenset({"gpu02"})
     )
-    results = judged([source], release=release("2025.2"), hosts=[HOST], ports={"gpu01": ports(SPEC, HOST)})
+    results = judged(
+        LintSubject(sources=[source], release=release("2025.2"), hosts=[HOST], ports={"gpu01": ports(SPEC, HOST)})
+    )
     assert "GPU893" not in {f.code for result in results for f in result.findings}

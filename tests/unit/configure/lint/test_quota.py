@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.configure.lint import judged, lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.markers import DROP_IN
@@ -26,7 +27,7 @@ from support.fleet_answers import facts
 )
 def test_driver(name: str, text: str, limited: bool, found: list[str]) -> None:
     source = Source(label="api", services=("api",), configuration=parse_files({name: text}), named=True)
-    results = judged([source], release=release("2025.2"), limited=limited)
+    results = judged(LintSubject(sources=[source], release=release("2025.2"), limited=limited))
     findings = [finding for result in results for finding in result.findings]
     assert [finding.place for finding in findings if finding.code == "GPU750"] == found
 
@@ -47,7 +48,7 @@ UNIFIED = "[quota]\ndriver = nova.quota.UnifiedLimitsDriver\n[oslo_limit]\n"
 )
 def test_endpoint(text: str, found: list[str]) -> None:
     source = Source(label="api", services=("api",), configuration=parse_files({"nova.conf": text}), named=True)
-    results = judged([source], release=release("2025.2"), limited=True)
+    results = judged(LintSubject(sources=[source], release=release("2025.2"), limited=True))
     assert [f.place for result in results for f in result.findings if f.code == "GPU754"] == found
 
 
@@ -86,6 +87,8 @@ def test_markers_of_a_host(tmp_path: Path, name: str | None, content: str, nova_
         (directory / "provider_config" / name).write_text(content)
     marked = {"gpu1": {"CUSTOM_GPU_QUOTA_K4200": 2}, "gpu2": {"CUSTOM_GPU_QUOTA_K4200": 1}}
     hosts = [facts("gpu1", 0x81, 0x82), facts("gpu2", 0x81)]
-    report = lint([f"compute={drop_in}"], release=release("2025.2"), hosts=hosts, limited=True, marked=marked)
+    report = lint(
+        [f"compute={drop_in}"], LintSubject(release=release("2025.2"), hosts=hosts, limited=True, marked=marked)
+    )
     messages = [f.message.partition(",")[0] for f in report.findings if f.code == "GPU746"]
     assert messages == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.configure.lint import judged
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.releases import release
@@ -38,7 +39,7 @@ def test_scheduler(tenancy: Tenancy | None, text: str, found: list[str]) -> None
     source = Source(
         label="scheduler", services=("scheduler",), configuration=parse_files({"nova.conf": text}), named=True
     )
-    results = judged([source], release=release("2025.2"), reserved=tenancy)
+    results = judged(LintSubject(sources=[source], release=release("2025.2"), tenancy=tenancy))
     codes = [finding.code.value for result in results for finding in result.findings]
     assert [code for code in codes if "GPU830" <= code <= "GPU844"] == found
 
@@ -46,5 +47,5 @@ def test_scheduler(tenancy: Tenancy | None, text: str, found: list[str]) -> None
 def test_files_of_compute_hosts_are_not_judged() -> None:
     configuration = parse_files({"nova.conf": "[pci]\n"})
     source = Source(label="a", services=("scheduler", "compute"), configuration=configuration, named=False)
-    results = judged([source], release=release("2025.2"), reserved=BOTH)
+    results = judged(LintSubject(sources=[source], release=release("2025.2"), tenancy=BOTH))
     assert not [f for result in results for f in result.findings if "GPU830" <= f.code.value <= "GPU844"]

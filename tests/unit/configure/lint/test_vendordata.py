@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.nova_options.releases import release
 from gpustack.offer.guest import vendordata
 from gpustack.offer.guest.check import Promise
@@ -23,7 +24,7 @@ def found(root: Path, *, data: str | None, more: str = "", place: str = "nova.co
     config.write_text(f"[api]\nvendordata_jsonfile_path = {root}/vendordata.json\n{more}")
     if data is not None:
         (root / "vendordata.json").write_text(data)
-    report = lint([f"compute={config.parent if 'conf.d' in place else config}"], release=release("2025.2"))
+    report = lint([f"compute={config.parent if 'conf.d' in place else config}"], LintSubject(release=release("2025.2")))
     return [f"{entry.code} {entry.message}" for entry in report.findings if entry.code in CODES]
 
 
@@ -58,7 +59,7 @@ def test_broken_and_missing_files(tmp_path: Path) -> None:
 
 def test_a_copied_configuration_proves_no_missing_file(tmp_path: Path) -> None:
     (tmp_path / "nova.conf").write_text("[api]\nvendordata_jsonfile_path = /etc/nova/vendordata.json\n")
-    report = lint([f"compute={tmp_path}/nova.conf"], release=release("2025.2"))
+    report = lint([f"compute={tmp_path}/nova.conf"], LintSubject(release=release("2025.2")))
     assert not [entry for entry in report.findings if entry.code in CODES]
 
 
@@ -75,7 +76,7 @@ def test_flavors_of_single_projects_are_named(tmp_path: Path) -> None:
     (tmp_path / "nova.conf").write_text(f"[api]\nvendordata_jsonfile_path = {tmp_path}/vendordata.json\n")
 
     def messages(*restricted: str) -> list[str]:
-        report = lint([f"api={tmp_path}/nova.conf"], release=release("2025.2"), restricted=restricted)
+        report = lint([f"api={tmp_path}/nova.conf"], LintSubject(release=release("2025.2"), restricted=restricted))
         return [entry.message for entry in report.findings if entry.code == "GPU481"]
 
     assert messages("g1", "flavor") == []
