@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from openstack.compute.v2.server import Server
 
 from gpustack.cloud.closed import MAINTENANCE, UNSTATED, Reasons, gpu_reason, reasons_of, service_of
+from gpustack.cloud.session import limited
 from gpustack.fleet import cards
 from gpustack.operate.doctor.cloud import out_of_service
 from gpustack.operate.gpu_service import look, plan
@@ -221,6 +222,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     release, way = request.param
     directory = tmp_path_factory.mktemp(way)
     with running(release, way == "schedule", None, directory, report=way == "report") as world:
+        limited(world.api)  # as each connection of gpustack: a write ends the sharing of reads
         yield Place(world, release, way, directory, iter(range(10**6)))
 
 
@@ -345,6 +347,28 @@ def test_row_5_an_ordinary_host_stays_open(desk: Outage) -> None:
         ran = run(desk.world.nova.clouds_yaml, "disable", host, address, "--reason", "x", *files, "--yes")
         assert (ran.code, known in ran.err) == (2, True), ran
     assert {found.status for found in desk.world.api.compute.services(host=ordinary)} == {"enabled"}
+
+
+@STATES
+@EVERY
+def test_a_host_that_only_placement_has_is_explained(desk: Outage, place: Place) -> None:
+    """Such as the rest of a host that somebody removed: nothing starts there, so nothing has to be closed."""
+    if place.way == "off":
+        pytest.skip("Placement has no devices")
+    placed = desk.world.api.placement
+    root = placed.create_resource_provider(name=f"ghost-{place.release}-{place.way}")
+    child = placed.create_resource_provider(name=f"{root.name}_{FIRST}", parent_provider_uuid=root.id)
+    (real,) = placed.resource_providers(name=f"{desk.host}_{FIRST}")
+    for number, part in enumerate(("inventories", "traits")):
+        of_real = placed.get(f"/resource_providers/{real.id}/{part}", microversion="1.31").json()
+        body = {**of_real, "resource_provider_generation": number}
+        assert placed.put(f"/resource_providers/{child.id}/{part}", json=body, microversion="1.31").ok
+    ran = run(
+        desk.world.nova.clouds_yaml, "disable", root.name, FIRST, "--reason", "x", "--spec", str(desk.spec), "--yes"
+    )
+    assert (ran.code, "only Placement has its GPUs: no instance starts there" in ran.err) == (2, True), ran
+    for provider in (child, root):
+        placed.delete_resource_provider(provider)
 
 
 def one_slot(patch: pytest.MonkeyPatch) -> None:
