@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from openstack.compute.v2.server import Server
 
+from gpustack.cli import gpu_outage
 from gpustack.cloud.closed import MAINTENANCE, UNSTATED, Reasons, gpu_reason, reasons_of, service_of
 from gpustack.cloud.session import limited
 from gpustack.fleet import cards
@@ -379,7 +380,7 @@ def one_slot(patch: pytest.MonkeyPatch) -> None:
 def any_reservation(patch: pytest.MonkeyPatch) -> None:
     """A GPU that comes back is released, whoever reserved it."""
     real = plan.enable
-    patch.setattr(plan, "enable", lambda seen, **_: real(seen, take_over=True))
+    patch.setattr(gpu_outage, "enable", lambda seen, **_: real(seen, take_over=True))
 
 
 def in_use_is_safe(patch: pytest.MonkeyPatch) -> None:
@@ -389,7 +390,7 @@ def in_use_is_safe(patch: pytest.MonkeyPatch) -> None:
         return real(seen, *arguments, close=False if seen.in_use else close)
 
     real = plan.disable
-    patch.setattr(plan, "disable", disable)
+    patch.setattr(gpu_outage, "disable", disable)
 
 
 def placement_is_assumed(patch: pytest.MonkeyPatch) -> None:
@@ -400,7 +401,7 @@ def placement_is_assumed(patch: pytest.MonkeyPatch) -> None:
 def any_target(patch: pytest.MonkeyPatch) -> None:
     """Host and address are not checked."""
     real = look.look
-    patch.setattr(look, "look", lambda *arguments, **_: real(*arguments, force=True))
+    patch.setattr(gpu_outage, "look", lambda *arguments, **_: real(*arguments, force=True))
 
 
 ROWS: list[tuple[Callable[[pytest.MonkeyPatch], None], Callable[..., None]]] = [
