@@ -217,4 +217,8 @@ bench: ## the figures that the documentation claims, as ratios beside their limi
 	@tools/setup test
 	@.venv/bin/python bench/run.py $(ONLY)
 
-.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench
+bench-fleet: ## the commands that read snapshots, with 5,000 hosts
+	@tools/setup test
+	@GPUSTACK_BENCH_HOSTS=5000 .venv/bin/python bench/run.py fleet
+
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench bench-fleet
