@@ -32,7 +32,6 @@ IN_FLIGHT = frozenset(
     }
 )
 
-
 Place = tuple[str | None, str | None]
 """A host and a node, each as the key by which names are compared (:func:`gpustack.base.hostnames.key`)."""
 TAKEN = frozenset({"claimed", "allocated"})
@@ -93,7 +92,7 @@ class PciRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeNode:
-    """A row of ``compute_nodes``."""
+    """A row of ``compute_nodes``. Since 2023.2, nova-compute writes the id of its service (``resource_tracker.py``)."""
 
     id: int
     uuid: str | None
@@ -103,6 +102,7 @@ class ComputeNode:
     updated_at: datetime | None
     deleted_at: datetime | None = None
     pci_stats: str | None = None
+    service_id: int | None = None
 
     @property
     def place(self) -> Place:
@@ -124,9 +124,9 @@ class ComputeNode:
         return host if self.hypervisor_hostname in (None, host) else f"{host} ({self.hypervisor_hostname})"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Service:
-    """The ``nova-compute`` row of ``services`` of a host."""
+    """The ``nova-compute`` row of ``services`` of a host. With slots, because all of a cell are in memory."""
 
     host: str
     disabled: bool
@@ -135,6 +135,7 @@ class Service:
     updated_at: datetime | None
     created_at: datetime | None
     report_count: int | None = None
+    id: int | None = None
 
     @property
     def reported_at(self) -> datetime | None:

@@ -8,7 +8,7 @@ not placed on the compute node of their row.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from gpustack.novadb.counts import RESIDENTS, NodeCounts, count_nodes
 from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Service
 from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.novadb.other_cells import Elsewhere, Identity, OtherCells
-from gpustack.novadb.owners import batches, instance, instance_columns, read_instances
+from gpustack.novadb.owners import BATCH, batches, instance, instance_columns, read_instances
 from gpustack.novadb.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
 from gpustack.novadb.schema import DatabaseSchema
 from gpustack.novadb.values import DAMAGE, UNREADABLE
@@ -29,10 +29,7 @@ _NODES_AT_ONCE = 100
 _NOWHERE = Elsewhere()
 
 ROW = tuple(tables.pci_devices.c[name] for name in PciRow._fields)
-_NODE = tuple(
-    tables.compute_nodes.c[name]
-    for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "deleted_at", "pci_stats")
-)
+_NODE = tuple(tables.compute_nodes.c[column.name] for column in fields(ComputeNode))
 
 
 def now(connection: sa.Connection) -> datetime:
@@ -117,16 +114,8 @@ class CellReader:
             table.binary == "nova-compute", table.deleted == 0
         )
         by_host = {
-            row["host"] or "": Service(
-                host=row["host"],
-                disabled=bool(row["disabled"]),
-                forced_down=bool(row.get("forced_down")),
-                last_seen_up=row.get("last_seen_up"),
-                updated_at=row["updated_at"],
-                created_at=row["created_at"],
-                report_count=row.get("report_count"),
-            )
-            for row in self.connection.execute(query).mappings()
+            row["host"] or "": Service(**{column.name: row.get(column.name) for column in fields(Service)})  # type: ignore[arg-type]
+            for row in self.connection.execute(query, execution_options={"yield_per": BATCH}).mappings()
         }
         return index(by_host)  # MySQL ignores case, so a host's name may be written in two ways
 

@@ -45,6 +45,7 @@ compute_nodes = _soft_deleted(
     sa.Column("uuid", sa.String(36)),
     sa.Column("host", sa.String(255)),
     sa.Column("hypervisor_hostname", sa.String(255)),
+    sa.Column("service_id", sa.Integer),
     sa.Column("pci_stats", sa.Text),
     sa.Column("numa_topology", sa.Text),
     sa.Column("cpu_allocation_ratio", sa.Float),

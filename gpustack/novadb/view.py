@@ -101,9 +101,14 @@ class NodeView:
         """The state of the nova-compute of this node, including ``--stopped`` and deletion of the compute node."""
         if self.node.deleted:
             return HostState.GONE
-        if self.node.host in clock.stopped and not self.reports(clock):
+        if self.node.host in clock.stopped and not (self.others_service or self.reports(clock)):
             return HostState.STOPPED
-        return HostState.UNKNOWN if self.service is None else clock.state(self.service)
+        return HostState.UNKNOWN if self.service is None or self.others_service else clock.state(self.service)
+
+    @property
+    def others_service(self) -> bool:
+        """Whether the service of this host's name is not the one that has written the compute node."""
+        return self.service is not None and self.node.service_id not in (None, self.service.id)
 
     def reports(self, clock: Clock) -> bool:
         """Whether nova-compute reported within two of its own report intervals (nova.conf: ``report_interval``, 10 s).

@@ -13,6 +13,9 @@ _NO_SERVICE = (
     "this compute node has no service, and Nova deletes both at once, so a record is wrong: start nova-compute, or "
     "stop it and add --stopped"
 )
+_OTHERS_SERVICE = (
+    "another service has written this compute node, so a record is wrong: start nova-compute, or correct services.host"
+)
 _WRONG_TIME = (
     "its last report is of a time that is yet to come, or the row of services was last written before it: the clocks "
     "differ, or a value is wrong"
@@ -73,7 +76,8 @@ class Case:
         if protected:
             return self.verdict(Status.PROTECTED, "; ".join(dict.fromkeys(protected)))
         if self.host_state is HostState.UNKNOWN:
-            reason = self.clock.doubt or (_NO_SERVICE if self.view.service is None else _WRONG_TIME)
+            times = _OTHERS_SERVICE if self.view.others_service else _WRONG_TIME
+            reason = self.clock.doubt or (_NO_SERVICE if self.view.service is None else times)
             return self.verdict(Status.UNDECIDED, f"the state of nova-compute there is unknown: {reason}")
         return None
 

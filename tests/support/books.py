@@ -78,7 +78,7 @@ class Books:
                 break
             assert turn < TURNS - 1, self._story("still stale after all repairs", outcomes)
         assert self.exposed() <= before, self._story("in use, and offered", self.exposed() - before)
-        self._fill(before)
+        self.fill(before)
         self._all_has_healed()
         return self.repaired
 
@@ -247,7 +247,7 @@ class Books:
             covered = all((device[0], user) in warned for user in at_home)
             assert covered, self._story("in use, offered, and not reported", device)
 
-    def _fill(self, before: set[Device]) -> None:
+    def fill(self, before: set[Device]) -> None:
         """Boot instances on all free devices; Nova's records afterwards are the proof."""
         for host in sorted(set(self.walk.hosts) - set(self.walk.running())):
             self.walk.return_(host)

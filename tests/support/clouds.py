@@ -115,13 +115,16 @@ def running(
     cells: tuple[str, ...] = ("cell1",),
     keystone: bool = False,
     report: bool = False,
+    defers: bool = False,
 ) -> Iterator[World]:
     """A Nova without hosts, and an SSH server that serves all running hosts.
 
     :param url: the server of its databases; SQLite files when None.
     :param keystone: whether a real Keystone checks tokens.
+    :param defers: whether deleted instances can be restored for a day.
     """
-    config = (nova_conf(release, placement=placement, report=report, live=live),)
+    deferred = "[DEFAULT]\nreclaim_instance_interval = 86400\n" if defers else ""
+    config = (nova_conf(release, placement=placement, report=report, live=live), *filter(None, [deferred]))
     with contextlib.ExitStack() as stack:
         prefix = f"nova_{release.replace('.', '_')}"
         nova = stack.enter_context(
@@ -150,4 +153,5 @@ def running(
             ssh=ssh,
             engine=engine,
             flavors=flavors,
+            defers=defers,
         )

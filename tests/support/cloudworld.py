@@ -63,6 +63,8 @@ class World:
     journal: Path = Path()
     plain: Flavor | None = None
     """A flavor without devices, if there is one."""
+    defers: bool = False
+    """Whether a deletion can be reverted for a day: instances are soft-deleted."""
     guests: list[Server] = field(default_factory=list)
     used: list[str] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import shutil
 import sqlite3
 import threading
@@ -23,6 +24,7 @@ import sqlalchemy as sa
 
 from gpustack.base.errors import GpustackError
 from gpustack.changes.change import ChangeResult
+from gpustack.cloud import placement
 from gpustack.novadb import read
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
@@ -30,11 +32,13 @@ from gpustack.repair.hypervisor import Usage
 from gpustack.repair.outcome import key
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import Status, Verdict
+from gpustack_demo.embedded.control import ControlError
+from support.books import Books
 from support.cellfile import CELL_TABLES, answering
 from support.cleanup_runs import run, undone, verdict_of
 from support.walks import Walk
 
-DATABASES = ("api", "cell0", "cell1")
+DATABASES = ("api", "cell0", "cell1", "placement")
 AGES = (timedelta(hours=2), timedelta(hours=30))
 FATES = ("up", "dead", "off", "unreachable")
 """What became of the hosts: nova-compute runs; it is dead while instances run; no power; running, and not reachable."""
@@ -43,7 +47,7 @@ LATER = (
     "UPDATE pci_devices SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE id = :id",
     "UPDATE pci_devices SET product_id = 'ffff' WHERE id = :id",
     "UPDATE pci_devices SET created_at = '2026-11-30 00:00:00.000000' WHERE id = :id",
-    "UPDATE compute_nodes SET uuid = 'another' WHERE id = (SELECT compute_node_id FROM pci_devices WHERE id = :id)",
+    "UPDATE compute_nodes SET uuid = 'x' || uuid WHERE id = (SELECT compute_node_id FROM pci_devices WHERE id = :id)",
 )
 """Later changes of a repaired row or its compute node, none of which writes ``updated_at``."""
 Device = tuple[str, str]
@@ -51,11 +55,18 @@ Device = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """Databases, and the users of devices, at one commit."""
+    """Databases, and the domains with their devices, at one commit.
+
+    :ivar users: the running domains with each device.
+    :ivar domains: the definition of each domain of a host, and whether it runs.
+    :ivar digest: of the content without names, numbers and times: equal in two chains that led to the same.
+    """
 
     directory: Path
     moment: datetime
     users: dict[Device, frozenset[str]]
+    domains: dict[str, list[tuple[str, bool]]]
+    digest: str
 
 
 @dataclass
@@ -65,10 +76,14 @@ class Recorder:
     walk: Walk
     directory: Path
     states: list[State] = field(default_factory=list)
+    _earlier: tuple[int, int] = (0, 0)
     _seen: set[str] = field(default_factory=set)
     _over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Recorder:
+        with closing(sqlite3.connect(self.walk.world.nova.directory / "cell1.sqlite")) as cell:
+            queries = (f"SELECT coalesce(max(id), 0) FROM {table}" for table in ("instances", "migrations"))
+            self._earlier = tuple(cell.execute(query).fetchone()[0] for query in queries)  # of earlier chains
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
         return self
@@ -105,12 +120,14 @@ class Recorder:
                 old.backup(new)
         after = self._users()
         users = {device: before.get(device, frozenset()) | after.get(device, frozenset()) for device in before | after}
-        digest = hashlib.sha256(f"{_content(target, self.walk.hosts)}{sorted(users.items())}".encode()).hexdigest()
+        digest = _digest(target, self.walk.hosts, self._earlier, users)
         if digest in self._seen:
             shutil.rmtree(target)
             return
         self._seen.add(digest)
-        self.states.append(State(directory=target, moment=datetime.now(UTC).replace(tzinfo=None), users=users))
+        domains = {host: self.walk.world.nova.control.definitions(host) for host in self.walk.hosts}
+        moment = datetime.now(UTC).replace(tzinfo=None)
+        self.states.append(State(directory=target, moment=moment, users=users, domains=domains, digest=digest))
 
     def _users(self) -> dict[Device, frozenset[str]]:
         users: dict[Device, frozenset[str]] = {}
@@ -122,38 +139,73 @@ class Recorder:
         return users
 
 
+_NAMES = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\bgpu\d+\b")
 _ROWS = (
-    "SELECT p.id, p.status, p.instance_uuid, p.request_id, p.deleted FROM pci_devices p JOIN compute_nodes c"
-    " ON c.id = p.compute_node_id"
+    "SELECT c.host, p.address, p.status, p.instance_uuid, p.request_id, p.deleted <> 0, c.deleted <> 0"
+    " FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id WHERE c.host IN ({hosts}) ORDER BY p.id"
+)
+_MOVES = (
+    "SELECT instance_uuid, source_compute, dest_compute, migration_type, status, deleted <> 0 FROM migrations"
+    " WHERE id > {migrations} ORDER BY id"
+)
+_CONTENT = (
+    _ROWS,
+    _MOVES,
+    "SELECT uuid, host, node, vm_state, task_state, deleted <> 0 FROM instances WHERE id > {instances} ORDER BY id",
+    "SELECT host, deleted <> 0 FROM compute_nodes WHERE host IN ({hosts}) ORDER BY id",
+    "SELECT host, forced_down, disabled, deleted <> 0 FROM services WHERE host IN ({hosts}) ORDER BY id",
 )
 
 
-def _content(directory: Path, hosts: list[str]) -> str:
-    """The content of a state without times and counters, so that reports of services make no new one."""
-    queries = (
-        f"{_ROWS} WHERE c.host IN ({', '.join(map(repr, hosts))}) ORDER BY p.id",
-        "SELECT uuid, host, node, vm_state, task_state, deleted FROM instances ORDER BY id",
-        "SELECT id, status, deleted FROM migrations ORDER BY id",
-        "SELECT id, host, deleted FROM compute_nodes ORDER BY id",
-        "SELECT id, forced_down, deleted FROM services WHERE \"binary\" = 'nova-compute' ORDER BY id",
-    )
+def _digest(directory: Path, hosts: list[str], earlier: tuple[int, int], users: dict[Device, frozenset[str]]) -> str:
+    """Hash the content of a state without times and counters, so that reports of services make no new one.
+
+    Uuids and hosts are replaced by the order in which they appear.
+    """
+    values = {"hosts": ", ".join(map(repr, hosts)), "instances": earlier[0], "migrations": earlier[1]}
     with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
-        return repr([cell.execute(query).fetchall() for query in queries])
+        content = [hosts, *(cell.execute(query.format(**values)).fetchall() for query in _CONTENT)]
+    text = f"{content} {[(device, sorted(users[device])) for device in sorted(users)]}"
+    numbers: dict[str, str] = {}
+    named = _NAMES.sub(lambda name: numbers.setdefault(name[0], f"<{len(numbers)}>"), text)
+    return hashlib.sha256(named.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repaired:
+    """A state after its repairs.
+
+    :ivar cell: the file of its cell.
+    :ivar freed: the devices that were freed.
+    """
+
+    state: State
+    cell: Path
+    freed: frozenset[Device]
 
 
 @dataclass
 class Explored:
-    """What was found: numbers for the page."""
+    """What was found: numbers for the page.
+
+    :ivar states: the digests of the judged states.
+    :ivar starts: how often nova-compute was started on a state, by whether the state was repaired before.
+    """
 
     chains: int = 0
-    states: int = 0
+    states: set[str] = field(default_factory=set)
     verdicts: Counter[str] = field(default_factory=Counter)
     writes: Counter[str] = field(default_factory=Counter)
     undone: Counter[str] = field(default_factory=Counter)
+    starts: Counter[str] = field(default_factory=Counter)
+    repaired: Repaired | None = None
+    """A repaired state of this chain, to start nova-compute on it."""
 
     def judge(self, state: State, hosts: list[str], directory: Path) -> None:
         """Judge a state at each age and with each fate of its hosts. Only nova-computes that are up change the plan."""
-        self.states += 1
+        if state.digest in self.states:
+            return
+        self.states.add(state.digest)
         for age in AGES:
             for fates in (FATES[:1], FATES[1:]):
                 now = state.moment + age
@@ -191,8 +243,10 @@ class Explored:
         self.writes.update(f"{verdict.klass} {verdict.repair}" for verdict in done)
         # A host that is down offers nothing. What its nova-compute frees itself when it starts needs no answer.
         spared = {(v.host, row.address) for v in done for row in v.rows if all(q.spared for q in v.questions or ())}
-        assert not spared or fate != "up", f"{story}: no answer of a host that is up was needed: {spared}"
-        freed = _available(directory) - offered - spared
+        offered_now = _available(directory) - offered
+        unasked = {device for device in spared & offered_now if fate == "up" and device[0] in _serving(directory)}
+        assert not unasked, f"{story}: no answer of a host that is up was needed: {unasked}"
+        freed = offered_now - spared
         held = {(v.host, row.address) for v in done if v.migrations and not v.lingering for row in v.rows if row.live}
         used = {device: users[device] for device in (freed | held) & users.keys()}
         assert not used, f"{story}: freed, and in use: {used}; {[o.detail for o in outcomes]}"
@@ -200,6 +254,10 @@ class Explored:
         ids = {row.id for verdict in done for row in verdict.rows}
         twice = [verdict for verdict in again if ids & {row.id for row in verdict.rows} and not verdict.migrations]
         assert not twice, f"{story}: stale again after its repair: {twice}"
+        useful = frozenset(offered_now - users.keys())
+        if fate in ("up", "dead") and len(useful) >= len(self.repaired.freed if self.repaired else ()):
+            self.repaired = Repaired(state=state, cell=state.directory / "repaired.sqlite", freed=useful)
+            shutil.copy(directory / "cell1.sqlite", self.repaired.cell)
         self._later(sources, directory, path, sorted(ids), story)
         results = undone(path, sources)
         self.undone.update(outcome.result.value for outcome in results)
@@ -223,21 +281,86 @@ class Explored:
             shutil.copy(kept, cell)
             path.write_bytes(lines)
 
+    def start(self, walk: Walk) -> None:
+        """Start a real nova-compute on a repaired state of the chain, and on the same without the repair."""
+        repaired, self.repaired = self.repaired, None
+        if repaired is None:
+            return
+        kept = _started(walk, repaired.state, repaired.state.directory / "cell1.sqlite")
+        self.starts["kept: started" if kept is not None else "kept: nova-compute refuses to start"] += 1
+        exposed = _started(walk, repaired.state, repaired.cell)
+        assert kept is None or exposed is not None, "nova-compute does not start after the repair"
+        if exposed is None:
+            return
+        self.starts["repaired: started"] += 1
+        assert exposed <= (kept or set()), f"offered and in use after the repair: {exposed - (kept or set())}"
+        # With PCI in Placement, an allocation that class Q would remove still keeps instances away.
+        devices = placement.providers(walk.world.api) if walk.world.placement else ()
+        held = {(host, address) for host, _, address in (d.name.partition("_") for d in devices if d.held)}
+        books = Books(walk, freed=set(repaired.freed - held))
+        free = {
+            (host, device["address"])
+            for host in walk.running()
+            for device in walk.world.nova.control.tracker(host)["devices"]
+            if device["status"] == "available"
+        }
+        taken = {row.device for row in books.rows() if row.managed and row.owner in books.homes()}
+        freed = {device for device in books.freed if device[0] in walk.running()}
+        assert freed <= free | taken, f"the repair is not kept: {freed - free - taken}"
+        books.fill(exposed)
+        self.starts["devices freed by a repair, each in use by a new instance"] += len(freed)
+
     def page(self, seed: int, release: str) -> str:
         """The numbers as a page."""
         lines = [
             "# Explored states of clean-up",
             "",
-            f"Nova {release}, seed {seed}: {self.chains} chains with {self.states} different states at their commits.",
+            f"Nova {release}, seed {seed}: {self.chains} chains, {len(self.states)} different states at their commits.",
             f"Each was judged {' and '.join(str(age) for age in AGES)} later, with hosts {', '.join(FATES)}.",
             "",
             "No repair freed a device that a domain uses, none was needed twice, and undo restored each to the byte.",
             "No row was restored after a later change of its lifetime.",
         ]
-        for title, counts in (("Verdicts", self.verdicts), ("Repairs", self.writes), ("Undo", self.undone)):
+        counted = {"Verdicts": self.verdicts, "Repairs": self.writes, "Undo": self.undone}
+        for title, counts in {**counted, "Starts of nova-compute": self.starts}.items():
             lines += ["", f"## {title}", "", "| what | number |", "|---|---|"]
             lines += [f"| {name} | {count} |" for name, count in sorted(counts.items())]
         return "\n".join([*lines, ""])
+
+
+def _started(walk: Walk, state: State, cell: Path) -> set[Device] | None:
+    """Let the cloud be as in a state, start its nova-computes, run their periodic tasks; None if one refuses.
+
+    Hosts whose service was deleted stay off: nova-compute does not register again while instances are there.
+
+    :return: the devices that are offered, and in use.
+    """
+    control, directory = walk.world.nova.control, walk.world.nova.directory
+    for host in walk.hosts:
+        control.power_off_host(host)
+    for name, source in {**{name: state.directory / f"{name}.sqlite" for name in DATABASES}, "cell1": cell}.items():
+        with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(directory / f"{name}.sqlite")) as new:
+            old.backup(new)
+    query = (
+        "SELECT c.host, c.uuid FROM compute_nodes c JOIN services s ON s.host = c.host"
+        " WHERE c.deleted = 0 AND s.deleted = 0"
+    )
+    with closing(sqlite3.connect(directory / "cell1.sqlite", timeout=30)) as database, database:
+        database.execute("UPDATE services SET forced_down = 0")
+        nodes = {host: uuid for host, uuid in database.execute(query) if host in walk.hosts}
+    walk.dead, walk.stopped = set(walk.hosts) - set(nodes), set()
+    walk.forgotten = set(walk.dead)
+    try:
+        for host in walk.hosts:
+            control.place(host, state.domains[host])
+        for host, uuid in nodes.items():
+            control.restart_compute(host, kill=True, compute_id=uuid)
+        for host in [*nodes, *nodes]:
+            control.periodic(host)
+    except ControlError as error:
+        walk.history.append(f"nova-compute does not start: {error}")
+        return None
+    return Books(walk).exposed()
 
 
 def _found(state: State, directory: Path, now: datetime, *, up: bool) -> Sources:
@@ -283,6 +406,13 @@ def _at(now: datetime) -> Iterator[None]:
 def _dump(directory: Path) -> dict[str, list[tuple[object, ...]]]:
     with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
         return {name: cell.execute(f"SELECT * FROM {name} ORDER BY id").fetchall() for name in CELL_TABLES}
+
+
+def _serving(directory: Path) -> set[str]:
+    """The hosts whose nova-compute has a service: the others offer nothing, also if they run."""
+    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
+        query = "SELECT host FROM services WHERE \"binary\" = 'nova-compute' AND deleted = 0"
+        return {host for (host,) in cell.execute(query)}
 
 
 def _available(directory: Path) -> set[Device]:

@@ -6,6 +6,7 @@ up has reported, an idle one without a write of its compute node, and mappings n
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -50,26 +51,38 @@ class SmallCloud:
 
     directory: Path
     cells: list[CellFile] = field(default_factory=list)
+    began: datetime = field(default_factory=lambda: ago(0))
+    """The time of the database's clock: it stands still, so that no host goes down on a slow machine."""
     moment: timedelta = timedelta(0)
     """How far the database's clock is wrong."""
     placement: FakePlacement = field(default_factory=lambda: FakePlacement())
     hardware: dict[str, Hardware] = field(default_factory=dict)
+    repairs: frozenset[str] = frozenset()
+    """The repairs of rows that were planned last, each with all that decides whether ``apply`` carries it out."""
 
     def __post_init__(self) -> None:
         self.cells = [CellFile(f"sqlite:///{self.directory}/{name}.sqlite") for name in CELLS]
         self.conf = nova_conf(self.directory, {cell: made.url for cell, made in zip(CELLS, self.cells, strict=True)})
         self._kept = self.directory / "kept"
+        self._empty = self.directory / "empty"
+        _copy(self.directory, self._empty)
+
+    def clear(self) -> None:
+        """Empty the databases."""
+        _copy(self._empty, self.directory)
+        for cell in self.cells:
+            cell._ids = itertools.count(1)
+            cell.conductor(-45)
+        self.moment, self.began = timedelta(0), ago(0)
+        self.placement.lost = False
 
     def keep(self) -> None:
         """Keep the databases as they are now."""
-        self._kept.mkdir(exist_ok=True)
         self._devices, self._hardware = list(self.placement.devices), dict(self.hardware)
-        for path in self.directory.glob("*.sqlite"):
-            shutil.copy(path, self._kept / path.name)
+        _copy(self.directory, self._kept)
 
     def restore(self) -> None:
-        for path in self._kept.glob("*.sqlite"):
-            shutil.copy(path, self.directory / path.name)
+        _copy(self._kept, self.directory)
         self.moment = timedelta(0)
         self.placement.devices, self.placement.lost = list(self._devices), False
         self.hardware = dict(self._hardware)
@@ -84,12 +97,18 @@ class SmallCloud:
 
         Those of rows and those of allocations are apart.
         """
+        self.repairs = frozenset()
         sources = replace(Sources.from_nova_conf([self.conf]), hardware=self.hardware)
         files = {cell.name: cell.database.url.database for cell in sources.cells}
         try:
             verdicts = plan.make(sources, selection, self.placement).verdicts  # type: ignore[arg-type]
         except DatabaseError:
             return {}
+        self.repairs = frozenset(
+            str((v.klass, files[v.cell], v.rows, v.repair, v.migrations, v.stop, v.lingering, v.questions))
+            for v in verdicts
+            if v.status is Status.STALE and v.klass not in "QS"
+        )
         bold: dict[object, int] = {}
         for verdict in verdicts:
             place = (files[verdict.cell], verdict.klass in "QS")
@@ -122,6 +141,12 @@ class SmallCloud:
         return rows
 
 
+def _copy(source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for path in source.glob("*.sqlite"):
+        shutil.copy(path, target / path.name)
+
+
 @dataclass
 class FakePlacement:
     """A fake of Placement for its readers: a real one for each small cloud would take minutes.
@@ -151,7 +176,8 @@ class FakePlacement:
 
 
 def draw(cloud: SmallCloud, random: Random) -> None:
-    """Fill an empty cloud with a state."""
+    """Fill a cloud with a new state."""
+    cloud.clear()
     first, second = cloud.cells
     powers = {name: random.choice(("up", "down", "down", "gone", "deleted")) for name in ("h1", "h2", "h3")}
     nodes = {
@@ -202,6 +228,22 @@ def draw(cloud: SmallCloud, random: Random) -> None:
     cloud.keep()
 
 
+def leak(cloud: SmallCloud, places: Iterable[str]) -> None:
+    """Fill a cloud with a row on ``h1``, which is down. Its owner is in other places; on ``h3``, it has a task."""
+    cloud.clear()
+    cloud.placement.devices, cloud.hardware = [], {}
+    first, second = cloud.cells
+    nodes = {host: _host(second if host == "h3" else first, host, "down", idle=True) for host in ("h1", "h2", "h3")}
+    first.device(nodes["h1"], "0000:01:00.0", "allocated", instance_uuid=VM, request_id="x")
+    for host in places:
+        task = "rebuilding" if host == "h3" else None
+        (second if host == "h3" else first).instance(VM, host, task_state=task, updated_at=ago(100_000))
+    for host in nodes:
+        cloud.sql("api", f"INSERT INTO host_mappings (host, cell_id) VALUES ('{host}', {2 if host == 'h3' else 1})")
+    cloud.sql("api", f"INSERT INTO instance_mappings (instance_uuid, cell_id) VALUES ('{VM}', 2)")
+    cloud.keep()
+
+
 def _elsewhere(cloud: SmallCloud, host: str, address: str, taken: bool, random: Random) -> None:
     """Let Placement and the facts of a host have a device; Placement sometimes has an allocation more or less."""
     allocated = taken != (random.random() < 0.3)
@@ -218,6 +260,8 @@ def _host(cell: CellFile, name: str, power: str, *, idle: bool) -> int:
         nodes, services = tables.compute_nodes, tables.services
         written = ago(20 if power == "up" and not idle else 864_000)
         connection.execute(nodes.update().where(nodes.c.id == node).values(updated_at=written))
+        number = sa.select(services.c.id).where(services.c.host == name).scalar_subquery()
+        connection.execute(nodes.update().where(nodes.c.id == node).values(service_id=number))
         if power == "gone":
             connection.execute(services.delete().where(services.c.host == name))
         else:
@@ -250,12 +294,14 @@ def clock(cloud: SmallCloud, wrong: timedelta) -> None:
 
 Falsify = Callable[[SmallCloud], None]
 _UNKNOWN = 99
+_TWO_HOURS = timedelta(hours=2)
 
 
 def _sql(database: str, *statements: str) -> Falsify:
     def falsify(cloud: SmallCloud) -> None:
         for statement in statements:
-            cloud.sql(database, statement.format(now=ago(0), old=ago(864_000), ahead=ago(-7200), files=cloud.directory))
+            times = {"now": cloud.began, "old": cloud.began - timedelta(days=10), "ahead": cloud.began + _TWO_HOURS}
+            cloud.sql(database, statement.format(files=cloud.directory, **times))
 
     return falsify
 
@@ -425,6 +471,6 @@ DERIVED = {"Clock.heard": "services.conductor", "Clock.doubt": "services.conduct
 """Fields that are computed from a piece of evidence above."""
 
 
-def set_clock(cloud: SmallCloud, now: Callable[[sa.Connection], datetime]) -> Callable[[sa.Connection], datetime]:
-    """A replacement of :func:`gpustack.novadb.read.now` that is wrong by ``cloud.moment``."""
-    return lambda connection: now(connection) + cloud.moment
+def set_clock(cloud: SmallCloud) -> Callable[[sa.Connection], datetime]:
+    """A replacement of :func:`gpustack.novadb.read.now` that stands still, and is wrong by ``cloud.moment``."""
+    return lambda connection: cloud.began + cloud.moment

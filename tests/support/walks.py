@@ -74,13 +74,61 @@ STORIES: tuple[tuple[str, ...], ...] = (
     ("together", "confirm"),
     ("edit",),
     ("edit", "restart"),
+    ("soft", "restore"),
+    ("soft", "die", "restore"),
+    ("soft", "reclaim"),
+    ("suspend", "resume"),
+    ("suspend", "die", "evacuate"),
+    ("rescue", "unrescue"),
+    ("pause", "unpause"),
+    ("shelve", "offload", "unshelve"),
 )
 """Sequences of actions on the same guest and host, where possible."""
 INTERLUDES = (
     *("back", "back", "reset", "reset", "periodic", "kill", "die", "restart", "forget"),
-    *("boot", "delete", "unshelve", "reboot", "rebuild", "archive"),
+    *("boot", "delete", "soft", "unshelve", "reboot", "rebuild", "archive"),
 )
 """Actions between two stories."""
+
+ACTIONS: Mapping[str, str] = {
+    "create": "boot",
+    "delete": "delete",
+    "evacuate": "evacuate",
+    "restore": "restore",
+    "stop": "stop",
+    "start": "start",
+    "reboot": "reboot",
+    "rebuild": "rebuild",
+    "revertResize": "revert",
+    "migrate": "migrate",
+    "confirmResize": "confirm",
+    "resize": "resize",
+    "pause": "pause",
+    "unpause": "unpause",
+    "rescue": "rescue",
+    "unrescue": "unrescue",
+    "suspend": "suspend",
+    "resume": "resume",
+    "shelve": "shelve",
+    "unshelve": "unshelve",
+    "shelveOffload": "offload",
+    "live-migration": "live",
+    "resetState": "reset",
+}
+"""The step for each of Nova's server actions (``nova/compute/instance_actions.py``)."""
+WITHOUT_DEVICES: Mapping[str, str] = {
+    "changePassword": "the guest agent's",
+    "trigger_crash_dump": "an interrupt of the guest",
+    "live_migration_cancel": "ends as a failed migration does: the faults of live",
+    "live_migration_force_complete": "ends as a migration does",
+    **dict.fromkeys(("attach_interface", "detach_interface"), "a port; GPUs have none"),
+    **dict.fromkeys(("attach_volume", "detach_volume", "swap_volume", "extend_volume"), "a volume"),
+    "refresh_volume_attachment": "a volume, by nova-manage",
+    **dict.fromkeys(("attach_share", "detach_share"), "a share"),
+    **dict.fromkeys(("lock", "unlock"), "a flag of the API"),
+    **dict.fromkeys(("createBackup", "createImage"), "a copy of the disk"),
+}
+"""Server actions that change no device, with the reason."""
 
 EDITS = (
     # freed although a guest has it; soft-deleted; owned by a guest that never existed; blocked without a reason
@@ -298,8 +346,22 @@ class Walk:
         self._do(server, lambda: self.world.api.compute.evacuate_server(server, host=None))
 
     def _delete(self, step: Step, _host: str) -> None:
+        """Delete a guest at once, also where deletion is deferred."""
         server = self._guest(step)
+        self._do(server, lambda: self.world.api.compute.delete_server(server, force=self.world.defers))
+
+    def _soft(self, step: Step, _host: str) -> None:
+        """Delete a guest in a cloud that keeps it for a day (``reclaim_instance_interval``)."""
+        server = self._guest(step) if self.world.defers else _nobody()
         self._do(server, lambda: self.world.api.compute.delete_server(server))
+
+    def _restore(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "SOFT_DELETED")
+        self._do(server, lambda: self.world.api.compute.restore_server(server))
+
+    def _reclaim(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "SOFT_DELETED")
+        self._do(server, lambda: self.world.api.compute.delete_server(server, force=True))
 
     def _reset(self, step: Step, _host: str) -> None:
         server = self._guest(step, "ERROR")
@@ -324,6 +386,34 @@ class Walk:
     def _reboot(self, step: Step, _host: str) -> None:
         server = self._guest(step, "ACTIVE", "ERROR")
         self._do(server, lambda: self.world.api.compute.reboot_server(server, "HARD"))
+
+    def _suspend(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE")
+        self._do(server, lambda: self.world.api.compute.suspend_server(server))
+
+    def _resume(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "SUSPENDED")
+        self._do(server, lambda: self.world.api.compute.resume_server(server))
+
+    def _rescue(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE", "SHUTOFF")
+        self._do(server, lambda: self.world.api.compute.rescue_server(server))
+
+    def _unrescue(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "RESCUE")
+        self._do(server, lambda: self.world.api.compute.unrescue_server(server))
+
+    def _pause(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE")
+        self._do(server, lambda: self.world.api.compute.pause_server(server))
+
+    def _unpause(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "PAUSED")
+        self._do(server, lambda: self.world.api.compute.unpause_server(server))
+
+    def _offload(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "SHELVED")
+        self._do(server, lambda: self.world.api.compute.shelve_offload_server(server))
 
     def _rebuild(self, step: Step, _host: str) -> None:
         server = self._guest(step, "ACTIVE", "SHUTOFF", "ERROR")

@@ -200,6 +200,15 @@ class Control:
         """The definition of one guest's domain, as Nova wrote it."""
         return str(self.call("definition", name=host, uuid=server))
 
+    def definitions(self, host: str) -> list[tuple[str, bool]]:
+        """The definition of each domain of a host, and whether it runs."""
+        kept: list[tuple[str, bool]] = self.call("definitions", name=host)
+        return kept
+
+    def place(self, host: str, definitions: Sequence[tuple[str, bool]]) -> None:
+        """Let a host that is powered off have these domains, and no others."""
+        self.call("place", name=host, definitions=definitions)
+
     def image(self, properties: Mapping[str, str]) -> str:
         """The id of a new image with these properties."""
         return str(self.call("image", properties=dict(properties)))

@@ -42,7 +42,8 @@ def cloud(
     """The Nova that the module's tests share; each makes hosts of its own."""
     release, placement, database, *more = request.param
     directory = tmp_path_factory.mktemp("ssh")
-    with running(release, placement, database_url(database), directory, live="live" in more) as world:
+    ways = {way: way in more for way in ("live", "defers")}
+    with running(release, placement, database_url(database), directory, **ways) as world:
         yield world
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,12 +19,16 @@ import sqlalchemy as sa
 from sqlalchemy.sql import visitors
 
 from gpustack.cloud import placement
-from gpustack.novadb import read, tables
+from gpustack.novadb import other_cells, read, tables
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.hardware import Hardware
+from gpustack.novadb.model import Instance
+from gpustack.novadb.other_cells import Elsewhere, OtherCells
+from gpustack.novadb.view import Whereabouts
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.rules import q_allocation_drift
 from support.cellfile import silent
+from support.engines import engines_kept
 from support.small_cells import (
     DECLARED,
     DERIVED,
@@ -35,6 +39,7 @@ from support.small_cells import (
     answers,
     draw,
     honest,
+    leak,
     set_clock,
 )
 
@@ -42,21 +47,25 @@ CELLS, FIRST = int(os.environ.get("GPUSTACK_CELLS", "2")), int(os.environ.get("G
 seen: Counter[int] = Counter()
 
 
-@pytest.fixture
-def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallCloud]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[SmallCloud]:
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm") as directory,
+        pytest.MonkeyPatch.context() as patch,
+        engines_kept(),
+    ):
         made = SmallCloud(Path(directory))
-        monkeypatch.setattr(read, "now", set_clock(made, read.now))
+        patch.setattr(read, "now", set_clock(made))
         for name in ("providers", "inventory", "allocations_of"):
-            monkeypatch.setattr(placement, name, getattr(made.placement, name))
-        monkeypatch.setattr(q_allocation_drift, "stranger", made.placement.stranger)
+            patch.setattr(placement, name, getattr(made.placement, name))
+        patch.setattr(q_allocation_drift, "stranger", made.placement.stranger)
         yield made
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + CELLS))
 def test_no_falsification_makes_a_verdict_bolder(cloud: SmallCloud, seed: int) -> None:
     draw(cloud, Random(seed))  # noqa: S311
-    base = cloud.judged()
+    base, planned = cloud.judged(), cloud.repairs
     seen.update(base.values())
     host_answers = honest(cloud)
     written = {answer: cloud.written(answer) for answer in (host_answers, silent)}
@@ -66,7 +75,8 @@ def test_no_falsification_makes_a_verdict_bolder(cloud: SmallCloud, seed: int) -
             judged = cloud.judged()
             bolder = {key: bold for key, bold in judged.items() if bold > base.get(key, 0)}
             assert not bolder, f"seed {seed}, {name} {number}: {bolder}, before {base}"
-            for answer, allowed in written.items() if max(judged.values(), default=0) > 1 else ():
+            # Of the same repairs, of the same questions to hosts, apply writes the same or less.
+            for answer, allowed in () if cloud.repairs <= planned else written.items():
                 cloud.restore()
                 falsify(cloud)
                 more = cloud.written(answer) - allowed
@@ -78,6 +88,52 @@ def test_no_falsification_makes_a_verdict_bolder(cloud: SmallCloud, seed: int) -
         assert not bolder, f"seed {seed}, --service-down-time {down}: {bolder}, before {base}"
     for name, answer in answers(host_answers):
         assert cloud.written(answer) <= written[host_answers], f"seed {seed}, the hosts' {name}"
+
+
+def only_where_mapped(others: OtherCells, here: Mapping[str, Instance | None], own_cell: str) -> dict[str, Elsewhere]:
+    """A mutant of ``OtherCells.look_up``: instances are looked up only in the cell to which they are mapped."""
+    mapped = {pointer.cell for pointer in others._api().of_instances(here).values()}
+    fewer = OtherCells(api=others.api, cells=tuple(cell for cell in others.cells if cell.uuid in mapped))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(other_cells, "contradiction", lambda *_evidence: None)
+        return look_up(fewer, here, own_cell)
+
+
+def sure_if_alive_here(record: Instance | None, unknown: str | None) -> Whereabouts:
+    """A mutant of ``read._whereabouts``: an instance that is alive in one cell is in no other."""
+    return Whereabouts.FOUND if record is not None and not record.deleted else whereabouts(record, unknown)
+
+
+look_up, whereabouts = OtherCells.look_up, read._whereabouts
+MUTANTS = [
+    (OtherCells, "look_up", only_where_mapped, ("h3",), "instance_mappings.cell_id"),
+    (read, "_whereabouts", sure_if_alive_here, ("h2", "h3"), "cell_mappings.database_connection"),
+]
+
+
+@pytest.mark.parametrize("mutated", [False, True])
+@pytest.mark.parametrize(("owner", "name", "mutant", "places", "evidence"), MUTANTS, ids=["pointer", "alive"])
+def test_bolder_verdicts_of_the_past_are_found(
+    cloud: SmallCloud,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    name: str,
+    mutant: Callable[..., object],
+    places: tuple[str, ...],
+    evidence: str,
+    *,
+    mutated: bool,
+) -> None:
+    leak(cloud, places)
+    if mutated:
+        monkeypatch.setattr(owner, name, mutant)
+    base = cloud.judged()
+    bolder = False
+    for falsify in FALSIFIED[evidence]:
+        falsify(cloud)
+        bolder |= any(bold > base.get(key, 0) for key, bold in cloud.judged().items())
+        cloud.restore()
+    assert bolder == mutated
 
 
 def test_the_sample_has_bold_and_cautious_verdicts() -> None:

@@ -142,6 +142,19 @@ class Verbs:
         definition: str = self._harness.connections[name].lookupByUUIDString(uuid).gpustack_definition
         return definition
 
+    def definitions(self, name: str) -> list[tuple[str, bool]]:
+        """The definition of each domain of a host, and whether it runs."""
+        domains = self._harness.connections[name]._vms.values()
+        return [(domain.gpustack_definition, bool(domain.isActive())) for domain in domains]
+
+    def place(self, name: str, definitions: list[tuple[str, bool]]) -> None:
+        """Let a host that is powered off have these domains, as :meth:`definitions` returned them, and no others."""
+        self.wipe(name)
+        for definition, runs in definitions:
+            domain = self._harness.connections[name].defineXML(definition)
+            if runs:
+                domain.createWithFlags(0)
+
     def image(self, properties: dict[str, str]) -> str:
         """The id of a new image with these properties, in the test double of Glance."""
         metadata = {"name": "with properties", "container_format": "raw", "disk_format": "raw", "is_public": True}
