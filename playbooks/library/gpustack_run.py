@@ -186,7 +186,10 @@ class Menu:
     def __init__(self, root: str, expected: Dict[str, Any]) -> None:
         self.path = expected["path"]
         self.expected = expected
-        self.root = root
+        self.root = os.path.realpath(root)
+        self.directory = os.path.realpath(os.path.join(self.root, os.path.dirname(self.path).lstrip("/")))
+        if os.path.commonpath([self.root, self.directory]) != self.root:
+            raise ValueError("{} leads out of {}, to {}".format(self.path, self.root, self.directory))
         self.before = self._read(self.path)
 
     def argv(self, argv: List[str]) -> List[str]:
@@ -216,7 +219,7 @@ class Menu:
                 os.unlink(self._place(self.path + name))
 
     def _place(self, path: str) -> str:
-        return os.path.join(os.path.realpath(self.root), path.lstrip("/"))
+        return os.path.join(self.directory, os.path.basename(path))
 
     def _read(self, path: str) -> Optional[bytes]:
         try:
@@ -227,7 +230,8 @@ class Menu:
 
     def _write(self, content: Optional[bytes]) -> None:
         if content is not None:
-            with open(self._place(self.path + NEW), "wb") as stream:
+            self.forget()
+            with open(self._place(self.path + NEW), "xb") as stream:  # never through a link
                 stream.write(content)
             os.replace(self._place(self.path + NEW), self._place(self.path))
 
@@ -238,7 +242,10 @@ def run(module: AnsibleModule, descriptors: Optional[List[int]]) -> Tuple[int, s
     if not expected:
         code, out, err = module.run_command(argv, pass_fds=descriptors)
         return code, out, err
-    menu = Menu(module.params["root"], expected)
+    try:
+        menu = Menu(module.params["root"], expected)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
     code, out, err = module.run_command(menu.argv(argv), pass_fds=descriptors)
     if code != 0:
         menu.forget()

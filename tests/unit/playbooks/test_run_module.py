@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,3 +127,36 @@ def test_the_menu_is_replaced_only_if_it_is_as_predicted(place: Place) -> None:
     assert place.play("prepare", gpustack_reboot=True).code == 0
     assert sorted(file.name for file in path.parent.iterdir()) == ["grub.cfg", "grubenv"]
     assert "intel_iommu=on" in path.read_text()
+
+
+def menu(root: Path) -> Any:
+    """The menu of a root, as the module handles it."""
+    module = importlib.import_module("ansible_collections.nova_gpustack.passthrough.plugins.modules.gpustack_run")
+    return module.Menu(str(root), {"path": "/boot/grub/grub.cfg"})
+
+
+def test_a_root_whose_boot_directory_is_elsewhere_is_refused(tmp_path: Path) -> None:
+    """In a chroot, the command would write another file than the one that the module replaces."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "real").mkdir(parents=True)
+    (outside / "grub").mkdir(parents=True)
+    (root / "boot").symlink_to(outside)
+    with pytest.raises(ValueError, match="leads out of"):
+        menu(root)
+    (root / "boot").unlink()
+    (root / "boot").symlink_to("real")
+    menu(root)
+
+
+def test_a_menu_is_restored_without_following_a_link(tmp_path: Path) -> None:
+    path, outside = tmp_path / "root/boot/grub/grub.cfg", tmp_path / "outside"
+    path.parent.mkdir(parents=True)
+    outside.write_text("kept", encoding="utf-8")
+    path.write_text("menu", encoding="utf-8")
+    taken = menu(tmp_path / "root")
+    path.write_text("changed by the command", encoding="utf-8")
+    path.with_name("grub.cfg.gpustack").symlink_to(outside)
+    assert "it is restored" in taken.finish(True)
+    assert path.read_text(encoding="utf-8") == "menu"
+    assert not path.is_symlink()
+    assert outside.read_text(encoding="utf-8") == "kept"
