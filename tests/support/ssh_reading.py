@@ -17,7 +17,7 @@ SECONDS = 120.0
 
 def read(name: str = "gpu01", **options: Any) -> dict[str, object]:
     """The facts of one host, or its error."""
-    gathered = gather([name], ssh=SshOptions(**{"timeout": SECONDS, **options}))
+    gathered = gather([name], ssh=SshOptions(**{"timeout": SECONDS, **options}), keep=True)
     if gathered.failures:
         raise gathered.failures[0].error
     return gathered.raw[0]
