@@ -137,4 +137,6 @@ INSERT INTO "services" VALUES(1,'old','nova-compute',0,0,'2026-11-14 07:13:39.00
 INSERT INTO "services" VALUES(4,'up','nova-compute',0,0,'2026-11-24 07:13:38.000000',NULL,'2026-11-23 06:13:39.000000','2026-11-24 06:13:39.000000',NULL,0);
 INSERT INTO "services" VALUES(6,'stopped','nova-compute',0,0,'2026-11-14 07:13:39.000000',NULL,'2026-11-23 06:13:39.000000','2026-11-24 06:13:39.000000',NULL,0);
 INSERT INTO "services" VALUES(999999,'controller','nova-conductor',NULL,NULL,'2026-11-24 07:14:24.000000',NULL,NULL,NULL,NULL,0);
+-- A column of Nova that 0.1.0 did not read.
+ALTER TABLE compute_nodes ADD COLUMN service_id INTEGER;
 COMMIT;
