@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ _EACH = bool(POINTS) or "GPUSTACK_NOVA_RELEASES" in os.environ
 _RELEASES = NAMED if _EACH else NAMED[-1:]
 CLOUDS = pytest.mark.parametrize("cloud", [pytest.param(name, id=name) for name in _RELEASES], indirect=True)
 INTERRUPTED, QUICK, PATIENT = 130, 3.0, 30.0
+ROOTS = {"GET /", "GET /v2.1", "GET /v3", "GET /v3/"}
 STRANGER, TRAIT = "f" * 32, "CUSTOM_GPU_HOST"
 
 
@@ -323,8 +325,7 @@ def test_each_listing_is_read_once(faults: Faults) -> None:
         cloud.traffic.calm()
         assert cloud.run(group, "plan", cloud.spec(AFTER), "--prune").code == 0
         counts[group] = [line for line in cloud.traffic.requests if not line.startswith("POST")]
-    roots = {"GET /", "GET /v2.1", "GET /v3", "GET /v3/"}
-    read = [line for line in counts.pop("cloud") if line not in roots]
+    read = [line for line in counts.pop("cloud") if line not in ROOTS]
     assert sorted(read) == sorted(set(read)), "\n".join(read)
     assert not counts or len(read) < sum(map(len, counts.values()))
 
@@ -371,11 +372,42 @@ def test_two_applies_at_once_end_as_one_and_are_undone_exactly(faults: Faults) -
     assert cloud.dump() == faults.before
 
 
+@pytest.fixture(scope="module")
+def applied(planned: Faults) -> list[str]:
+    """The requests of a run without faults. The state after it is that of the last tests."""
+    planned.cloud.traffic.calm()
+    ran = planned.cloud.run(*planned.command)
+    assert ran.code == 0, ran
+    return list(planned.cloud.traffic.requests)
+
+
 @CLOUDS
+def test_the_lock_takes_three_requests_to_a_run(applied: list[str]) -> None:
+    of_aggregates = [line for line in applied if line.split()[1].startswith("/v2.1/os-aggregates")]
+    created, named, *others, deleted = of_aggregates
+    aggregate = deleted.removeprefix("DELETE ")
+    assert (created, named) == ("POST /v2.1/os-aggregates", f"POST {aggregate}/action")
+    assert not [line for line in others if aggregate in line.split()[1].removesuffix("/action")]
+
+
+@CLOUDS
+def test_a_check_adds_one_read_to_an_operation(applied: list[str]) -> None:
+    """Beside the checks, a deletion asks for instances and projects, and a write to Placement for the generation."""
+    reads = [line for line in applied if line.startswith("GET") and line not in ROOTS]
+    checks = [line for line in reads if not re.search(r" /v3/(services|endpoints)|/servers\?|/traits$", line)]
+    (record,) = [record for _, record in journal.records() if isinstance(record, journal.RunRecord)]
+    created = [change for change in record.head.changes if change.kind == "flavor" and change.seen is None]
+    private = [change for change in record.head.changes if change.kind == "flavor" and "access" in (change.seen or {})]
+    assert created
+    assert private
+    assert len(checks) == len(record.head.changes) - len(created) + len(private), "\n".join(checks)
+
+
+@CLOUDS
+@pytest.mark.usefixtures("applied")
 def test_an_undo_goes_on_without_a_project_that_is_gone(planned: Faults) -> None:
     """The last test of the module: its cloud has a project less."""
     faults, cloud = planned, planned.cloud
-    assert cloud.run(*faults.command).code == 0
     with cloud.connection() as admin:
         identity: Any = admin.identity
         gone = identity.find_project("teaching").id
