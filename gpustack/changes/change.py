@@ -82,7 +82,7 @@ class CloudChange(Operation):
         return ""
 
     def remaining(self, cloud: Any) -> "CloudChange | None":  # noqa: ANN401 - a connection
-        """The change without projects and hosts that do not exist any more; None if nothing remains.
+        """The change without projects, hosts and images that do not exist any more; None if nothing remains.
 
         :raises gpustack.base.errors.CloudError: if the cloud cannot be read.
         """

@@ -38,7 +38,7 @@ def plan_undo(record: RunRecord, kinds: Kinds) -> tuple[tuple[CloudChange, ...],
 def without_gone(
     changes: Iterable[CloudChange], cloud: Connection
 ) -> tuple[tuple[CloudChange, ...], tuple[CloudChange, ...]]:
-    """The changes that are still possible, and those whose project or host does not exist any more.
+    """The changes that are still possible, and those whose project, host or image does not exist any more.
 
     :param changes: each after those that it needs.
     :raises gpustack.base.errors.CloudError: if the cloud cannot be read.

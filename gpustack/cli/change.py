@@ -347,7 +347,9 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
             for change in final:
                 self.report(f"cannot be undone: {change.describe()}")
             for change in gone:
-                self.report(f"cannot be undone: {change.describe()}: the project or host does not exist any more")
+                self.report(
+                    f"cannot be undone: {change.describe()}: the project, host or image does not exist any more"
+                )
         if not changes:
             self.report(f"{record.head.id}: nothing to undo")
         elif parsed_args.check:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from gpustack.base.findings import Code
 from gpustack.changes.change import CloudChange, Value
@@ -37,6 +37,9 @@ class ImageChange(CloudChange):
         owner = self.wanted.get(_OWNER)
         place = ", ".join(filter(None, (self.id, self.about.get("visibility"), owner and f"project {owner}")))
         return f"change {self.name} ({place}): {self.why}"
+
+    def remaining(self, cloud: Connection) -> Self | None:
+        return self if ImageCloud(cloud).image(self.id) else None
 
     def read(self, api: ImageCloud) -> Value:
         image = api.image(self.id)

@@ -405,16 +405,26 @@ def test_a_check_adds_one_read_to_an_operation(applied: list[str]) -> None:
 
 @CLOUDS
 @pytest.mark.usefixtures("applied")
-def test_an_undo_goes_on_without_a_project_that_is_gone(planned: Faults) -> None:
-    """The last test of the module: its cloud has a project less."""
+def test_an_undo_goes_on_without_what_is_gone(planned: Faults) -> None:
+    """The last test of the module: its cloud has a project, a host and an image less."""
     faults, cloud = planned, planned.cloud
     with cloud.connection() as admin:
         identity: Any = admin.identity
         gone = identity.find_project("teaching").id
         identity.delete_project(gone)
+        (service,) = admin.compute.services(host="gpu1", binary="nova-compute")
+        admin.compute.delete_service(service)
+        (image,) = admin.image.images()
+        admin.image.delete_image(image)
     ran = cloud.run("undo", "--yes")
     assert ran.code == 0, ran
-    after = cloud.dump()
+    for change in ("add gpu1 to the aggregate gpu-a", "change windows"):
+        assert f"cannot be undone: {change}" in ran.err, ran
+    lost = {gone, "gpu1", "windows"}
+
+    def left(tables: dict[str, Any]) -> dict[str, Any]:
+        return {name: [row for row in rows if not lost & set(row)] for name, rows in tables.items()}
+
     assert ("private", gone) in faults.before["access"]
-    before = {name: [row for row in rows if gone not in row] for name, rows in faults.before.items()}
-    assert {name: [row for row in rows if gone not in row] for name, rows in after.items()} == before
+    assert ("gpu-a", "gpu1") in faults.before["hosts"]
+    assert left(cloud.dump()) == left(faults.before)

@@ -129,6 +129,6 @@ def test_properties_are_set_and_restored(
     text = (RELEASED / "image.jsonl").read_text().replace("11111111-0000-4000-8000-000000000000", image)
     (tmp_path / "released.jsonl").write_text(text)
     code, out, err = gpustack("image", "undo", tmp_path / "released.jsonl", "--yes")
-    assert (code, properties()) == (14, {"os_type": "Windows"}), err
-    assert "linux: skipped: it does not exist any more" in err
+    assert (code, properties()) == (0, {"os_type": "Windows"}), err
+    assert "cannot be undone: change linux" in err
     assert "does not name its cloud" in err

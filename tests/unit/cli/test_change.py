@@ -149,6 +149,34 @@ def test_a_record_of_another_cloud_is_not_undone(
     assert "no change of this cloud is recorded" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("named", "line", "text", "error"),
+    [
+        ("20990101T000000000000Z", 0, "", "there is no change '20990101T000000000000Z'"),
+        ("", 0, '{"gpustack_change": 2}', "a journal of version 2; this gpustack reads version 1"),
+        ("", 0, '{"gpustack_change": 1, "id', "not a journal of gpustack"),
+        ("", 0, '{"gpustack_change": 1, "id": "../x"}', "a line does not belong to a journal"),
+        ("", 1, '{"begin": "fla', "line 2 is damaged"),
+    ],
+)
+def test_a_bad_record_is_one_error_with_the_next_step(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str], named: str, line: int, text: str, error: str
+) -> None:
+    assert main([*CREATE, "--yes"]) == 0
+    path = last().path
+    lines = path.read_text(encoding="utf-8").splitlines()
+    if text:
+        lines[line] = text
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    present, content = cloud.state(), path.read_bytes()
+    capsys.readouterr()
+    assert main(["undo", named or path.stem, "--yes"]) == 15
+    printed = capsys.readouterr().err
+    assert error in printed
+    assert (printed.count("gpustack: "), printed.count("  → ")) == (1, 1)
+    assert (cloud.state(), path.read_bytes(), len(list(journal.records()))) == (present, content, 1)
+
+
 def test_an_unfinished_change_is_reported_first(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*CREATE, "--yes"]) == 0
     path = last().path
