@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from fnmatch import fnmatchcase
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -140,7 +141,7 @@ class Room:
     whole: bool = True
 
 
-def listed(cloud: Connection, query: str = "") -> list[Provider]:
+def listed(cloud: Connection, query: str = "", *, version: Microversion = PROVIDERS) -> list[Provider]:
     """List resource providers: one request.
 
     :param query: parameters of the request, such as ``required=TRAIT``.
@@ -148,7 +149,7 @@ def listed(cloud: Connection, query: str = "") -> list[Provider]:
     """
     doing = "list the resource providers"
     path = f"/resource_providers?{query}" if query else "/resource_providers"
-    content = get(cloud, "placement", path, doing, version=PROVIDERS)
+    content = get(cloud, "placement", path, doing, version=version)
     with well_formed(doing):
         return [_provider(entry) for entry in content["resource_providers"]]
 
@@ -278,6 +279,36 @@ def candidates(cloud: Connection, query: str, doing: str = "read the free resour
         return AllocationCandidates(
             summaries=dict(content["provider_summaries"]), requests=len(content.get("allocation_requests") or ())
         )
+
+
+def summaries(cloud: Connection, resource_class: str, nodes: Iterable[str], doing: str) -> dict[str, Mapping[str, Any]]:
+    """Return the summaries of all providers in the trees of compute nodes that have a free unit of a class.
+
+    One request. If the answer lacks nodes, Placement may limit the candidates: then its list of providers, which has no
+    limit, and one request for each node of the list.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    query = f"resources={resource_class}:1"
+    found = candidates(cloud, query, doing).summaries
+    if missing := [node for node in nodes if node not in found]:
+        having = {provider.root for provider in listed(cloud, query)}
+        ask = [node for node in missing if node in having]
+        for answer in each(lambda node: candidates(cloud, f"{query}&in_tree={node}", doing).summaries, ask):
+            found |= answer
+    return found
+
+
+def device_classes(cloud: Connection) -> list[str]:
+    """Return the resource classes that devices may have: one request.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    doing = "list the resource classes"
+    content = get(cloud, "placement", "/resource_classes", doing, version=PROVIDERS)
+    with well_formed(doing):
+        names = [str(entry["name"]) for entry in content["resource_classes"]]
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in DEVICE_CLASSES)]
 
 
 def needs_of(cloud: Connection, consumer: str) -> Amounts:

@@ -2,8 +2,9 @@
 
 Two requests have all devices of a fleet: the list of providers with Nova's trait for devices, and the allocation
 candidates for one MiB, whose provider summaries contain the complete tree of each host (microversion 1.29) with the
-capacity and use of each provider. A device without capacity is reserved. Hosts without a free MiB, or beyond the
-``max_allocation_candidates`` of Placement, take more requests.
+capacity and use of each provider. A device without capacity is reserved. Hosts without a free MiB take one request for
+each further resource class, and those beyond the ``max_allocation_candidates`` of Placement one each. Only if nothing
+of a host is free, not even a GPU, its devices are read one by one.
 """
 
 import functools
@@ -16,7 +17,7 @@ from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
 
 _TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
 _OF_NOVA = "COMPUTE_"
-_CLASSES = ("MEMORY_MB", "VCPU", "PCPU")
+_CLASSES = ("MEMORY_MB", "VCPU", "PCPU", "DISK_GB")
 """One of these is free on almost every host."""
 _UNKNOWN = frozenset({400, 404, 406})
 """Answers of a Placement that does not know the trait or the microversion: its Nova cannot report devices."""
@@ -82,15 +83,10 @@ def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
     def missing() -> list[Device]:
         return [device for device in known if device.uuid not in summaries]
 
-    for name in _CLASSES:
-        if missing():
-            summaries |= _summaries(cloud, f"resources={name}:1")
-    trees = list(dict.fromkeys(device.root for device in missing()))
-    # Placement may limit the candidates. If it has one for the first tree that is missing, it did.
-    if trees and (first := _summaries(cloud, f"resources={_CLASSES[0]}:1&in_tree={trees[0]}")):
-        summaries |= first
-        for answer in each(lambda t: _summaries(cloud, f"resources={_CLASSES[0]}:1&in_tree={t}"), trees[1:]):
-            summaries |= answer
+    for names in (lambda: _CLASSES, lambda: placement.device_classes(cloud)):
+        for name in names() if missing() else ():
+            if trees := dict.fromkeys(device.root for device in missing()):
+                summaries |= placement.summaries(cloud, name, trees, _DOING)
     with well_formed(_DOING):
         closed = {uuid for uuid, summary in summaries.items() if placement.DISABLED in summary.get("traits", ())}
         counted = [
@@ -100,10 +96,6 @@ def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
         ]
     counted += filter(None, each(lambda device: _single(cloud, device), missing()))
     return sorted(counted, key=lambda device: (device.node, device.address))
-
-
-def _summaries(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:
-    return placement.candidates(cloud, query, _DOING).summaries
 
 
 def _with(device: Device, summary: Mapping[str, Any]) -> Device:
@@ -124,7 +116,7 @@ def _distinct(traits: frozenset[str]) -> frozenset[str]:
 
 
 def _single(cloud: Connection, device: Device) -> Device | None:
-    """A device whose host no candidate includes; None if it was removed since it was listed."""
+    """A device of a host of which nothing is free; None if it was removed since it was listed."""
     inventory = placement.inventory(cloud, device.uuid)
     used = placement.usage(cloud, device.uuid) if inventory else None
     traits = placement.traits(cloud, device.uuid) if used is not None else None

@@ -105,8 +105,14 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
         }
         for d in known
     }
+    summaries |= {d.root: {"resources": {}, "traits": []} for d in known}
     cloud = StandIn()
     cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": listed})
+    cloud.answers["placement /resource_providers?resources="] = (200, {"resource_providers": listed})
+    cloud.answers["placement /resource_classes"] = (
+        200,
+        {"resource_classes": [{"name": name} for name in sorted({d.resource_class for d in known})]},
+    )
     cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": summaries})
     for d in known:
         consumers: dict[str, object] = {

@@ -1,18 +1,21 @@
 """Ask Placement for the free resources of compute nodes, and whether they accept a flavor.
 
 Placement's allocation candidates for one MiB have the complete tree of every host in one request. A further request per
-flavor shows the hosts that Placement accepts for it: they depend on traits, and on the most that one instance may have.
+flavor lists the hosts that Placement accepts for it: they depend on traits, and on the most that one instance may have.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlencode
 
 from gpustack.cloud import Connection
-from gpustack.cloud.placement import DISABLED, UNKNOWN, candidates, listed
+from gpustack.cloud.microversions import CANDIDATES
+from gpustack.cloud.placement import DISABLED, UNKNOWN, candidates, listed, summaries
 from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
 from gpustack.operate.capacity.model import PlacementRequest
+
+_SHARING = "MISC_SHARES_VIA_AGGREGATE"
+"""The trait of providers that share their resources, such as disk, with the nodes of an aggregate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +36,13 @@ def rooms(cloud: Connection, nodes: Iterable[str]) -> Rooms:
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    summaries = _candidates(cloud, "resources=MEMORY_MB:1")
-    missing = _possible(cloud, [node for node in nodes if node not in summaries], {"MEMORY_MB": 1})
-    for answer in each(lambda node: _candidates(cloud, f"resources=MEMORY_MB:1&in_tree={node}"), missing):
-        summaries |= answer
+    doing = "read the free resources"
+    found = summaries(cloud, "MEMORY_MB", nodes, doing)
     amounts: dict[str, dict[str, int]] = {}
     capacities: dict[str, dict[str, int]] = {}
     pooled = False
-    with well_formed("read the free resources"):
-        for uuid, summary in summaries.items():
+    with well_formed(doing):
+        for uuid, summary in found.items():
             free = {name: int(of["capacity"]) - int(of["used"]) for name, of in summary["resources"].items()}
             if uuid == summary["root_provider_uuid"]:
                 amounts[uuid] = free
@@ -56,20 +57,24 @@ def accepted(
 ) -> frozenset[str]:
     """Return the compute nodes on which Placement accepts a request for one instance, regardless of its devices.
 
-    One request. If its answer lacks some of ``nodes``, Placement may limit the candidates: then one for each resource
-    class, and one for each node that has them all.
+    One request: Placement's list of the nodes that have all amounts and traits themselves, which no setting limits. For
+    nodes that are not in it, one for each resource class and trait. The allocation candidates are only requested for
+    nodes that may have a part from another provider, and Placement may limit these.
 
     :param demand: one of Nova's requests.
     :param nodes: the compute nodes that have room.
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    traits = [*sorted(demand.required), *(f"!{name}" for name in sorted({*demand.forbidden, DISABLED}))]
+    forbidden = [f"!{name}" for name in sorted({*demand.forbidden, DISABLED})]
     resources = ",".join(f"{name}:{amount}" for name, amount in sorted(demand.amounts.items()))
-    query = urlencode({"resources": resources, "required": ",".join(traits)})
+    query = _query(resources, [*sorted(demand.required), *forbidden])
     try:
-        accepting = set(_candidates(cloud, query))
-        missing = _possible(cloud, [node for node in nodes if node not in accepting], demand.amounts)
-        for answer in each(lambda node: _candidates(cloud, f"{query}&in_tree={node}"), missing, progress):
+        accepting = {provider.uuid for provider in listed(cloud, query, version=CANDIDATES)}
+        missing = _possible(cloud, [node for node in nodes if node not in accepting], demand, forbidden)
+        if missing:
+            accepting |= candidates(cloud, query).summaries.keys()
+            missing = [node for node in missing if node not in accepting]
+        for answer in each(lambda node: candidates(cloud, f"{query}&in_tree={node}").summaries, missing, progress):
             accepting |= answer.keys()
     except Refused as error:
         if error.status == UNKNOWN:
@@ -78,18 +83,20 @@ def accepted(
     return frozenset(accepting)
 
 
-def _possible(cloud: Connection, nodes: list[str], amounts: Mapping[str, int]) -> list[str]:
-    """The nodes that have a provider with each amount free. Placement's list of providers has no limit.
+def _possible(cloud: Connection, nodes: list[str], demand: PlacementRequest, forbidden: list[str]) -> list[str]:
+    """The nodes that have a provider with each amount free, and each trait. Placement's list of providers has no limit.
 
-    A resource class of a request is never split between providers; disk may be that of a sharing provider.
+    A resource class of a request is never split between providers; disk, and traits with it, may be those of a sharing
+    provider.
     """
-    for name, amount in sorted(amounts.items()):
-        if nodes and name != "DISK_GB":
-            having = {provider.root for provider in listed(cloud, urlencode({"resources": f"{name}:{amount}"}))}
-            nodes = [node for node in nodes if node in having]
+    queries = [_query(f"{name}:{n}", forbidden) for name, n in sorted(demand.amounts.items()) if name != "DISK_GB"]
+    if nodes and demand.required and not listed(cloud, _query("", [_SHARING])):
+        queries += [_query("", [name]) for name in sorted(demand.required)]
+    for query in queries if nodes else ():
+        having = {provider.root for provider in listed(cloud, query, version=CANDIDATES)}
+        nodes = [node for node in nodes if node in having]
     return nodes
 
 
-def _candidates(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:
-    """The summaries of all providers in the trees of the hosts that fit."""
-    return candidates(cloud, query).summaries
+def _query(resources: str, traits: list[str]) -> str:
+    return urlencode({**({"resources": resources} if resources else {}), "required": ",".join(traits)})

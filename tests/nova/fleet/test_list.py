@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import openstack.connection
 import pytest
 from openstack.config import loader
 
+from gpustack.fleet import placement
 from gpustack.hosts.facts.store import save_snapshot
+from gpustack.operate.capacity.model import Demand
+from gpustack.operate.capacity.read import accepted, rooms
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from gpustack_demo.embedded.process import free_port
@@ -42,6 +48,9 @@ nova: {release: "RELEASE", placement: schedule}
 flavors: {small: {model: k4200, vcpus: 1, ram: 64MiB, disk: 0}}
 """
 FIRST, SECOND = "0000:81:00.0", "0000:82:00.0"
+_LIMIT, _STRATEGY = (
+    f"placement/{name}" for name in ("max_allocation_candidates", "allocation_candidates_generation_strategy")
+)
 
 
 def reserve(world: World, host: str, address: str) -> None:
@@ -110,6 +119,53 @@ def test_a_gpu_that_placement_lacks_is_not_free(world: World) -> None:
     world.nova.control.periodic(host)
     found, messages = listed(world, "--config-file", str(world.nova.nova_conf))
     assert (states(found)[host, spare], "GPU710" in messages) == ("free", False)
+
+
+@PLACED
+def test_limited_candidates_and_full_hosts_change_no_answer(world: World) -> None:
+    """The full hosts have no memory, processors or disk: one has a free GPU, and one none."""
+    hosts, api = world.hosts(3), world.api
+    world.boot(hosts[0])
+    world.boot(hosts[1], 2)
+    roots = {provider.name: provider.id for provider in api.placement.resource_providers()}
+    nodes = [roots[name] for name in hosts]
+    demand = Demand(flavor="f", gpus={}, amounts={"VCPU": 1, "MEMORY_MB": 64}, vcpus=1, ram=64)
+
+    def answers() -> tuple[object, ...]:
+        found = rooms(api, nodes)
+        return placement.devices(api), {node: found.amounts[node] for node in nodes}, accepted(api, demand, nodes)
+
+    expected = answers()
+    assert expected[2] == set(nodes)
+    for options in ({_LIMIT: "1"}, {_LIMIT: "2", _STRATEGY: "breadth-first"}):
+        world.nova.control.configure_placement(options)
+        try:
+            assert answers() == expected
+        finally:
+            world.nova.control.configure_placement(dict.fromkeys(options))
+    with contextlib.ExitStack() as kept:
+        for name in hosts[:2]:
+            kept.enter_context(_full(world, roots[name]))
+        assert placement.devices(api) == expected[0]
+        assert accepted(api, demand, nodes) == {roots[hosts[2]]}
+
+
+@contextlib.contextmanager
+def _full(world: World, root: str) -> Iterator[None]:
+    """A compute node whose processors, memory and disk are all taken."""
+    path = f"/resource_providers/{root}/inventories"
+    before = world.api.placement.get(path).json()["inventories"]
+
+    def write(inventories: dict[str, dict[str, Any]]) -> None:
+        current = world.api.placement.get(path).json()
+        body = {**current, "inventories": inventories}
+        assert world.api.placement.put(path, json=body, microversion="1.26").ok
+
+    write({name: {**entry, "reserved": entry["total"]} for name, entry in before.items()})
+    try:
+        yield
+    finally:
+        write(before)
 
 
 @PLACED

@@ -34,26 +34,54 @@ def test_two_requests_have_all_devices() -> None:
     assert len(cloud.requests) == 2
 
 
+def with_free(cloud: StandIn, **free: list[str]) -> None:
+    """Let Placement list these providers as those with a free unit of a class, and no others."""
+    cloud.answers["placement /resource_providers?resources="] = (200, {"resource_providers": []})
+    for name, roots in free.items():
+        listed = [{"uuid": root, "name": root, "root_provider_uuid": root} for root in roots]
+        cloud.answers[f"placement /resource_providers?resources={name}:1"] = (200, {"resource_providers": listed})
+
+
 def test_a_host_without_free_memory_has_free_processors() -> None:
     cloud = with_devices(TWO)
     whole = cloud.answers["placement /allocation_candidates"]
+    with_free(cloud, MEMORY_MB=["gpu1"])
     cloud.answers["placement /allocation_candidates"] = of_one_host(cloud, "gpu1", "MEMORY_MB")
     cloud.answers["placement /allocation_candidates?resources=VCPU"] = whole
     assert placement.devices(cloud.connection) == tuple(TWO)
-    assert len(cloud.requests) == 3
+    assert len(cloud.requests) == 4
 
 
-def test_limited_candidates_are_read_tree_by_tree() -> None:
-    cloud = with_devices([*TWO, device("gpu3", 0x81, capacity=0)])
-    cloud.answers["placement /allocation_candidates"] = of_one_host(cloud, "gpu1")
+def test_a_host_with_nothing_but_a_free_gpu() -> None:
+    cloud = with_devices(TWO)
+    whole = cloud.answers["placement /allocation_candidates"]
+    with_free(cloud, MEMORY_MB=["gpu1"])
+    cloud.answers["placement /allocation_candidates"] = of_one_host(cloud, "gpu1", "MEMORY_MB")
+    cloud.answers[f"placement /allocation_candidates?resources={TWO[0].resource_class}:1"] = whole
+    assert placement.devices(cloud.connection) == tuple(TWO)
+    assert len(cloud.requests) == 1 + 2 * 4 + 2
+
+
+@pytest.mark.parametrize("count", [8, 32])
+def test_limited_candidates_are_read_tree_by_tree(count: int) -> None:
+    devices = [device(f"gpu{number}", 0x81, capacity=number % 2) for number in range(1, count)]
+    cloud = with_devices(devices)
+    with_free(cloud, MEMORY_MB=[entry.node for entry in devices])
+    cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": {}})
+    for entry in devices:
+        resources = {entry.resource_class: {"capacity": entry.capacity, "used": 0}}
+        tree = {entry.uuid: {"resources": resources, "traits": []}, entry.root: {"resources": {}, "traits": []}}
+        path = f"placement /allocation_candidates?resources=MEMORY_MB:1&in_tree={entry.root}"
+        cloud.answers[path] = (200, {"provider_summaries": tree})
     found = placement.devices(cloud.connection)
     assert found is not None
-    assert [(d.node, d.capacity) for d in found] == [("gpu1", 1), ("gpu2", 1), ("gpu3", 0)]
-    assert len(cloud.requests) == 1 + 3 + 2
+    assert {(d.node, d.capacity) for d in found} == {(d.node, d.capacity) for d in devices}
+    assert len(cloud.requests) == 3 + len(devices)
 
 
-def test_a_full_host_is_read_device_by_device() -> None:
+def test_a_completely_full_host_is_read_device_by_device() -> None:
     cloud = with_devices(TWO)
+    with_free(cloud)
     cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": {}})
     name = TWO[0].resource_class
     for entry in TWO:

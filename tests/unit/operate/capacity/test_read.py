@@ -95,7 +95,7 @@ def test_hosts_beyond_the_limit_of_candidates_are_read_one_by_one() -> None:
         return candidates(**{name: known[name]}) if name in known else candidates()
 
     cloud = StandIn({"placement /allocation_candidates": answer})
-    cloud.answers["placement /resource_providers?resources=MEMORY_MB%3A1"] = providers("a", "b")
+    cloud.answers["placement /resource_providers?resources=MEMORY_MB:1"] = providers("a", "b")
     assert rooms(cloud.connection, ["a", "b", "full"]).amounts.keys() == {"a", "b"}
     assert len(cloud.requests) == 3
 
@@ -109,34 +109,53 @@ def test_disk_of_a_shared_pool_is_recognized() -> None:
     assert not rooms(cloud.connection, ["a"]).shared
 
 
+LIST = "placement /resource_providers?"
+OF_CLASS = f"{LIST}resources={{}}&required=%21COMPUTE_STATUS_DISABLED%2C%21CUSTOM_B"
+
+
+def listing(*accepting: str, memory: str, processors: str, trait: str, sharing: str = "") -> StandIn:
+    """A Placement that lists providers by their names, of which each has one letter."""
+    return StandIn(
+        {
+            f"{LIST}{QUERY}": providers(*accepting),
+            OF_CLASS.format("MEMORY_MB%3A1024"): providers(*memory),
+            OF_CLASS.format("VCPU%3A4"): providers(*processors),
+            f"{LIST}required=MISC_SHARES_VIA_AGGREGATE": providers(*sharing),
+            f"{LIST}required=CUSTOM_A": providers(*trait),
+            f"placement /allocation_candidates?{QUERY}": candidates(),
+        }
+    )
+
+
 def test_placement_is_asked_with_amounts_and_traits() -> None:
-    cloud = StandIn({"placement /allocation_candidates": candidates(a=summary("a", {}))})
+    cloud = listing("a", memory="", processors="", trait="")
     assert accepted(cloud.connection, DEMAND, ["a"]) == {"a"}
-    assert cloud.requests == [f"placement /allocation_candidates?{QUERY}"]
+    assert cloud.requests == [f"{LIST}{QUERY}"]
 
 
-def test_hosts_that_an_answer_lacks_are_asked_one_by_one() -> None:
-    cloud = StandIn({"placement /allocation_candidates": candidates(a=summary("a", {}))})
-    cloud.answers[f"placement /allocation_candidates?{QUERY}&in_tree=b"] = candidates(b=summary("b", {}))
-    cloud.answers[f"placement /allocation_candidates?{QUERY}&in_tree=c"] = candidates()
-    cloud.answers["placement /resource_providers?resources=MEMORY_MB%3A1024"] = providers("a", "b", "c", "busy")
-    cloud.answers["placement /resource_providers?resources=VCPU%3A4"] = providers("a", "b", "c")
-    assert accepted(cloud.connection, DEMAND, ["a", "b", "c"]) == {"a", "b"}
+@pytest.mark.parametrize("count", [10, 40])
+def test_no_request_is_for_one_host_that_placement_refuses(count: int) -> None:
+    """Full hosts, hosts without the trait, and closed ones, which are not in the lists of classes."""
+    nodes = [chr(0x4E00 + number) for number in range(3 * count)]
+    full, plain, closed = nodes[:count], nodes[count : 2 * count], nodes[2 * count :]
+    cloud = listing("a", memory="".join(["a", *plain]), processors="".join(["a", *full, *plain]), trait="a")
+    assert accepted(cloud.connection, DEMAND, ["a", *full, *plain, *closed]) == {"a"}
     assert len(cloud.requests) == 5
 
 
-def test_full_hosts_take_no_request_each() -> None:
-    cloud = StandIn({"placement /allocation_candidates": candidates(a=summary("a", {}))})
-    cloud.answers["placement /resource_providers?resources=MEMORY_MB%3A1024"] = providers("a", "busy0")
-    cloud.answers["placement /resource_providers?resources=VCPU%3A4"] = providers("a")
-    nodes = ["a", *(f"full{number}" for number in range(100)), *(f"busy{number}" for number in range(100))]
-    assert accepted(cloud.connection, DEMAND, nodes) == {"a"}
-    assert len(cloud.requests) == 3
+def test_hosts_with_a_part_from_another_provider_are_found() -> None:
+    """One is in the answer of candidates, and one beyond their limit."""
+    cloud = listing("a", memory="abcd", processors="abcd", trait="s", sharing="s")
+    cloud.answers[f"placement /allocation_candidates?{QUERY}"] = candidates(b=summary("b", {}))
+    cloud.answers[f"placement /allocation_candidates?{QUERY}&in_tree=c"] = candidates(c=summary("c", {}))
+    cloud.answers[f"placement /allocation_candidates?{QUERY}&in_tree=d"] = candidates()
+    assert accepted(cloud.connection, DEMAND, ["a", "b", "c", "d"]) == {"a", "b", "c"}
+    assert len(cloud.requests) == 1 + 1 + 2 + 1 + 2
 
 
 def test_an_unknown_trait_is_accepted_nowhere() -> None:
-    cloud = StandIn({"placement /allocation_candidates": (400, {"errors": [{"detail": "No such trait(s)"}]})})
+    cloud = StandIn({"placement /resource_providers": (400, {"errors": [{"detail": "No such trait(s)"}]})})
     assert accepted(cloud.connection, DEMAND, ["a"]) == frozenset()
-    cloud = StandIn({"placement /allocation_candidates": (503, {})})
+    cloud = StandIn({"placement /resource_providers": (503, {})})
     with pytest.raises(CloudError):
         accepted(cloud.connection, DEMAND, ["a"])
