@@ -6,6 +6,7 @@ addresses if the host reserves one, or if one is out of service. Companions (a G
 with the GPU but never listed: Nova passes through the main function alone.
 """
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from gpustack.spec.attributes import required
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.models import Model
 from gpustack.spec.network_functions import NetworkFunctions, network_functions
+from gpustack.spec.twins import decided_by
 from gpustack.spec.verdict import HostVerdicts, verdicts
 from gpustack.spec.verdict import unknown as unknown_of
 
@@ -116,43 +118,59 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
     """
     mode: Placement = wanted_stage(spec)
-    ordered = sorted(hosts, key=lambda h: h.hostname)
-    of_host = {host.hostname: verdicts(spec, host) for host in ordered}
-    assigned = [target for judged in of_host.values() for target in judged.assigned]
-    unknown = {name: errors for name, judged in of_host.items() if (errors := tuple(unknown_of(judged)))}
-    networks = {host.hostname: network_functions(spec, host) for host in ordered}
-    computes = {
-        host.hostname: (
-            *_entries(spec, of_host[host.hostname], mode, release),
-            *_of_networks(spec, host, networks[host.hostname]),
-        )
-        for host in ordered
-        if host.hostname not in unknown
+    of_host = {
+        host.hostname: decided_by(spec, host, (_of_host, mode, release), functools.partial(_of_host, mode, release))
+        for host in sorted(hosts, key=lambda h: h.hostname)
     }
-    counts = requested(spec, [gpus_by_alias(spec, service) for service in of_host.values()])
-    aliases = _aliases(spec, assigned, mode)
-    findings = list(preflight.doubts(spec, of_host.values(), release, mode, counts))
-    offered = [target for service in of_host.values() for target in service.offered]
+    judged = [decided.judged for decided in of_host.values()]
+    counts = requested(spec, [decided.gpus for decided in of_host.values()])
+    aliases = _aliases(spec, [target for service in judged for target in service.assigned], mode)
+    findings = list(preflight.doubts(spec, judged, release, mode, counts))
+    offered = [target for service in judged for target in service.offered]
     for alias in aliases if mode == "schedule" else ():
         findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, offered)
-    for host in ordered:
-        entries = [entry.to_dict() for entry in computes.get(host.hostname, ())]
-        findings += (
-            []
-            if host.hostname in unknown
-            else proof(host, entries, of_host[host.hostname].offered, networks[host.hostname].addresses)
-        )
-        findings += network_doubts(host, networks[host.hostname])
-        findings += _absent(host, of_host[host.hostname])
+    findings += [found for decided in of_host.values() for found in decided.findings]
     return DesiredConfig(
         release=release,
         placement=mode,
         aliases=aliases,
         filters=required_filters(spec),
-        computes=computes,
+        computes={name: decided.entries for name, decided in of_host.items() if not decided.unknown},
         advised=all_advised(spec, counts, release, mode),
-        markers={name: markers_of(spec, service.offered) for name, service in of_host.items()},
+        markers={name: decided.markers for name, decided in of_host.items()},
         findings=tuple(findings),
+        unknown={name: decided.unknown for name, decided in of_host.items() if decided.unknown},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _HostConfig:
+    """The settings of one host.
+
+    :ivar gpus: the number of offered GPUs by alias.
+    :ivar unknown: errors about GPUs whose facts are incomplete; the host then has no entries.
+    """
+
+    judged: HostVerdicts
+    gpus: Mapping[str, int]
+    markers: Mapping[str, int]
+    entries: tuple[DeviceEntry, ...]
+    findings: tuple[Finding, ...]
+    unknown: tuple[Finding, ...]
+
+
+def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _HostConfig:
+    judged, networks = verdicts(spec, host), network_functions(spec, host)
+    unknown, entries, findings = tuple(unknown_of(judged)), tuple[DeviceEntry, ...](), list[Finding]()
+    if not unknown:
+        entries = (*_entries(spec, judged, mode, release), *_of_networks(spec, host, networks))
+        findings += proof(host, [entry.to_dict() for entry in entries], judged.offered, networks.addresses)
+    return _HostConfig(
+        judged=judged,
+        gpus=gpus_by_alias(spec, judged),
+        markers=markers_of(spec, judged.offered),
+        entries=entries,
+        findings=(*findings, *network_doubts(host, networks), *_absent(host, judged)),
         unknown=unknown,
     )
 

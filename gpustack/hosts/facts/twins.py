@@ -6,6 +6,7 @@ so the facts of no host can contain one; times keep their order. The key of a ki
 host takes part in the decision about another only if it differs in nothing else.
 """
 
+import functools
 import hashlib
 import json
 import re
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from gpustack.base.errors import GpustackError
-from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.model import Function, Host
 
 T = TypeVar("T")
 MOST_KINDS = 512
@@ -70,10 +71,10 @@ def decided(host: Host, about: Hashable, decide: Callable[[Host], T]) -> T:
         return decide(host)
     if about not in twin.decisions:
         try:
-            twin.decisions[about] = decide(twin)
+            twin.decisions[about] = _Decision(twin, decide(twin))
         except GpustackError:
             return decide(host)  # the error names the host itself
-    result: T = _Restored(host, twin, kind.own).value(twin.decisions[about])
+    result: T = twin.decisions[about].about(host, kind.own)
     return result
 
 
@@ -143,47 +144,78 @@ def _twin(host: Host, kind: Kind) -> Host | None:
     return twin
 
 
-class _Restored:
-    """The decision about a host: that about its twin, with the host's own texts, functions and facts."""
+class _Own:
+    """What a host has of its own: its facts, its functions and its texts, in place of its twin's.
 
-    def __init__(self, host: Host, twin: Host, own: Mapping[str, str]) -> None:
-        self._host, self._twin, self._own = host, twin, own
-        self._known: dict[int, Any] = {id(twin): host}
-        self._known |= {id(of_twin): own for of_twin, own in zip(twin.pci, host.pci, strict=True)}
+    :ivar restored: the parts of one decision that are restored, by the id of the twin's part.
+    """
 
-    def value(self, value: Any) -> Any:  # noqa: ANN401 - anything that a decision consists of
-        """A part of the decision; the same object if it has nothing of the twin."""
-        kind = type(value)
-        if kind is str:
-            return _STAND_IN.sub(self._text, value) if _NUMBER in value else value
-        if value is None or kind in (int, bool):
-            return value
-        if id(value) in self._known:
-            return self._known[id(value)]
-        restored = self._known[id(value)] = self._compound(value, kind)
-        return restored
+    def __init__(self, host: Host, own: Mapping[str, str]) -> None:
+        self.host, self.restored = host, dict[int, Any]()
+        self._own = own
 
-    def _text(self, match: re.Match[str]) -> str:
+    def function(self, *, index: int) -> Function:
+        return self.host.pci[index]
+
+    def text(self, match: re.Match[str]) -> str:
         return self._own.get(match[0], match[0])
 
-    def _compound(self, value: Any, kind: type) -> Any:  # noqa: ANN401
+
+_Restore = Callable[[_Own], Any]
+
+
+class _Decision:
+    """The decision about a twin. Only its parts that have something of the twin are made for each host."""
+
+    def __init__(self, twin: Host, value: Any) -> None:  # noqa: ANN401 - anything that a decision consists of
+        self._value = value
+        self._known: dict[int, _Restore | None] = {id(twin): lambda own: own.host}
+        self._known |= {id(function): functools.partial(_Own.function, index=i) for i, function in enumerate(twin.pci)}
+        self._restore = self._of(value)
+        self._known.clear()
+
+    def about(self, host: Host, own: Mapping[str, str]) -> Any:  # noqa: ANN401
+        """The decision about a host."""
+        return self._value if self._restore is None else self._restore(_Own(host, own))
+
+    def _of(self, value: Any) -> _Restore | None:  # noqa: ANN401
+        """Makes a part for a host; None if the part has nothing of the twin."""
+        kind = type(value)
+        if kind is str:
+            return (lambda own: _STAND_IN.sub(own.text, value)) if _NUMBER in value else None
+        if value is None or kind in (int, bool):
+            return None
+        if id(value) not in self._known:
+            made = self._compound(value, kind)
+            self._known[id(value)] = made and _once(id(value), made)
+        return self._known[id(value)]
+
+    def _compound(self, value: Any, kind: type) -> _Restore | None:  # noqa: ANN401
         if kind in (tuple, list, frozenset, set):
-            items = [self.value(item) for item in value]
-            return value if all(map(_is_same, items, value)) else kind(items)
+            items = [(item, self._of(item)) for item in value]
+            restores = any(restore for _, restore in items)
+            return (lambda own: kind([r(own) if r else item for item, r in items])) if restores else None
         if kind is dict:
-            pairs = {self.value(key): self.value(item) for key, item in value.items()}
-            same = all(map(_is_same, pairs, value)) and all(map(_is_same, pairs.values(), value.values()))
-            return value if same else pairs
+            pairs = [(key, self._of(key), item, self._of(item)) for key, item in value.items()]
+            made = lambda own: {k(own) if k else key: i(own) if i else item for key, k, item, i in pairs}  # noqa: E731
+            return made if any(of_key or of_item for _, of_key, _, of_item in pairs) else None
+        before: dict[str, Any] = {}
+        make: Callable[..., Any] = kind
         if is_dataclass(kind):
             before = {field.name: getattr(value, field.name) for field in fields(value)}
-            after = {name: self.value(item) for name, item in before.items()}
-            return value if all(map(_is_same, after.values(), before.values())) else kind(**after)
-        if isinstance(value, BaseModel):
-            changed = {name: self.value(item) for name, item in value.__dict__.items() if type(item) is str}
-            changed = {name: item for name, item in changed.items() if item is not value.__dict__[name]}
-            return value.model_copy(update=changed) if changed else value
-        return value
+        elif isinstance(value, BaseModel):
+            before = {name: item for name, item in value.__dict__.items() if type(item) is str}
+            make = lambda **texts: value.model_copy(update=texts)  # noqa: E731
+        changed = {name: restore for name, item in before.items() if (restore := self._of(item))}
+        return (lambda own: make(**{**before, **{n: r(own) for n, r in changed.items()}})) if changed else None
 
 
-def _is_same(one: object, other: object) -> bool:
-    return one is other
+def _once(part: int, make: _Restore) -> _Restore:
+    """The same object wherever a decision has the same part."""
+
+    def restore(own: _Own) -> Any:  # noqa: ANN401
+        if part not in own.restored:
+            own.restored[part] = make(own)
+        return own.restored[part]
+
+    return restore

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import SnapshotError
+from gpustack.configure.desired import wanted
 from gpustack.hosts.facts import twins
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.facts.twins import kind_of
 from gpustack.hosts.readiness.table import COLUMNS, by_host
+from gpustack.nova_options.releases import release
 from gpustack.prepare.host.plan import plan_host
 from gpustack.prepare.host.show import show_plan
 from gpustack.spec.load import parse_spec
@@ -49,12 +51,14 @@ def results(spec: Spec, host: Host) -> list[object]:
     rows = by_host([host])[0]
     plan = plan_host(spec, host)
     judged = verdicts(spec, host)
+    desired = wanted(spec, [host], release=release("2025.2"))
     return [
         [[column.value(row) for column in COLUMNS] for row in rows.rows],
         rows.reasons,
         judged.all,
         judged.switches,
         judged.findings,
+        [desired.computes, desired.markers, desired.findings, desired.unknown],
         plan.to_dict(),
         show_plan(plan, diffs=True),
     ]
