@@ -10,7 +10,11 @@ import sysconfig
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
+from gpustack.base.errors import GpustackError
+
+E = TypeVar("E", bound=GpustackError)
 _PACKAGE = Path(__file__).resolve().parents[1]
 _COLLECTION = "ansible_collections/nova_gpustack/passthrough"
 
@@ -62,6 +66,18 @@ def file_remedy(error: OSError) -> str:
             f": ls -ld {shlex.quote(str(path.parent))} {shlex.quote(str(path))}" if path else ""
         )
     return _REMEDIES.get(error.errno or 0, "check the path")
+
+
+def file_error(kind: type[E], what: str, path: Path, error: OSError, *, state: str = "", remedy: str = "") -> E:
+    """The error of a file that gpustack cannot read or write: its reason, and what to do.
+
+    :param kind: the class of the error.
+    :param state: what holds after the error.
+    :param remedy: another remedy, after that of the reason.
+    """
+    error.filename = error.filename or str(path)  # an error of a write names no file
+    reasons, remedies = (f"{what}: {error.strerror}", state), (file_remedy(error), remedy)
+    return kind("; ".join(filter(None, reasons)), where=str(path), remedy="; or ".join(filter(None, remedies)))
 
 
 MOST = 16 << 20

@@ -2,14 +2,14 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_remedy, read_text
+from gpustack.base.files import file_error, read_text
 
 _MAX_BYTES = 256 << 20
 RESTORE = "restore the file from a backup, or revert the changes by hand: its first line has the former values"
@@ -19,23 +19,18 @@ class JournalFile:
     """A journal that is being written: a new file, readable by its owner only.
 
     :param head: the first line, without the time.
-    :param plain: converts values that JSON does not have.
     :raises JournalError: if the file exists or cannot be created.
     """
 
-    def __init__(self, path: Path, head: Mapping[str, Any], plain: Callable[[object], object] | None = None) -> None:
+    def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
         self.path = path
-        self._plain = plain
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise JournalError(
-                f"the journal can't be made: {error.strerror}; nothing was changed",
-                where=str(path),
-                remedy=f"{file_remedy(error)}; or name another file with --journal",
-            ) from error
+            what, state, remedy = "the journal can't be made", "nothing was changed", "name another file with --journal"
+            raise file_error(JournalError, what, path, error, state=state, remedy=remedy) from error
         os.fsync(directory)
         os.close(directory)
         self._stream = os.fdopen(descriptor, "w", encoding="utf-8")
@@ -48,16 +43,11 @@ class JournalFile:
         :raises JournalError: if the line cannot be written.
         """
         try:
-            self._stream.write(json.dumps(entry, default=self._plain) + "\n")
+            self._stream.write(json.dumps(entry) + "\n")
             self._stream.flush()
             os.fsync(self._stream.fileno())
         except OSError as error:
-            error.filename = str(self.path)  # an error of a write names no file
-            raise JournalError(
-                f"the journal can't be written: {error.strerror}; {state}",
-                where=str(self.path),
-                remedy=file_remedy(error),
-            ) from error
+            raise file_error(JournalError, "the journal can't be written", self.path, error, state=state) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -65,24 +55,22 @@ class JournalFile:
             self._stream.close()
 
 
-def read_lines(path: Path, rich: Callable[[dict[str, Any]], object] | None = None) -> list[Any]:
+def read_lines(path: Path) -> list[Any]:
     """Read the lines of a journal. A last line that a crash cut short is ignored.
 
-    :param rich: converts objects, as the ``object_hook`` of :func:`json.loads`.
     :raises JournalError: if the file cannot be read, or a line is damaged.
     """
     try:
         lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)
     except OSError as error:
-        raise JournalError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+        raise file_error(JournalError, "can't be read", path, error) from error
     except UnicodeDecodeError as error:
-        raise JournalError(
-            f"not a journal: {error}", where=str(path), remedy="name the file that apply printed"
-        ) from error
+        remedy = "name the file that apply printed"
+        raise JournalError(f"not a journal: {error}", where=str(path), remedy=remedy) from error
     entries: list[Any] = []
     for number, line in enumerate(lines, start=1):
         try:
-            entries.append(json.loads(line, object_hook=rich))
+            entries.append(json.loads(line))
         except (ValueError, TypeError, RecursionError) as error:
             if number == len(lines) and not line.endswith("\n"):
                 break

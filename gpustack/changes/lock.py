@@ -15,11 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
-from gpustack.base.files import file_remedy, state_dir
+from gpustack.base.files import file_error, make_private, state_dir
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
@@ -144,45 +143,32 @@ def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
     path = state_dir() / "changes" / f"{cloud}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = _Opened(path)
+        make_private(path)
+        file = path.open("r+b", buffering=0)
     except OSError as error:
-        what = f"the lock can't be created: {error.strerror}; nothing was changed"
-        raise JournalError(what, where=str(path), remedy=file_remedy(error)) from error
-    with contextlib.closing(file) as opened:
+        raise file_error(JournalError, "the lock can't be created", path, error, state="nothing was changed") from error
+    with file:
         end = time.monotonic() + seconds
-        while not opened.locked():
+        while not _locked(file):
             if time.monotonic() >= end:
                 raise LockedError(
-                    f"another run changes this cloud: {opened.text() or 'unknown'}",
+                    f"another run changes this cloud: {file.read(200).decode(errors='replace').strip() or 'unknown'}",
                     where=str(path),
                     remedy="wait until it ends; `gpustack history` lists the changes",
                 )
             time.sleep(min(_TRY, seconds))
         with contextlib.suppress(OSError):  # a full disk: the journal reports it
-            opened.write(f"process {os.getpid()}")
+            file.truncate(0)
+            file.write(f"process {os.getpid()}".encode())
         yield
 
 
-class _Opened:
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def locked(self) -> bool:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def text(self) -> str:
-        return os.pread(self._descriptor, 200, 0).decode(errors="replace").strip()
-
-    def write(self, text: str) -> None:
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text.encode(), 0)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
+def _locked(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

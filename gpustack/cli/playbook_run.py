@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.base.files import file_remedy, make_private, state_dir, write_atomic
+from gpustack.base.files import file_error, make_private, state_dir, write_atomic
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts, expanded
 from gpustack.cli.options import option
@@ -209,7 +209,5 @@ def make_log(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private(path)
     except OSError as error:
-        problem = f"the log can't be written: {error.strerror}; nothing was done"
-        raise GpustackError(
-            problem, where=str(path), remedy=f"{file_remedy(error)}; or name another file with --log"
-        ) from error
+        what, state, remedy = "the log can't be written", "nothing was done", "name another file with --log"
+        raise file_error(GpustackError, what, path, error, state=state, remedy=remedy) from error

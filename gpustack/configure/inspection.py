@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import NothingThereError, NovaConfigError
-from gpustack.base.files import file_remedy, read_text
+from gpustack.base.files import file_error, read_text
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment import kolla
@@ -93,7 +93,7 @@ def _documents(path: Path) -> list[dict[str, object]]:
     try:
         documents = list(yaml.safe_load_all(read_text(path)))
     except OSError as error:
-        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+        raise file_error(NovaConfigError, "can't be read", path, error) from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # an invalid date; unlimited nesting
         raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
     found = [document for document in documents if isinstance(document, dict)]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError, UsageError
-from gpustack.base.files import file_remedy, read_text, write_atomic
+from gpustack.base.files import file_error, read_text, write_atomic
 from gpustack.base.operations import RemoveFile, WriteFile
 from gpustack.configure.rendered import RenderedFile
 from gpustack.nova_options.markers import without_ours
@@ -70,7 +70,7 @@ def _content(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+        raise file_error(NovaConfigError, "can't be read", path, error) from error
     except UnicodeDecodeError as error:
         remedy = "convert the file to UTF-8, or move it away: the rendered file has the same path"
         raise NovaConfigError("is not UTF-8", where=str(path), remedy=remedy) from error

@@ -29,7 +29,7 @@ from typing import TypeVar
 from oslo_config import iniparser
 
 from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
-from gpustack.base.files import file_remedy, read_text
+from gpustack.base.files import file_error, read_text
 from gpustack.nova_options.markers import own_lines
 from gpustack.nova_options.options import is_secret
 from gpustack.nova_options.releases import Option
@@ -230,7 +230,7 @@ def _text_of(path: Path) -> str:
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise _too_large(str(path)) from error
-        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+        raise file_error(NovaConfigError, "can't be read", path, error) from error
 
 
 def _too_large(file: str) -> NovaConfigError:

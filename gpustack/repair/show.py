@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_remedy, read_text
+from gpustack.base.files import file_error, read_text
 from gpustack.novadb.clock import HostState
 from gpustack.novadb.databases import snapshot
 from gpustack.novadb.sources import Sources
@@ -75,9 +75,7 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
             if verdict["repair"] == "unset-allocation":
                 Allocation(**verdict["allocation"])
     except OSError as error:
-        raise JournalError(
-            f"the plan can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)
-        ) from error
+        raise file_error(JournalError, "the plan can't be read", path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise JournalError(
             "this is no plan of gpustack cleanup, or a damaged one", where=str(path), remedy="make it again"

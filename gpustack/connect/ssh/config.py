@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import HostError
-from gpustack.base.files import file_remedy, read_text
+from gpustack.base.files import file_error, read_text
 
 if TYPE_CHECKING:
     import paramiko
@@ -199,7 +199,7 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
     try:
         text = read_text(path, errors="replace")
     except OSError as error:
-        raise HostError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+        raise file_error(HostError, "can't be read", path, error) from error
     block = "Host *"
     for line in text.splitlines():
         keyword, _, arguments = line.strip().replace("=", " ", 1).partition(" ")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import HostError
-from gpustack.base.files import file_remedy, read_text
+from gpustack.base.files import file_error, read_text
 
 if TYPE_CHECKING:
     import paramiko
@@ -140,7 +140,7 @@ def _entries(path: Path) -> Iterator[_Entry]:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise HostError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+        raise file_error(HostError, "can't be read", path, error) from error
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
         marker = fields.pop(0) if fields and fields[0].startswith("@") else None

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from gpustack.base.errors import SnapshotError
-from gpustack.base.files import file_remedy, write_atomic
+from gpustack.base.files import file_error, write_atomic
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.fields import FactsModel
 from gpustack.hosts.facts.model import ConfigFile, Cpu, Function, Host
@@ -104,11 +104,7 @@ def save_snapshot(path: Path, raw_hosts: Iterable[Mapping[str, Any]]) -> None:
     try:
         write_atomic(path, _lines(raw_hosts), mode=0o600)
     except OSError as error:
-        raise SnapshotError(
-            f"can't write the snapshot: {error.strerror}",
-            where=str(path),
-            remedy=file_remedy(error),
-        ) from error
+        raise file_error(SnapshotError, "can't write the snapshot", path, error) from error
 
 
 def _lines(raw_hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -137,9 +133,7 @@ def read_snapshot(path: Path, *, keep: bool = False) -> Snapshot:
         with path.open("rb") as stream:
             return _snapshot(stream, str(path), keep=keep)
     except OSError as error:
-        raise SnapshotError(
-            f"can't read the snapshot: {error.strerror}", where=str(path), remedy=file_remedy(error)
-        ) from error
+        raise file_error(SnapshotError, "can't read the snapshot", path, error) from error
 
 
 def parse_snapshot(text: bytes, where: str, *, keep: bool = False) -> Snapshot:

@@ -19,7 +19,7 @@ from email.mime.text import MIMEText
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
-from gpustack.base.files import data_dir, file_remedy, read_text
+from gpustack.base.files import data_dir, file_error, read_text
 from gpustack.offer.guest import bundle
 from gpustack.offer.guest.check import Promise, consoles
 from gpustack.offer.guest.inside.report import START
@@ -37,8 +37,7 @@ def read(path: Path) -> dict[str, object]:
     try:
         document = json.loads(read_text(path))
     except OSError as error:
-        remedy = file_remedy(error)
-        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=remedy) from error
+        raise file_error(NovaConfigError, "can't be read", path, error) from error
     except (ValueError, RecursionError) as error:
         raise NovaConfigError(f"is not valid JSON: {error}", where=str(path), remedy="correct the file") from error
     if not isinstance(document, dict):

@@ -133,17 +133,7 @@ class ShelvingChange(_InstanceChange):
             time.sleep(PAUSE)
 
     def reverse(self) -> CloudChange:
-        return UnshelvingChange(
-            why="undo",
-            id=self.id,
-            name=self.name,
-            seen=self.wanted,
-            wanted=self.seen,
-            about=self.about,
-            partial=self.partial,
-            recorded=self.recorded,
-            tag=self.tag,
-        )
+        return UnshelvingChange(**{**vars(super().reverse()), "judged": None})
 
 
 @dataclass(frozen=True, kw_only=True)
