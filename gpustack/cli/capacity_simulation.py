@@ -48,7 +48,7 @@ COLUMNS: tuple[Column[_Row], ...] = (
     Column("refused_with_gpus_free", lambda row: row.fragmented, "With GPUs free"),
     Column("gpus_in_use", lambda row: row.use, "GPUs in use", lambda row: _percent(row.use)),
     Column("fragments", lambda row: row.fragments, "Fragments", lambda row: _percent(row.fragments)),
-    Column("refused_share", lambda row: round(row.share, 4), "Share", lambda row: _bar(row)),
+    Column("refused_share", lambda row: round(row.share, 4), "Share", lambda row: bar(row.share)),
 )
 
 
@@ -165,10 +165,6 @@ def _rows(outcome: Outcome) -> list[_Row]:
         )
         for flavor, tally in entries
     ]
-
-
-def _bar(row: _Row) -> str:
-    return bar(row.share)
 
 
 def _percent(share: float | None) -> str:

@@ -156,7 +156,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
         limits, unread = self._limits(parsed_args, fleet)
         others = {"capacity": (flavors, failure), "limits": (limits, unread)}
         collection = Round(
-            sources=_sources(parsed_args),
+            sources=[Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT],
             ended=time.time(),
             seconds=time.monotonic() - begun,
             others={
@@ -215,7 +215,3 @@ def _partial(fleet: Fleet) -> PartialError | None:
         return None
     remedy = "correct the source; numbers that are uncertain without it are absent until it answers"
     return PartialError(f"the metrics are partial: {'; '.join(reasons)}", remedy=remedy)
-
-
-def _sources(parsed_args: argparse.Namespace) -> list[Source]:
-    return [Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT]

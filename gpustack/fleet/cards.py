@@ -39,10 +39,6 @@ class Kind:
     virtual: bool = False
 
 
-def _expects_none(_host: str) -> bool:
-    return False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Models:
     """What a spec has for the fleet; empty without a spec.
@@ -55,7 +51,7 @@ class Models:
 
     aliases: Mapping[str, str] = field(default_factory=dict)
     kinds: Mapping[str, tuple[Kind, ...]] = field(default_factory=dict)
-    expects: Callable[[str], bool] = _expects_none
+    expects: Callable[[str], bool] = lambda _host: False
     scheduled: bool | None = None
 
 

@@ -135,7 +135,7 @@ def usage(answer: Mapping[str, Any]) -> Usage:
         users=users,
         functions=functions,
         gap=gap,
-        nova_compute=_runs(answer),
+        nova_compute=isinstance(answer, Mapping) and bool(answer.get("nova_compute")),
         age=_age(answer),
         names=names,
     )
@@ -145,10 +145,6 @@ def _texts(uuids: Any) -> frozenset[str]:  # noqa: ANN401 - JSON of another mach
     if not isinstance(uuids, list):
         raise TypeError(uuids)
     return frozenset(str(uuid).lower() for uuid in uuids)
-
-
-def _runs(answer: Mapping[str, Any]) -> bool:
-    return isinstance(answer, Mapping) and bool(answer.get("nova_compute"))
 
 
 def _age(answer: Mapping[str, Any]) -> timedelta | None:

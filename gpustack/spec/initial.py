@@ -245,17 +245,14 @@ def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mappi
         memory = f", {kind.card.memory}" if kind.card and kind.card.memory else ""
         lines += [""] if position else []
         lines.append(f"  # {printable(kind.name, keep='')}{memory}: {total} on {counted(hosts, 'host')}")
-        lines += [f"  # Note: {printable(quirk.title, keep='')}" for quirk in _quirks(kind)]
+        quirks = catalogue.quirks_of(kind.card) if kind.card else ()
+        lines += [f"  # Note: {printable(quirk.title, keep='')}" for quirk in quirks]
         lines += _boards(kind, [function for host_gpus in functions.values() for function in host_gpus])
         match = {"vendor": kind.vendor, "product": kind.product}
         match |= dict(zip(("subsystem_vendor", "subsystem_product"), kind.subsystem, strict=False))
         inner = ", ".join(f"{key}: {json.dumps(value)}" for key, value in match.items())
         lines += [f"  {_scalar(name)}:", f"    match: {{{inner}}}"]
     return lines
-
-
-def _quirks(kind: _Kind) -> tuple[catalogue.Quirk, ...]:
-    return catalogue.quirks_of(kind.card) if kind.card else ()
 
 
 def _boards(kind: _Kind, functions: Sequence[Function]) -> Iterator[str]:

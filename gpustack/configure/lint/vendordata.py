@@ -33,13 +33,9 @@ def vendor_data(subject: LintSubject) -> Iterator[Finding]:
             continue
         setting = settings[-1]
         providers = source.configuration.effective(PROVIDERS)
-        if providers and not providers[-1].unknown and STATIC not in _list(providers[-1].value):
+        if providers and not providers[-1].unknown and STATIC not in map(str.strip, providers[-1].value.split(",")):
             yield _invalid(providers[-1], f"without {STATIC}, instances get no vendor data of {setting.value}")
         yield from _file(setting, subject.restricted)
-
-
-def _list(value: str) -> list[str]:
-    return [part.strip() for part in value.split(",")]
 
 
 def _invalid(setting: Setting, reason: str) -> Finding:

@@ -97,7 +97,7 @@ class KnownHosts:
         """
         if any(e.revoked and e.key == key for e in self._entries):
             raise HostError(
-                f"shows a host key that {_file_list(self.files)} marks as revoked ({_fingerprint(key)})",
+                f"shows a host key that {', '.join(map(str, self.files))} marks as revoked ({_fingerprint(key)})",
                 where=target.name,
                 remedy="don't connect: find out why this key is still in use",
             )
@@ -183,7 +183,3 @@ def _fingerprint(key: paramiko.PKey) -> str:
 def _short(key: paramiko.PKey) -> str:
     name = key.get_name()
     return "ecdsa" if name.startswith("ecdsa") else name.removeprefix("ssh-")
-
-
-def _file_list(files: Iterable[Path]) -> str:
-    return ", ".join(map(str, files))

@@ -76,10 +76,6 @@ def _link(row: Row) -> str | None:
     return f"{link.speed or '?'} x{link.width or '?'}" if link else None
 
 
-def _is_own(gpu: Gpu, function: Function) -> bool:
-    return function.bdf.slot == gpu.main.bdf.slot
-
-
 def _group(gpu: Gpu) -> str:
     """The group and its other members: ``40 with .1 audio``."""
     if gpu.main.iommu_group is None:
@@ -94,7 +90,7 @@ def _others(gpu: Gpu) -> Iterator[str]:
         if function.iommu_group != gpu.main.iommu_group:
             continue
         kind = classes.word(function.pci_class).removesuffix(" device").removesuffix(" controller")
-        if _is_own(gpu, function):
+        if function.bdf.slot == gpu.main.bdf.slot:
             yield f".{function.bdf.function:x} {kind}"
         else:
             yield f"{function.address} {kind}"

@@ -300,7 +300,8 @@ def _modification(operation: ChangeFlavor) -> list[CloudChange]:
     elif operation.access_mark is not None:
         specs[ACCESS] = operation.access_mark
     after: dict[str, Any] = {"extra_specs": specs} if specs else {}
-    before: dict[str, Any] = {"extra_specs": {key: _before(operation, key) for key in specs}} if specs else {}
+    present = {**operation.before, ACCESS: operation.access_mark_before}
+    before: dict[str, Any] = {"extra_specs": {key: present.get(key) for key in specs}} if specs else {}
     if operation.description is not None:
         after["description"], before["description"] = operation.description
     if after:
@@ -314,10 +315,6 @@ def _modification(operation: ChangeFlavor) -> list[CloudChange]:
             revoked = operation.revoke
             made.append(_access(operation, operation.id, (), revoked, marks=(marks[0], between or marks[1])))
     return made
-
-
-def _before(operation: ChangeFlavor, key: str) -> str | None:
-    return operation.access_mark_before if key == ACCESS else operation.before.get(key)
 
 
 def _access(

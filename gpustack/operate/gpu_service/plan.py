@@ -190,7 +190,8 @@ def _protection(seen: Seen, *, reserved: bool, closed: bool) -> Protection:
 
 def _remarks(seen: Seen, protection: Protection, *, closed: bool) -> Iterator[Finding]:
     for holder in seen.gpu.holders if seen.gpu else ():
-        yield finding(Code.INSTANCE_ON_FAULTY_GPU, place=seen.place, server=_words(holder), owner=_owner(holder))
+        owner = f"project {holder.project or 'unknown'}, user {holder.user or 'unknown'}"
+        yield finding(Code.INSTANCE_ON_FAULTY_GPU, place=seen.place, server=_words(holder), owner=owner)
     if seen.inventory is not None and seen.scheduled is not False and not seen.gone and not closed:
         yield finding(Code.MOVE_MAY_CLAIM_RESERVED, place=seen.place, host=seen.host)
     if seen.in_use and closed and not seen.closed:
@@ -206,10 +207,6 @@ def _words(holder: Holder) -> str:
     if server is None:
         return f"consumer {holder.consumer}"
     return f"{server.name} ({server.id}, {server.status})" if server.name else f"{server.id} ({server.status})"
-
-
-def _owner(holder: Holder) -> str:
-    return f"project {holder.project or 'unknown'}, user {holder.user or 'unknown'}"
 
 
 def _lines(seen: Seen, reason: str, since: str) -> tuple[str, ...]:

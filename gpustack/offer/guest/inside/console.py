@@ -37,7 +37,7 @@ def facts(log: Union[bytes, str], consoles: Sequence[Sequence[Optional[str]]], t
     return {
         "source": "console",
         "gpus": devices,
-        "events": _merged(events, report.get("events") or []),
+        "events": events + [event for event in report.get("events") or [] if event not in events],
         "complete": release is not None or bool(report.get("complete")),
         "kernel": release or report.get("kernel"),
         "drm": report.get("drm"),
@@ -77,7 +77,3 @@ def _drivers(events: List[Dict[str, Any]]) -> Dict[Optional[str], str]:
         e["address"]: "" for e in events if e["kind"] == messages.PROBE_FAILED and e["driver"] not in DISPLAY_ONLY
     }
     return {**failed, **nouveau, **bound}
-
-
-def _merged(events: List[Dict[str, Any]], others: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    return events + [event for event in others if event not in events]

@@ -77,7 +77,8 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
     booted = host.kernel.booted_at
     is_rewritten = booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000
     before = ids_of(file.text)
-    wanted_ids = {f.ids for address, (f, _) in wanted.items() if address not in _listed(desired)}
+    by_address = {device.address for device in desired.binding.by_address}
+    wanted_ids = {f.ids for address, (f, _) in wanted.items() if address not in by_address}
     others = tuple(elsewhere(host).ids())
     for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.address in wanted or function.driver not in BY_ID or function.driver_override:
@@ -98,11 +99,6 @@ def ids_of(text: str) -> set[str]:
         for option in statement.words
         for device_id in option.removeprefix("ids=").split(",")
     }
-
-
-def _listed(desired: Desired) -> frozenset[str]:
-    """The addresses of the functions that are bound by address."""
-    return frozenset(device.address for device in desired.binding.by_address)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,8 @@ def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
                 continue
             agrees = _means(lowered, drivers)
             stays = _why_not(path, lines, number) or binds_others(filter(touches, staying))
-            yield Trace(path=path, line=number, said=code, part=_part(path), agrees=agrees, stays=stays)
+            part = Part.COMMAND if path in _RC_LOCALS else Part.LINE
+            yield Trace(path=path, line=number, said=code, part=part, agrees=agrees, stays=stays)
 
 
 def _instance(path: str, targets: Targets) -> Iterator[Trace]:
@@ -158,10 +159,6 @@ def _means(line: str, wanted: set[str]) -> bool:
     drivers = {canonical(name) for name in _DRIVER.findall(line)}
     drivers |= {canonical(name) for name in BY_ID if "driver_override" in line and name in line}
     return drivers == {driver}
-
-
-def _part(path: str) -> Part:
-    return Part.COMMAND if path in _RC_LOCALS else Part.LINE
 
 
 def _why_not(path: str, lines: list[str], number: int) -> str | None:
