@@ -12,7 +12,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import IO, Self
@@ -85,33 +85,6 @@ class LockHolder:
         return f"{self.run} of {self.user} on {self.host}, last renewed at {self.at.isoformat(timespec='seconds')}"
 
 
-class CloudLock:
-    """The requests of the lock in the cloud."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def create(self) -> int:
-        """Create the aggregate and return its id; HTTP 409 if it exists."""
-        return compute.create_aggregate(self._connection, compute.LOCK)
-
-    def find(self) -> Aggregate | None:
-        """The aggregate; None if there is none."""
-        return compute.lock(self._connection)
-
-    def set_metadata(self, aggregate: int, values: Mapping[str, str]) -> None:
-        """Set metadata of the aggregate."""
-        compute.change_aggregate(self._connection, aggregate, "set_metadata", {"metadata": dict(values)})
-
-    def delete(self, aggregate: int) -> None:
-        """Delete the aggregate; a missing one is not an error."""
-        try:
-            compute.delete_aggregate(self._connection, aggregate)
-        except Refused as error:
-            if error.status != MISSING:
-                raise
-
-
 @contextlib.contextmanager
 def held(
     connection: Connection | None, head: RunHead, warn: Callable[[str], None], *, seconds: float = WAIT
@@ -129,7 +102,7 @@ def held(
         if connection is None:
             warn("without a cloud (--os-cloud), runs on other machines are not locked out")
         else:
-            stack.enter_context(in_the_cloud(CloudLock(connection), head.id, user, host, warn, seconds=seconds))
+            stack.enter_context(in_the_cloud(connection, head.id, user, host, warn, seconds=seconds))
         yield
 
 
@@ -173,7 +146,7 @@ def _locked(file: IO[bytes]) -> bool:
 
 @contextlib.contextmanager
 def in_the_cloud(
-    api: CloudLock, run: str, user: str, host: str, warn: Callable[[str], None], *, seconds: float = WAIT
+    cloud: Connection, run: str, user: str, host: str, warn: Callable[[str], None], *, seconds: float = WAIT
 ) -> Iterator[None]:
     """Hold the lock of a cloud between machines, and renew it. This machine's must be held: :func:`on_this_machine`.
 
@@ -189,7 +162,7 @@ def in_the_cloud(
     state = hashlib.sha256(f"{host}:{state_dir()}".encode()).hexdigest()[:16]
 
     try:
-        aggregate = _taken(api, holder, warn, seconds)
+        aggregate = _taken(cloud, holder, warn, seconds)
     except Refused as error:
         if error.status != _FORBIDDEN:
             raise
@@ -197,7 +170,7 @@ def in_the_cloud(
         yield
         return
     over = threading.Event()
-    renewal = threading.Thread(target=_renewed, args=(api, aggregate, holder, over), daemon=True)
+    renewal = threading.Thread(target=_renewed, args=(cloud, aggregate, holder, over), daemon=True)
     renewal.start()
     try:
         yield
@@ -205,29 +178,41 @@ def in_the_cloud(
         over.set()
         renewal.join()
         try:
-            api.delete(aggregate)
+            _delete(cloud, aggregate)
         except CloudError as error:
             warn(f"the lock stays until another run takes it over: {error.what}")
 
 
-def _taken(api: CloudLock, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
+def _name(cloud: Connection, aggregate: int, holder: LockHolder) -> None:
+    compute.change_aggregate(cloud, aggregate, "set_metadata", {"metadata": holder.to_metadata()})
+
+
+def _delete(cloud: Connection, aggregate: int) -> None:
+    try:
+        compute.delete_aggregate(cloud, aggregate)
+    except Refused as error:
+        if error.status != MISSING:
+            raise
+
+
+def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
     end = time.monotonic() + seconds
     while True:
         try:
-            aggregate = api.create()
+            aggregate = compute.create_aggregate(cloud, LOCK)
         except Refused as error:
             if error.status != _TAKEN:
                 raise
         else:
-            api.set_metadata(aggregate, holder().to_metadata())
+            _name(cloud, aggregate, holder())
             return aggregate
-        present = api.find()
+        present = compute.lock(cloud)
         if present is None:
             continue
         other = LockHolder.of(present)
         if other.is_stale or other.state == holder().state:
             warn(f"the lock of a run that no longer renews it is taken over: {other}")
-            api.delete(present.id)
+            _delete(cloud, present.id)
             continue
         if time.monotonic() >= end:
             raise LockedError(
@@ -238,7 +223,7 @@ def _taken(api: CloudLock, holder: Callable[[], LockHolder], warn: Callable[[str
         time.sleep(min(_TRY, seconds))
 
 
-def _renewed(api: CloudLock, aggregate: int, holder: Callable[[], LockHolder], ended: threading.Event) -> None:
+def _renewed(cloud: Connection, aggregate: int, holder: Callable[[], LockHolder], ended: threading.Event) -> None:
     while not ended.wait(RENEW):
         with contextlib.suppress(Exception):  # the next renewal is in five minutes, and the lock lasts for 15
-            api.set_metadata(aggregate, holder().to_metadata())
+            _name(cloud, aggregate, holder())

@@ -53,22 +53,22 @@ def results(made: Sequence[CloudChange], apis: Mapping[str, Any]) -> list[str]:
 
 
 class LockStandIn:
-    """The lock of a cloud without Nova."""
+    """The lock's requests to Nova."""
 
-    def __init__(self, connection: object = None) -> None:
+    def __init__(self) -> None:
         self.present: Aggregate | None = None
 
-    def create(self) -> int:
+    def create_aggregate(self, cloud: object, name: str) -> int:
         self.present = Aggregate(name="gpustack-lock", hosts=frozenset(), id=1, created=datetime.now(UTC))
         return 1
 
-    def find(self) -> Aggregate | None:
+    def lock(self, cloud: object) -> Aggregate | None:
         return self.present
 
-    def set_metadata(self, aggregate: int, values: Mapping[str, str]) -> None:
+    def change_aggregate(self, cloud: object, aggregate: int, action: str, body: Mapping[str, Any]) -> None:
         pass
 
-    def delete(self, aggregate: int) -> None:
+    def delete_aggregate(self, cloud: object, aggregate: int) -> None:
         self.present = None
 
 
@@ -76,7 +76,7 @@ def without_cloud(monkeypatch: pytest.MonkeyPatch, state: Path, connection: obje
     """Let commands that change a cloud run without one: no signing in, no lock in Nova, records below ``state``."""
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setattr("gpustack.cloud.session.place_of", lambda connection: dict(PLACE))
-    monkeypatch.setattr("gpustack.changes.lock.CloudLock", LockStandIn)
+    monkeypatch.setattr("gpustack.changes.lock.compute", LockStandIn())
     known = object() if connection is None else connection
     if connection is None:  # nobody deletes a project
         monkeypatch.setattr("gpustack.cloud.identity.projects", lambda cloud, ref: (ref,))

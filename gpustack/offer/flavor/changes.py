@@ -23,8 +23,18 @@ _SIZES = ("vcpus", "ram", "disk", "ephemeral", "swap")
 Flavors = FlavorCloud[PresentFlavor]
 
 
+class _ChangeOfFlavor(CloudChange):
+    @classmethod
+    def client(cls, connection: Connection) -> Flavors:
+        return present_flavors(connection)
+
+    def foreign(self, api: Flavors) -> str:
+        found = api.get(self.id)
+        return "" if found is None or found.ours else "the flavor does not have gpustack's mark"
+
+
 @dataclass(frozen=True, kw_only=True)
-class FlavorChange(CloudChange):
+class FlavorChange(_ChangeOfFlavor):
     """Create, change or delete a flavor.
 
     The value of a flavor that is created or deleted has its sizes, visibility, description and extra specs, and that
@@ -39,10 +49,6 @@ class FlavorChange(CloudChange):
     )
     written: ClassVar[tuple[str, ...]] = (*_SIZES, "public", "description", "extra_specs", "access")
     value: ClassVar[Any] = dict[str, bool | int | str | list[str] | dict[str, str | None]] | None
-
-    @classmethod
-    def client(cls, connection: Connection) -> Flavors:
-        return present_flavors(connection)
 
     @property
     def compared_by_api(self) -> bool:
@@ -89,9 +95,6 @@ class FlavorChange(CloudChange):
                 else "the journal has a part of the flavor only"
             )
         return super().permitted() if keys <= {"description", "extra_specs"} else "Nova changes no sizes"
-
-    def foreign(self, api: Flavors) -> str:
-        return _foreign(api, self.id)
 
     def obstacle(self, api: Flavors) -> str:
         if self.wanted is not None or self.about.get("force"):
@@ -176,7 +179,7 @@ class FlavorChange(CloudChange):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccessChange(CloudChange):
+class AccessChange(_ChangeOfFlavor):
     """Give projects access to a private flavor, or remove it: by project id, whether the project has access."""
 
     kind: ClassVar[str] = "change_access"
@@ -185,19 +188,12 @@ class AccessChange(CloudChange):
     written: ClassVar[tuple[str, ...]] = ("*",)
     value: ClassVar[Any] = dict[str, bool]
 
-    @classmethod
-    def client(cls, connection: Connection) -> Flavors:
-        return present_flavors(connection)
-
     def describe(self) -> str:
         return f"change the projects of {self.name}: {self.why}"
 
     def details(self) -> list[str]:
         moved = {project: now for project, now in self.wanted.items() if now != self.seen.get(project)}
         return [f"{'+' if now else '-'} project {project}" for project, now in sorted(moved.items())]
-
-    def foreign(self, api: Flavors) -> str:
-        return _foreign(api, self.id)
 
     def remaining(self, cloud: Connection) -> Self | None:
         wanted = {project: now for project, now in self.wanted.items() if not now or identity.projects(cloud, project)}
@@ -335,11 +331,6 @@ def _access(
         wanted=wanted,
         about={"mark": marks[0] or "", "mark_before": marks[1] or ""},
     )
-
-
-def _foreign(api: Flavors, flavor_id: str) -> str:
-    found = api.get(flavor_id)
-    return "" if found is None or found.ours else "the flavor does not have gpustack's mark"
 
 
 def _value(flavor: PresentFlavor, access: Collection[str] | None = None, *, marked: bool = False) -> dict[str, Any]:

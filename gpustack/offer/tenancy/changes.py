@@ -12,8 +12,21 @@ from gpustack.offer.tenancy.model import MARK, is_foreign
 _METADATA = (MARK, f"{TRAIT}*", f"{PROJECTS}*")
 
 
+class _ChangeOfAggregate(CloudChange):
+    @property
+    def aggregate(self) -> str:
+        """The name of the aggregate."""
+        return self.name
+
+    def _present(self, api: Connection) -> Aggregate | None:
+        return next((found for found in compute.aggregates(api) if found.name == self.aggregate), None)
+
+    def foreign(self, api: Connection) -> str:
+        return "the aggregate does not have gpustack's mark" if is_foreign(self._present(api)) else ""
+
+
 @dataclass(frozen=True, kw_only=True)
-class AggregateChange(CloudChange):
+class AggregateChange(_ChangeOfAggregate):
     """Create or delete an aggregate; the value is its metadata. ``about`` has those that a deletion loses."""
 
     kind: ClassVar[str] = "change_aggregate"
@@ -41,23 +54,20 @@ class AggregateChange(CloudChange):
         return data if self.seen is None else {**data, "metadata": dict(self.about)}
 
     def read(self, api: Connection) -> Value:
-        found = _aggregate(api, self.name)
+        found = self._present(api)
         return None if found is None else dict(found.metadata)
 
     def permitted(self) -> str:
         once = (self.seen is None) != (self.wanted is None)
         return super().permitted() if once else "an aggregate is created or deleted"
 
-    def foreign(self, api: Connection) -> str:
-        return _foreign(api, self.name)
-
     def obstacle(self, api: Connection) -> str:
-        found = _aggregate(api, self.name) if self.wanted is None else None
+        found = self._present(api) if self.wanted is None else None
         return f"it contains {', '.join(sorted(found.hosts))}" if found and found.hosts else ""
 
     def carry_out(self, api: Connection) -> str:
         if self.wanted is None:
-            found = _aggregate(api, self.name)
+            found = self._present(api)
             if found is not None:
                 compute.delete_aggregate(api, found.id)
             return ""
@@ -68,7 +78,7 @@ class AggregateChange(CloudChange):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetadataChange(CloudChange):
+class MetadataChange(_ChangeOfAggregate):
     """Set metadata of an aggregate; None removes a key."""
 
     kind: ClassVar[str] = "change_metadata"
@@ -89,28 +99,29 @@ class MetadataChange(CloudChange):
         values = {"aggregate": self.name, "values": dict(self.wanted), "before": before}
         return {"kind": "set_metadata", "why": self.why, **values}
 
-    def foreign(self, api: Connection) -> str:
-        return _foreign(api, self.name)
-
     def read(self, api: Connection) -> Value:
-        found = _aggregate(api, self.name)
+        found = self._present(api)
         return None if found is None else {key: found.metadata.get(key) for key in self.wanted}
 
     def carry_out(self, api: Connection) -> str:
-        found = _aggregate(api, self.name)
+        found = self._present(api)
         if found is not None:
             compute.change_aggregate(api, found.id, "set_metadata", {"metadata": dict(self.wanted)})
         return ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostChange(CloudChange):
+class HostChange(_ChangeOfAggregate):
     """Add a host to an aggregate, or remove it: the value is whether the aggregate contains the host."""
 
     kind: ClassVar[str] = "change_host"
     object_kind: ClassVar[str] = "aggregate_host"
     value: ClassVar[Any] = bool
     described: ClassVar[tuple[str, ...]] = ("host", "aggregate")
+
+    @property
+    def aggregate(self) -> str:
+        return self.about["aggregate"]
 
     @classmethod
     def of(cls, aggregate: str, host: str, why: str, *, wanted: bool) -> Self:
@@ -128,18 +139,15 @@ class HostChange(CloudChange):
         place = {"aggregate": self.about["aggregate"], "host": self.about["host"]}
         return {"kind": "add_host" if self.wanted else "remove_host", "why": self.why, **place}
 
-    def foreign(self, api: Connection) -> str:
-        return _foreign(api, self.about["aggregate"])
-
     def remaining(self, cloud: Connection) -> Self | None:
         return self if not self.wanted or compute.services(cloud, self.about["host"]) else None
 
     def read(self, api: Connection) -> Value:
-        found = _aggregate(api, self.about["aggregate"])
+        found = self._present(api)
         return None if found is None else found.has(self.about["host"])
 
     def carry_out(self, api: Connection) -> str:
-        found = _aggregate(api, self.about["aggregate"])
+        found = self._present(api)
         if found is not None:
             action = "add_host" if self.wanted else "remove_host"
             compute.change_aggregate(api, found.id, action, {"host": self.about["host"]})
@@ -184,11 +192,3 @@ class TraitChange(CloudChange):
 
     def permitted(self) -> str:
         return "" if self.about["trait"].startswith("CUSTOM_") else "gpustack changes custom traits only"
-
-
-def _aggregate(api: Connection, name: str) -> Aggregate | None:
-    return next((found for found in compute.aggregates(api) if found.name == name), None)
-
-
-def _foreign(api: Connection, name: str) -> str:
-    return "the aggregate does not have gpustack's mark" if is_foreign(_aggregate(api, name)) else ""

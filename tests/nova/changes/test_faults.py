@@ -334,7 +334,7 @@ def test_each_listing_is_read_once(faults: Faults) -> None:
 def test_a_second_apply_waits_for_the_first_and_names_it(faults: Faults) -> None:
     cloud = faults.cloud
     soon = mock.patch.dict(recorded_run.__kwdefaults__, seconds=0.2)
-    with cloud.connection() as admin, lock.in_the_cloud(lock.CloudLock(admin), "FIRST", "mara", "node1", print), soon:
+    with cloud.connection() as admin, lock.in_the_cloud(admin, "FIRST", "mara", "node1", print), soon:
         ran = _in_state("second", cloud, *faults.command)
     assert ran.code == 17, ran
     assert "another run changes this cloud: FIRST of mara on node1" in ran.err

@@ -135,7 +135,7 @@ def test_no_order_of_two_operators_opens_the_host_early(
     def operator(number: int) -> None:
         reason, wanted = changes[number]
         nova = NovaModel(start, lambda path: stage.wait(number), model)
-        with lock.in_the_cloud(lock.CloudLock(nova.connection), "run", "ann", "desk", lambda text: None):
+        with lock.in_the_cloud(nova.connection, "run", "ann", "desk", lambda text: None):
             service = service_of(nova.connection, "gpu1")
             change = reason_change(service, reason, "why", close=wanted, why="a test")
             (outcome,) = run([change], {"closed_host": ReasonChange.client(nova.connection)}, NoJournal())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from gpustack.base.errors import LockedError
 from gpustack.changes import lock
-from gpustack.changes.lock import LockHolder, in_the_cloud, on_this_machine
+from gpustack.changes.lock import LockHolder, on_this_machine
 from gpustack.cloud.session import Refused
 from gpustack.nova_options.aggregates import Aggregate
 
@@ -24,7 +27,7 @@ class Aggregates:
         self.present: Aggregate | None = None
         self.allowed, self.number = allowed, 0
 
-    def create(self) -> int:
+    def create_aggregate(self, cloud: object, name: str) -> int:
         if not self.allowed:
             raise Refused("can't create", status=403)
         if self.present:
@@ -38,21 +41,27 @@ class Aggregates:
             name="gpustack-lock", hosts=frozenset(), id=self.number, metadata=dict(metadata), created=created
         )
 
-    def find(self) -> Aggregate | None:
+    def lock(self, cloud: object) -> Aggregate | None:
         return self.present
 
-    def set_metadata(self, aggregate: int, values: Mapping[str, str]) -> None:
+    def change_aggregate(self, cloud: object, aggregate: int, action: str, body: Mapping[str, Any]) -> None:
         assert self.metadata is not None
-        assert self.number == aggregate
-        self.put(values, datetime.now(UTC))
+        assert (self.number, action) == (aggregate, "set_metadata")
+        self.put(body["metadata"], datetime.now(UTC))
 
-    def delete(self, aggregate: int) -> None:
+    def delete_aggregate(self, cloud: object, aggregate: int) -> None:
         if self.number == aggregate:
             self.present = None
 
     @property
     def metadata(self) -> Mapping[str, str] | None:
         return self.present.metadata if self.present else None
+
+
+@contextlib.contextmanager
+def in_the_cloud(api: Aggregates, *arguments: Any, **options: Any) -> Iterator[None]:
+    with mock.patch.object(lock, "compute", api), lock.in_the_cloud(None, *arguments, **options):  # type: ignore[arg-type]
+        yield
 
 
 def held(api: Aggregates, age: timedelta) -> None:
