@@ -1,27 +1,70 @@
-"""``gpustack why``: why an instance of a flavor finds no host."""
-
-from __future__ import annotations
+"""``gpustack why``: why a flavor finds no host, why an instance failed, why a host offers too few GPUs."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from gpustack.base.columns import in_words
 from gpustack.base.errors import PartialError
+from gpustack.base.findings import Finding
+from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, positive
-from gpustack.cli.gpu import databases_of, scheduler_of
+from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, positive, read_log, ssh_options
+from gpustack.cli.gpu import TableCell, databases_of, scheduler_of
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
+from gpustack.hosts.facts.collector.text import lines
+from gpustack.operate.capacity.assess import findings
+from gpustack.operate.capacity.model import Capacity
+from gpustack.operate.capacity.table import fits
+from gpustack.operate.why import instance
+from gpustack.operate.why.flavor import STEP_COLUMNS, columns
+from gpustack.operate.why.read import FlavorAnswer, FlavorQuestion, WhySources, answer
+from gpustack.repair.hypervisor import Hypervisors
 
-if TYPE_CHECKING:
-    from gpustack.base.findings import Finding
-    from gpustack.operate.capacity.model import Capacity
-    from gpustack.operate.why.read import FlavorAnswer
+
+class _WhyCommand(OpenStackCommand):
+    """Base class: the sources, the findings, and what is missing."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        group = parser.add_argument_group("other sources")
+        option(
+            group,
+            "--spec SPEC",
+            "the spec, for the models behind aliases (default: %(default)s)",
+            default=Path("gpustack.yaml"),
+        )
+        option(group, "--snapshot FILE", "read the GPUs of hosts from a file of scan --save")
+        option(
+            group,
+            "--config-file FILE…",
+            "nova.conf of nova-api and nova-scheduler, or its directory, for free devices, NUMA nodes and filters;"
+            " can be repeated",
+        )
+        add_exit_code(parser)
+
+    def sources(self, parsed_args: argparse.Namespace, **more: Any) -> WhySources:  # noqa: ANN401
+        """The sources of the options."""
+        databases, scheduler = databases_of(parsed_args), scheduler_of(parsed_args)
+        paths = {"spec": parsed_args.spec, "snapshot": parsed_args.snapshot}
+        return WhySources(databases=databases, scheduler=scheduler, **paths, **more)
+
+    def close(self, found: Sequence[Finding], gaps: Sequence[str], *, partial: bool) -> None:
+        """Report the findings, and what is missing.
+
+        :param partial: whether that is an error.
+        """
+        self.report_findings(found)
+        for gap in gaps:
+            self.report(f"partial: {gap}")
+        if partial and gaps:
+            raise PartialError("the answer is partial", remedy="see the reasons above")
 
 
-class WhyFlavorCommand(OpenStackCommand, Lister):
+class WhyFlavorCommand(_WhyCommand, Lister):
     """Show how many instances of a flavor fit, and the first step at which Nova refuses each other host.
 
     Steps have Nova's names: the API, its filters of requests, Placement with the resource class, each filter of the
@@ -45,26 +88,8 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
         option(parser, "--image I", "the image, by name or id: its properties count too")
         option(parser, "--availability-zone Z", "the zone of the instances (default: any)", default="")
         option(parser, "--count N", "the wanted instances (default: %(default)s)", type=positive, default=1)
-        group = parser.add_argument_group("other sources")
-        option(
-            group,
-            "--spec SPEC",
-            "the spec, for the models behind aliases (default: %(default)s)",
-            default=Path("gpustack.yaml"),
-        )
-        option(group, "--snapshot FILE", "read the GPUs of hosts from a file of scan --save")
-        option(
-            group,
-            "--config-file FILE…",
-            "nova.conf of nova-api and nova-scheduler, or its directory, for free devices, NUMA nodes and filters;"
-            " can be repeated",
-        )
-        add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        from gpustack.operate.why.flavor import STEP_COLUMNS, columns
-        from gpustack.operate.why.read import FlavorQuestion, answer
-
         question = FlavorQuestion(
             name=parsed_args.name,
             project=parsed_args.project or "",
@@ -73,15 +98,8 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
             host=parsed_args.host or "",
         )
         with counting(self, "asking Nova and Placement") as progress:
-            self._answer = answer(
-                self.connection(parsed_args),
-                question,
-                parsed_args.spec,
-                parsed_args.snapshot,
-                databases_of(parsed_args),
-                scheduler_of(parsed_args),
-                progress,
-            )
+            sources = self.sources(parsed_args, progress=progress)
+            self._answer = answer(self.connection(parsed_args), question, sources)
         self.report(_number(self._answer.capacity))
         if self._answer.steps is not None:
             return table(parsed_args, STEP_COLUMNS, self._answer.steps)
@@ -89,20 +107,66 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the doubts, the findings and what is missing."""
-        from gpustack.operate.capacity.assess import findings
-
-        found: Sequence[Finding] = [*self._answer.findings, *findings([self._answer.capacity])]
-        self.report_findings(found)
-        for gap in self._answer.gaps:
-            self.report(f"partial: {gap}")
-        if parsed_args.exit_code and self._answer.gaps:
-            raise PartialError("the answer is partial", remedy="see the reasons above")
+        found = [*self._answer.findings, *findings([self._answer.capacity])]
+        self.close(found, self._answer.gaps, partial=parsed_args.exit_code)
         self.to_do = self._answer.capacity.least < parsed_args.count
         return 0
 
 
-def _number(capacity: Capacity) -> str:
-    from gpustack.operate.capacity.table import fits
+class WhyInstanceCommand(_WhyCommand, ShowOne):
+    """Show why an instance failed and whether it fits now, or where each GPU of a running one comes from.
 
+    For a failed instance: Nova's fault, the part of Nova that failed, and the steps of its own request, walked again
+    with its own flavor, image and zone. For a running one: its GPUs in the rows of Nova, in Placement and in its
+    domain, and the messages of its kernel. Server groups and other scheduler hints are not evaluated.
+
+    Exit codes: 0 the question was answered. With --exit-code: 3 something is broken, 23 a source is missing.
+    """
+
+    epilog = """\
+gpustack why instance vm1; gpustack why instance vm1 --config-file /etc/nova/nova.conf --ask-host --sudo;
+gpustack why instance vm1 --scheduler-log /var/log/nova/nova-scheduler.log -f json"""
+
+    _answer: instance.InstanceAnswer
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("name", metavar="INSTANCE", help="the instance, by name or id")
+        option(parser, "--scheduler-log FILE|-", "quote this log of nova-scheduler, at level INFO")
+        option(add_hypervisors(parser), "--ask-host", "ask its host which devices its domain uses")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
+        log = lines(read_log(parsed_args.scheduler_log)) if parsed_args.scheduler_log else ()
+        with (
+            counting(self, "asking Nova and Placement") as progress,
+            Hypervisors(ssh=ssh_options(parsed_args)) as hypervisors,
+        ):
+            ask = hypervisors.ask if parsed_args.ask_host else None
+            sources = self.sources(parsed_args, progress=progress, log=log, ask=ask)
+            self._answer = instance.answer(self.connection(parsed_args), parsed_args.name, sources)
+        self.report(self._answer.summary)
+        fields = self._answer.to_dict()
+        if is_for_machines(parsed_args):
+            return tuple(fields), tuple(fields.values())
+        shown = {name: _text(value) for name, value in fields.items() if value and name not in ("causes", "findings")}
+        return tuple(shown), tuple(TableCell(text, text, keep="\n") for text in shown.values())
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings, and what is missing."""
+        self.close(self._answer.findings, self._answer.gaps, partial=parsed_args.exit_code)
+        self.to_do = bool(self._answer.failure) or any(gpu.broken for gpu in self._answer.gpus)
+        return 0
+
+
+def _text(value: object) -> str:
+    """A field of an answer for people, with a line for each entry."""
+    entries = value if isinstance(value, list) else [value]
+    return "\n".join(
+        ", ".join(f"{key} {in_words(part)}" for key, part in entry.items()) if isinstance(entry, dict) else str(entry)
+        for entry in entries
+    )
+
+
+def _number(capacity: Capacity) -> str:
     hosts = sum(1 for host in capacity.hosts if host.fits)
     return f"{capacity.demand.flavor}: {fits(capacity)} more fit, on {hosts} hosts"

@@ -36,6 +36,12 @@ ACTION_ERRORS = Microversion("2.84", "Ussuri")
 """The events of an action have their error."""
 VALIDATED_SPECS = Microversion("2.86", "Ussuri")
 """Nova validates names and values of extra specs."""
+PINNED_ZONE = Microversion("2.96", "2024.1")
+"""Instances have the availability zone that was requested."""
+IMAGE_PROPERTIES = Microversion("2.98", "2025.1")
+"""Instances have the properties of their image."""
+HINTS = Microversion("2.100", "2025.1")
+"""Instances have their scheduler hints."""
 
 PROJECT_USAGES = Microversion("1.9", "Pike")
 """The use of a project."""

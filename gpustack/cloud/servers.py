@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import quote
 
 from gpustack.cloud import Connection
 from gpustack.cloud.microversions import (
@@ -29,6 +30,7 @@ _PAGES = 50
 _DEVICE_CLASS = re.compile(r"resources[\w-]*:(VGPU|CUSTOM_[A-Z0-9_]+)")
 _OVER = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done", "error", "finished"})
 """Statuses without work under way; a ``finished`` migration waits for confirmation."""
+_NO_DETAILS = "Nova reports only that it failed"
 POLICY = "the policy os_compute_api:os-flavor-extra-specs:index does not let this user read them"
 
 
@@ -140,6 +142,19 @@ class Server:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ActionStep:
+    """A step of an action, such as ``compute__do_build_and_run_instance``.
+
+    :ivar host: empty if unknown.
+    :ivar error: Nova's reason; empty if it did not fail.
+    """
+
+    name: str
+    host: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Migration:
     """A migration of an instance.
 
@@ -214,7 +229,7 @@ def _listing(entries: Collection[Mapping[str, Any]], everything: bool) -> Listin
         known = [entry for entry in entries if "flavor" in entry]
         silent = len(entries) - len(known)
         hidden = sum("extra_specs" not in entry["flavor"] for entry in known)
-        servers = tuple(map(_server, known))
+        servers = tuple(map(server_of, known))
     gaps = []
     if not everything:
         gaps.append("the user may list the instances of one project only: the others' are missing")
@@ -238,10 +253,28 @@ def server(cloud: Connection, uuid: str) -> Server | None:
     if content is None:
         return None
     with well_formed(doing):
-        return _server(content["server"])
+        return server_of(content["server"])
 
 
-def _server(entry: Mapping[str, Any]) -> Server:
+def named(cloud: Connection, name: str) -> list[Server]:
+    """Return the instances with this name, of all projects if the user may list them.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    # Nova compares with a regular expression, whose syntax depends on the database.
+    pattern = quote(re.sub(r"[^\w]", ".", name))
+    version = newest(cloud, EMBEDDED_FLAVOR, SILENT_CELLS, doing="list instances")
+    try:
+        entries = _entries(cloud, f"all_tenants=1&{_SOFT_DELETED}&name={pattern}", version)
+    except Refused as error:
+        if error.status != _FORBIDDEN:
+            raise
+        entries = _entries(cloud, f"name={pattern}", version)
+    return [found for found in _listing(entries, everything=True).servers if found.name == name]
+
+
+def server_of(entry: Mapping[str, Any]) -> Server:
+    """The instance of an answer of Nova."""
     flavor = entry.get("flavor") or {}
     specs = flavor.get("extra_specs") or {}
     status, task = str(entry.get("status") or ""), entry.get("OS-EXT-STS:task_state")
@@ -334,8 +367,8 @@ def actions(cloud: Connection, uuid: str) -> list[Event]:
         ]
 
 
-def why_failed(cloud: Connection, uuid: str, request_id: str) -> str:
-    """Return Nova's reason for the failure of an action; empty if there is none.
+def steps_of(cloud: Connection, uuid: str, request_id: str) -> list[ActionStep]:
+    """Return the steps of an action in their order; none if there is no such action.
 
     :raises CloudError: if Nova cannot be reached or refuses.
     """
@@ -344,12 +377,26 @@ def why_failed(cloud: Connection, uuid: str, request_id: str) -> str:
     path = f"/servers/{uuid}/os-instance-actions/{request_id}"
     content = find(cloud, "compute", path, doing, version=version)
     if content is None:
-        return ""
+        return []
     with well_formed(doing):
         events = content["instanceAction"].get("events") or []
-        failed = [event for event in events if str(event.get("result")).lower() == "error"]
-        details = [str(event.get("details") or "") for event in failed]
-        return next(filter(None, details), "Nova reports only that it failed" if failed else "")
+        return [
+            ActionStep(
+                name=str(event.get("event") or ""),
+                host=str(event.get("host") or ""),
+                error=str(event.get("details") or _NO_DETAILS) if str(event.get("result")).lower() == "error" else "",
+            )
+            for event in sorted(events, key=lambda event: str(event.get("start_time")))
+        ]
+
+
+def why_failed(cloud: Connection, uuid: str, request_id: str) -> str:
+    """Return Nova's reason for the failure of an action; empty if there is none.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    errors = [step.error for step in steps_of(cloud, uuid, request_id) if step.error]
+    return next((error for error in errors if error != _NO_DETAILS), errors[0] if errors else "")
 
 
 def migrations(cloud: Connection, query: str = "") -> Iterator[list[Migration]]:

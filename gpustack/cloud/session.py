@@ -457,7 +457,8 @@ def newest(cloud: Connection, oldest: Microversion, *newer: Microversion, doing:
         where, last = (data.url, tuple(data.max_microversion or ())) if data else (None, ())
     if last and last < oldest.parts:
         raise _too_old("compute", oldest, doing, where, ".".join(map(str, last)))
-    return max((version for version in newer if not last or version.parts <= last), default=oldest)
+    known = (version for version in newer if not last or version.parts <= last)
+    return max(known, key=lambda version: version.parts, default=oldest)
 
 
 def _too_old(service: str, wanted: Microversion, doing: str, where: str | None, last: str = "") -> Refused:

@@ -61,7 +61,9 @@ READ_LATER = {
     *(("gpu watch", key) for key in ("--snapshot", "--config-file", "--spec")),  # without an end
     ("guest render", "--snapshot"),
     *((undo, "--config-file") for undo in ("cleanup undo", "image undo", "reclaim undo", "undo")),  # with a journal
-    *(("why flavor", key) for key in ("--snapshot", "--config-file", "--spec")),  # after the cloud
+    *(
+        (f"why {noun}", key) for noun in ("flavor", "instance") for key in ("--snapshot", "--config-file", "--spec")
+    ),  # after the cloud
     ("nova render", "--from"),  # with a host that has the spec's cards
 }
 """What is not read at once, or not in a process without a cloud; the reader is the same as that of other commands."""

@@ -41,10 +41,11 @@ from gpustack.connect.playbooks.record import Record
 from gpustack.connect.playbooks.show import line, problems
 from gpustack.connect.ssh import program as ssh_program
 from gpustack.hosts.facts import store
-from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.collector import collect, text
 from gpustack.novadb import cells, databases
 from gpustack.novadb.sources import Sources
 from gpustack.operate.capacity.stream import recorded
+from gpustack.operate.why.instance import quoted
 from gpustack.prepare import plugin_api as controller
 from gpustack.repair import hypervisor, show
 from gpustack.repair import plan as cleanup
@@ -83,6 +84,7 @@ OPTIONS: Mapping[str, str] = {
     "--rendered": "nova.conf",
     "--root": "root",
     "--save": WRITTEN,
+    "--scheduler-log": "scheduler log",
     "--snapshot": "snapshot",
     "--spec": "spec",
     "--ssh-config": OPENSSH,
@@ -179,6 +181,10 @@ VALUES = b'conf:\n  nova:\n    pci:\n      alias: {type: multistring, values: [\
 CONSOLE = (
     b"[    1.0] NVRM: Xid (PCI:0000:81:00): 79, pid=1, GPU has fallen off the bus.\n"
     b'[    2.0] gpustack-guest: {"gpustack_guest": 1, "gpus": []}\n[    3.0] nouveau 0000:81:00.0: unknown chipset\n'
+)
+SCHEDULER_LOG = (
+    b"INFO [None req-1 u p] Got no allocation candidates from the Placement API.\n"
+    b"INFO Filtering removed all hosts for 'vm'. Filter results: ['ComputeFilter: (start: 1, end: 0)']\n"
 )
 REQUESTS = b"time,flavor,life\n0,g,10\n1.5,g,20\n"
 EVENT = {
@@ -503,6 +509,7 @@ PLANTS: Mapping[str, str] = {
     "events": "gpustack.connect.playbooks.record:Record.take",
     "kernel log": "gpustack.hosts.health.kernel_log:table",
     "root": "gpustack.hosts.facts.store:parse_host",
+    "scheduler log": "gpustack.hosts.facts.collector.text:lines",
     "vendor data": "gpustack.offer.guest.vendordata:render",
 }
 _CONTENT = "gpustack.cloud.session:content_of"
@@ -518,6 +525,7 @@ READERS = by_name(
         _command("deployment", VALUES, RENDER),
         _command("console", CONSOLE, "guest check --console {file}"),
         _command("kernel log", CONSOLE, "health --kernel-log {file}"),
+        _other("scheduler log", lambda value, _: quoted(text.lines(value), "vm", "req-1"), SCHEDULER_LOG),
         _command("vendor data", {"ntp": ["a"]}, "guest vendordata {spec} --merge {file}"),
         replace(_other("root", _root, "x"), prepare=_template),
         _other("requests", _requests, REQUESTS),

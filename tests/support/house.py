@@ -282,7 +282,8 @@ def cloud_writers(code: Iterable[Source]) -> dict[str, str]:
     """The public functions and methods of ``cloud/`` that change something, each with its module.
 
     They name a method of HTTP that writes, use python-novaclient, or call such a function of their module. Only
-    ``session.may`` writes nothing: it asks for a right with an object that does not exist.
+    ``session.may`` writes nothing: it asks for a right with an object that does not exist. Nova's action for a console
+    log writes nothing either.
     """
     found: dict[str, str] = {}
     for source in code:
@@ -294,7 +295,7 @@ def cloud_writers(code: Iterable[Source]) -> dict[str, str]:
             for name, inner in nodes.items()
             if any(getattr(node, "value", None) in _WRITES for node in inner if isinstance(node, ast.Constant))
             or any(ast.unparse(node).startswith("self._nova.") for node in inner if isinstance(node, ast.Attribute))
-        } - {"may"}
+        } - {"may", "console_log"}
         while more := {name for name, inner in nodes.items() if not writers.isdisjoint(_names(inner))} - writers:
             writers |= more
         found |= {name: source.name for name in writers if name[0] != "_"}

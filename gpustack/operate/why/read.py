@@ -22,11 +22,15 @@ from gpustack.operate.capacity.assess import State, accepted_by, state
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demand_of_present
 from gpustack.operate.capacity.model import Capacity, Demand, Step
+from gpustack.operate.capacity.room import Room
+from gpustack.operate.capacity.walk import walk
 from gpustack.operate.why.flavor import Cause, causes
 from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
 
 if TYPE_CHECKING:
     from gpustack.operate.capacity.assess import Databases
+    from gpustack.repair.hypervisor import Ask
 
 _SHOWN = 8
 
@@ -62,47 +66,67 @@ class FlavorAnswer:
         return [cause.finding for cause in self.causes]
 
 
-def answer(
-    cloud: Connection,
-    question: FlavorQuestion,
-    spec_file: Path,
-    snapshot: Path | None = None,
-    databases: Databases | None = None,
-    scheduler: Scheduler | None = None,
-    progress: Progress = silent,
-) -> FlavorAnswer:
+@dataclass(frozen=True, kw_only=True)
+class WhySources:
+    """Where to look.
+
+    :ivar spec: the file with the models behind aliases.
+    :ivar snapshot: a file with facts of hosts.
+    :ivar databases: the cell databases; None without configuration files.
+    :ivar scheduler: the options of nova-scheduler; None without configuration files.
+    :ivar ask: asks a host for the devices of its domains; None to ask none.
+    :ivar log: the lines of nova-scheduler's log.
+    """
+
+    spec: Path
+    snapshot: Path | None = None
+    databases: Databases | None = None
+    scheduler: Scheduler | None = None
+    ask: Ask | None = None
+    log: Sequence[str] = ()
+    progress: Progress = silent
+
+    def state(self, cloud: Connection, spec: Spec, zone: str = "") -> State:
+        """Read the hosts with their free resources, as :func:`gpustack.operate.capacity.assess.state`."""
+        facts = load_snapshot(self.snapshot) if self.snapshot else ()
+        more = {"databases": self.databases, "scheduler": self.scheduler, "progress": self.progress}
+        return state(cloud, spec, facts=facts, zone=zone, **more)  # type: ignore[arg-type]
+
+
+def answer(cloud: Connection, question: FlavorQuestion, sources: WhySources) -> FlavorAnswer:
     """Answer a question about a flavor.
 
     :raises UsageError: if there is no such flavor, image or host.
     :raises CloudError: if Nova, Placement, Keystone or Glance does not answer.
     """
-    spec = load_spec(spec_file)
-    facts = load_snapshot(snapshot) if snapshot else ()
-    known = state(
-        cloud,
-        spec,
-        facts=facts,
-        databases=databases,
-        scheduler=scheduler,
-        zone=question.zone,
-        progress=progress,
-    )
+    spec = load_spec(sources.spec)
+    known = sources.state(cloud, spec, question.zone)
     flavor = _flavor(known, question.name)
     properties = _image(cloud, question.image) if question.image else None
-    demand = _of_project(cloud, flavor, demand_of_present(spec, flavor, scheduler, properties), question.project)
+    demand = _of_project(
+        cloud, flavor, demand_of_present(spec, flavor, sources.scheduler, properties), question.project
+    )
     if not demand.gpus:
         raise UsageError(f"the flavor {flavor.name} requests no GPU", remedy="name a flavor with pci_passthrough:alias")
+    return judged(cloud, known, demand, question.host, sources.progress)
+
+
+def judged(
+    cloud: Connection, known: State, demand: Demand, host: str = "", progress: Progress = silent
+) -> FlavorAnswer:
+    """Count the instances that fit, and find the first step that refuses each other host.
+
+    :param host: the only host; empty for all.
+    :raises UsageError: if there is no such host.
+    :raises CloudError: if Placement does not answer.
+    """
     accepted = accepted_by(cloud, known, demand, progress)
     hosts = known.hosts
     steps = None
-    if question.host:
-        hosts = tuple(host for host in known.hosts if key(host.name) == key(question.host))
+    if host:
+        hosts = tuple(entry for entry in known.hosts if key(entry.name) == key(host))
         if not hosts:
-            names = [host.name for host in known.hosts]
-            raise _unknown("host with GPUs of the spec", question.host, names)
-        from gpustack.operate.capacity.room import Room
-        from gpustack.operate.capacity.walk import walk
-
+            raise unknown("host with GPUs of the spec", host, [entry.name for entry in known.hosts])
         steps = walk(Room(hosts[0]), demand, known.scheduler, accepted, every=True).steps
     return FlavorAnswer(
         capacity=capacity(hosts, demand, accepted, known.scheduler),
@@ -116,11 +140,12 @@ def _flavor(known: State, name: str) -> Flavor:
     flavors = known.flavors or {}
     found = flavors.get(name) or next((flavor for flavor in flavors.values() if flavor.id == name), None)
     if found is None:
-        raise _unknown("flavor", name, list(flavors))
+        raise unknown("flavor", name, list(flavors))
     return found
 
 
-def _unknown(noun: str, name: str, names: Sequence[str]) -> UsageError:
+def unknown(noun: str, name: str, names: Sequence[str]) -> UsageError:
+    """The error about a name that does not exist, with the nearest ones."""
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or sorted(names)
     return UsageError(f"there is no {noun} {name!r}", remedy=f"use one of: {listed(near, _SHOWN) or 'none is known'}")
 
@@ -132,7 +157,7 @@ def _image(cloud: Connection, name: str) -> dict[str, str]:
     if len(found) > 1:
         raise UsageError(f"{len(found)} images are named {name!r}", remedy=f"use an id, such as {found[0].id}")
     if not found:
-        raise _unknown("image", name, [image.name for image in images])
+        raise unknown("image", name, [image.name for image in images])
     return dict(found[0].properties)
 
 

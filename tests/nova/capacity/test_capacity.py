@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server
 from openstack.connection import Connection
@@ -380,3 +381,88 @@ def test_without_the_databases_a_number_is_not_shown_as_certain(
         assert (g1["least"], g1["most"], g1["free_gpus"]) == (0, None, 0)
         assert required["most"] is None
     assert required["doubts"]
+
+
+def why(world: World, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any], str]:
+    """The answer of a command of ``gpustack why``."""
+    files = (world.nova.nova_conf, world.nova.directory / "etc" / "api")
+    more = [word for file in files for word in ("--config-file", str(file))]
+    capsys.readouterr()
+    code = main(["why", *words, "--spec", str(world.spec), "-f", "json", *more])
+    output = capsys.readouterr()
+    return code, dict(json.loads(output.out)) if output.out else {}, output.err
+
+
+def test_a_failed_instance_has_the_phase_and_fits_later(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    services = [service_id(world.cloud, host.name) for host in HOSTS if host.name.startswith("gpu")]
+    for service in services:
+        world.cloud.compute.disable_service(service)
+    server = boot(world.cloud, "refused", world.flavors["g1"])
+    try:
+        code, found, err = why(world, capsys, "instance", "refused", "--exit-code")
+        assert code == 3, err
+        assert (found["phase"], found["fits_on"]) == ("scheduler", [])
+        assert found["reason"].startswith("No valid host was found")
+        assert "compute_status_filter" in {cause["step"] for cause in found["causes"]}
+    finally:
+        for service in services:
+            world.cloud.compute.enable_service(service)
+    _code, found, err = why(world, capsys, "instance", server.id)
+    assert set(found["fits_on"]) == {"gpu1", "gpu2"}
+    assert "fits on 2 hosts now" in err
+    delete(world.cloud, server)
+
+
+def test_the_log_of_the_scheduler_is_quoted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    server = boot(world.cloud, "three", world.flavors["three"])
+    _code, found, err = why(world, capsys, "instance", server.id, "--scheduler-log", str(world.nova.log))
+    assert "NUMATopologyFilter: (start: " in found["log"][-1], err
+    assert "NUMATopologyFilter" in {cause["step"] for cause in found["causes"]}
+    assert "GPU582" not in {entry["code"] for entry in found["findings"]}
+    delete(world.cloud, server)
+
+
+def test_a_failed_spawn_names_the_hosts_that_were_tried(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    for host in HOSTS[:2]:
+        world.nova.control.fail(host.name, "spawn")
+    server = boot(world.cloud, "unbuilt", world.flavors["g1"])
+    for host in HOSTS[:2]:
+        world.nova.control.clear_faults(host.name)
+    _code, found, err = why(world, capsys, "instance", server.id)
+    assert (found["status"], found["phase"]) == ("ERROR", "build"), err
+    assert set(found["tried"]) <= {"gpu1", "gpu2"}
+    assert found["tried"]
+    assert "GPU581" in {entry["code"] for entry in found["findings"]}
+    delete(world.cloud, server)
+
+
+def test_each_gpu_of_a_running_instance_is_followed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    code, found, err = why(world, capsys, "instance", "resident")
+    assert code == 0, err
+    (gpu,) = found["gpus"]
+    in_placement = True if world.placement else None
+    assert (gpu["alias"], gpu["row"], gpu["placement"], gpu["broken"]) == ("k4200", True, in_placement, None)
+    with lost_row(world, found["instance"]):
+        _code, found, _err = why(world, capsys, "instance", "resident")
+    assert [gpu["broken"] for gpu in found["gpus"]] == ["row"]
+    assert "GPU584" in {entry["code"] for entry in found["findings"]}
+
+
+@contextlib.contextmanager
+def lost_row(world: World, instance: str) -> Iterator[None]:
+    """Free the row of an instance, and assign it again."""
+    engine = sa.create_engine(world.nova.database_url())
+    where = {"vm": instance}
+    with engine.begin() as connection:
+        query = sa.text("SELECT id, request_id FROM pci_devices WHERE instance_uuid = :vm")
+        rows = [dict(row) for row in connection.execute(query, where).mappings()]
+        free = "UPDATE pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL"
+        connection.execute(sa.text(f"{free} WHERE instance_uuid = :vm"), where)
+    try:
+        yield
+    finally:
+        take = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm, request_id = :request_id"
+        with engine.begin() as connection:
+            for row in rows:
+                connection.execute(sa.text(f"{take} WHERE id = :id"), {**row, **where})
+        engine.dispose()

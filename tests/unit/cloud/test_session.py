@@ -176,6 +176,7 @@ def test_an_older_cloud_is_named_with_the_release_it_lacks() -> None:
 def test_the_newest_microversion_that_the_cloud_has_is_used() -> None:
     cloud = StandIn().connection
     assert newest(cloud, FLAVOR_SPECS, SILENT_CELLS, VALIDATED_SPECS, doing="x") == VALIDATED_SPECS
+    assert newest(cloud, FLAVOR_SPECS, UUIDS._replace(number="2.9"), SILENT_CELLS, doing="x") == SILENT_CELLS
     too_new = UUIDS._replace(number="2.960")
     assert newest(cloud, FLAVOR_SPECS, SILENT_CELLS, too_new, doing="x") == SILENT_CELLS
     assert newest(cloud, FLAVOR_SPECS, too_new, doing="x") == FLAVOR_SPECS

@@ -11,7 +11,7 @@ from gpustack.base.errors import UsageError
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.why import read
-from gpustack.operate.why.read import FlavorQuestion, answer
+from gpustack.operate.why.read import FlavorQuestion, WhySources, answer
 from support.fleet_cloud import StandIn
 
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu1: [k4200]}\n'
@@ -33,7 +33,7 @@ def spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_flavor_is_found_by_name_or_id(spec: Path) -> None:
     for name in ("g1", "id-1"):
-        found = answer(StandIn().connection, FlavorQuestion(name=name), spec)
+        found = answer(StandIn().connection, FlavorQuestion(name=name), WhySources(spec=spec))
         assert (found.capacity.demand.flavor, found.capacity.least, found.steps) == ("g1", 0, None)
 
 
@@ -44,5 +44,5 @@ def test_images_of_one_name_need_an_id(spec: Path) -> None:
     ]
     cloud.answers["image /images"] = (200, {"images": images})
     with pytest.raises(UsageError, match="2 images are named 'ubuntu'"):
-        answer(cloud.connection, FlavorQuestion(name="g1", image="ubuntu"), spec)
-    assert answer(cloud.connection, FlavorQuestion(name="g1", image="i2"), spec).capacity.most == 0
+        answer(cloud.connection, FlavorQuestion(name="g1", image="ubuntu"), WhySources(spec=spec))
+    assert answer(cloud.connection, FlavorQuestion(name="g1", image="i2"), WhySources(spec=spec)).capacity.most == 0

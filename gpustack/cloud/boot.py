@@ -1,0 +1,72 @@
+"""The request of an instance as Nova keeps it, with its fault and its console log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpustack.cloud import Connection
+from gpustack.cloud.flavors import Flavor, Sizes
+from gpustack.cloud.microversions import EMBEDDED_FLAVOR, HINTS, IMAGE_PROPERTIES, PINNED_ZONE, SILENT_CELLS
+from gpustack.cloud.servers import Server, moment, server_of
+from gpustack.cloud.session import content_of, find, newest, request, well_formed
+
+
+@dataclass(frozen=True, kw_only=True)
+class BootRecord:
+    """The request of an instance, and its fault.
+
+    :ivar flavor: the embedded one, which outlives that of the cloud.
+    :ivar image: the properties of its image; None before 2025.1.
+    :ivar zone: the requested availability zone; empty for any, None before 2024.1.
+    :ivar hints: the names of its scheduler hints; None before 2025.1.
+    :ivar fault: Nova's message; empty without one.
+    :ivar failed: the time of the fault, naive UTC.
+    """
+
+    server: Server
+    flavor: Flavor
+    image: Mapping[str, str] | None = None
+    zone: str | None = None
+    hints: tuple[str, ...] | None = None
+    fault: str = ""
+    failed: datetime | None = None
+
+
+def boot(cloud: Connection, uuid: str) -> BootRecord | None:
+    """Return the request of an instance; None if the instance does not exist.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = "read an instance"
+    version = newest(cloud, EMBEDDED_FLAVOR, SILENT_CELLS, PINNED_ZONE, IMAGE_PROPERTIES, HINTS, doing=doing)
+    content = find(cloud, "compute", f"/servers/{uuid}", doing, version=version)
+    if content is None:
+        return None
+    with well_formed(doing):
+        entry = content["server"]
+        fault, image, flavor = entry.get("fault") or {}, entry.get("image") or {}, entry.get("flavor") or {}
+        sizes = Sizes(**{name: int(flavor.get(name) or 0) for name in ("vcpus", "ram", "disk", "ephemeral", "swap")})
+        specs = {str(name): str(value) for name, value in (flavor.get("extra_specs") or {}).items()}
+        name = str(flavor.get("original_name") or "")
+        has_image = version in (IMAGE_PROPERTIES, HINTS)
+        return BootRecord(
+            server=server_of(entry),
+            flavor=Flavor(id=name, name=name, sizes=sizes, extra_specs=specs),
+            image={str(k): str(v) for k, v in (image.get("properties") or {}).items()} if has_image else None,
+            zone=str(entry["pinned_availability_zone"] or "") if "pinned_availability_zone" in entry else None,
+            hints=tuple(map(str, entry.get("scheduler_hints") or ())) if version is HINTS else None,
+            fault=" ".join(str(fault.get("message") or "").split()),
+            failed=moment(fault.get("created")),
+        )
+
+
+def console_log(cloud: Connection, uuid: str) -> str:
+    """Return the console log of an instance.
+
+    :raises CloudError: if Nova cannot be reached or refuses, or if the hypervisor has none.
+    """
+    doing = "read the console log of an instance"
+    body = {"os-getConsoleOutput": {"length": None}}
+    answer = request(cloud, "compute", "POST", f"/servers/{uuid}/action", doing, body=body)
+    with well_formed(doing):
+        return str(content_of(answer, doing)["output"] or "")

@@ -1,0 +1,319 @@
+"""Why an instance failed and whether it fits now; where each GPU of a running one comes from."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from gpustack.base.columns import described
+from gpustack.base.errors import CloudError, DatabaseError, UsageError
+from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import listed
+from gpustack.cloud import Connection, placement, servers
+from gpustack.cloud.boot import BootRecord, boot, console_log
+from gpustack.cloud.servers import ActionStep, Event
+from gpustack.hosts.health.kernel_log import table
+from gpustack.novadb import tables
+from gpustack.novadb.as_stored import Record, stored_records
+from gpustack.novadb.requests import parse_requests
+from gpustack.offer.guest import check
+from gpustack.offer.guest.inside import console
+from gpustack.operate.capacity.assess import State
+from gpustack.operate.capacity.flavors import demand_of_present
+from gpustack.operate.capacity.model import Reason
+from gpustack.operate.why.flavor import columns
+from gpustack.operate.why.links import COLUMNS, HeldGpu, held_gpus
+from gpustack.operate.why.read import FlavorAnswer, WhySources, judged, unknown
+from gpustack.repair.plan import Selection, make
+from gpustack.spec.load import load_spec
+
+if TYPE_CHECKING:
+    from gpustack.novadb.model import Request
+
+T = TypeVar("T")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MOVES = ("resize", "migrate", "live-migration", "evacuate", "unshelve", "confirmResize", "revertResize")
+_RUNNING = (1, 3)
+"""The power states with a domain."""
+_SHOWN = 8
+_RESULT = re.compile(r"'?(\w+): \(start: (\d+), end: (\d+)\)")
+_NO_CANDIDATES = "Got no allocation candidates from the Placement API"
+
+
+class FailedPhase(enum.StrEnum):
+    """The part of Nova in which an instance failed."""
+
+    API = "API"
+    SCHEDULER = "scheduler"
+    BUILD = "build"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A failure of an instance.
+
+    :ivar at: naive UTC; None if unknown.
+    :ivar request: the id of the request, which the logs of Nova have.
+    :ivar tried: the hosts whose nova-compute worked on it.
+    """
+
+    phase: FailedPhase
+    at: datetime | None
+    request: str
+    reason: str
+    tried: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class InstanceAnswer:
+    """The answer about an instance.
+
+    :ivar failure: None if it did not fail.
+    :ivar now: whether it fits now; None if it was not compared.
+    :ivar log: the lines of the scheduler's log about it.
+    :ivar gpus: its GPUs in each record.
+    :ivar gaps: what could not be read.
+    """
+
+    boot: BootRecord
+    failure: Failure | None = None
+    now: FlavorAnswer | None = None
+    log: tuple[str, ...] = ()
+    gpus: tuple[HeldGpu, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        """The answer in one line."""
+        server, failure = self.boot.server, self.failure
+        if failure is None:
+            broken = sum(bool(gpu.broken) for gpu in self.gpus)
+            return f"{server.label}: {server.status}, {server.count} GPUs, {broken} with a broken link"
+        at = f"{failure.at:%F %T} UTC" if failure.at else "an unknown time"
+        text = f"{server.label}: {server.status}; failed at {at} ({failure.phase}): {failure.reason}"
+        return text if self.now is None else f"{text}; fits on {len(_fitting(self.now))} hosts now"
+
+    def to_dict(self) -> dict[str, object]:
+        """The answer as plain data, in the order of output."""
+        server, failure, now = self.boot.server, self.failure, self.now
+        return {
+            "instance": server.id,
+            "name": server.name,
+            "status": server.status,
+            "host": server.host or None,
+            "flavor": server.flavor,
+            "phase": failure.phase.value if failure else None,
+            "failed_at": f"{failure.at:%FT%TZ}" if failure and failure.at else None,
+            "request": failure.request or None if failure else None,
+            "reason": failure.reason if failure else None,
+            "tried": list(failure.tried) if failure else [],
+            "log": list(self.log),
+            "fits_on": None if now is None else _fitting(now),
+            "causes": [described(columns(later=True), cause) for cause in now.causes] if now else [],
+            "gpus": [described(COLUMNS, gpu) for gpu in self.gpus],
+            "findings": [entry.to_dict() for entry in self.findings],
+        }
+
+
+def _fitting(now: FlavorAnswer) -> list[str]:
+    return [host.host for host in now.capacity.hosts if host.fits]
+
+
+def answer(cloud: Connection, name: str, sources: WhySources) -> InstanceAnswer:
+    """Answer a question about an instance.
+
+    :param name: its name or id.
+    :raises UsageError: if there is no such instance, or more than one.
+    :raises CloudError: if Nova does not answer.
+    """
+    found = InstanceAnswer(boot=_find(cloud, name))
+    server = found.boot.server
+    if not server.count:
+        found.gaps.append(f"the flavor {server.flavor} requests no GPU, or this user may not read its extra specs")
+    events = _or_gap(found, lambda: servers.actions(cloud, server.id)) or []
+    failed = next((event for event in events[:1] if event.failed or server.status == "ERROR"), None)
+    if failed is not None or server.status == "ERROR":
+        request = failed.request if failed else ""
+        steps = _or_gap(found, lambda: servers.steps_of(cloud, server.id, request)) if request else None
+        found.failure = failure(found.boot, failed, steps or [])
+        found.log = quoted(sources.log, server.id, found.failure.request)
+        if found.failure.phase is not FailedPhase.API and server.count:
+            _compare(cloud, found, failed, sources)
+        found.findings += _of_failure(found)
+    if server.placed and server.status != "ERROR":
+        _follow(cloud, found, sources)
+    return found
+
+
+def _find(cloud: Connection, name: str) -> BootRecord:
+    """The instance with a name or id."""
+    uuid = name.lower()
+    if not _UUID.fullmatch(uuid):
+        same = servers.named(cloud, name)
+        if len(same) > 1:
+            ids = listed([server.id for server in same], _SHOWN)
+            raise UsageError(f"{len(same)} instances are named {name!r}", remedy=f"use an id: {ids}")
+        if not same:
+            raise unknown("instance", name, [server.name for server in servers.listing(cloud).servers])
+        uuid = same[0].id
+    if (found := boot(cloud, uuid)) is None:
+        raise UsageError(f"there is no instance {uuid}", remedy="Nova keeps deleted instances in its databases only")
+    return found
+
+
+def _or_gap(found: InstanceAnswer, read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except (CloudError, DatabaseError) as error:
+        found.gaps.append(error.what)
+        return None
+
+
+def failure(known: BootRecord, failed: Event | None, steps: Sequence[ActionStep]) -> Failure:
+    """The failure that Nova's records of an instance show.
+
+    :param failed: its last action, if that failed.
+    :param steps: those of this action.
+    """
+    reason = known.fault or next((step.error for step in steps if step.error), "Nova reports no reason")
+    tried = tuple(dict.fromkeys(step.host for step in steps if step.name.startswith("compute_") and step.host))
+    phase = FailedPhase.SCHEDULER
+    if failed is not None and failed.what in _MOVES:
+        phase = FailedPhase.MOVE
+    elif tried or "maximum number of retries" in reason:
+        phase = FailedPhase.BUILD
+    elif "uota" in reason:  # Nova counts again after it created the instance
+        phase = FailedPhase.API
+    at = known.failed or (failed.at if failed else None)
+    return Failure(phase=phase, at=at, request=failed.request if failed else "", reason=reason, tried=tried)
+
+
+def quoted(log: Sequence[str], uuid: str, request: str) -> tuple[str, ...]:
+    """The results of nova-scheduler about an instance, oldest first."""
+    results = (line for line in log if "Filter results" in line and f"'{uuid}'" in line)
+    empty = (line for line in log if request and request in line and _NO_CANDIDATES in line)
+    return tuple(line.strip() for line in (*empty, *results))
+
+
+def _compare(cloud: Connection, found: InstanceAnswer, failed: Event | None, sources: WhySources) -> None:
+    """Walk the instance's own request again."""
+    if failed is not None and failed.what == "resize":
+        found.gaps.append("Nova shows the new flavor of a resize nowhere: use gpustack why flavor")
+        return
+    known = found.boot
+    lacking = {"availability zone": known.zone, "image properties": known.image, "scheduler hints": known.hints}
+    found.gaps += [
+        f"this Nova does not show the {name} of instances" for name, value in lacking.items() if value is None
+    ]
+    if known.hints:
+        found.gaps.append(f"scheduler hints are not evaluated: {', '.join(known.hints)}")
+    spec = load_spec(sources.spec)
+    demand = demand_of_present(spec, known.flavor, sources.scheduler, known.image)
+    demand = replace(demand, project=known.server.project)
+    found.now = judged(cloud, _in_zone(sources.state(cloud, spec), known.zone or ""), demand, progress=sources.progress)
+    found.gaps += found.now.gaps
+
+
+def _in_zone(read: State, zone: str) -> State:
+    """The hosts of a zone; a zone that no aggregate has is that of hosts without one."""
+    of_zone = {host.name for host in read.hosts if host.zone == zone}
+    of_zone = of_zone or {host.name for host in read.hosts if not host.zone}
+    hosts = read.hosts
+    if zone:
+        hosts = tuple(h if h.closed or h.name in of_zone else replace(h, closed=Reason.ZONE) for h in hosts)
+    return replace(read, hosts=hosts)
+
+
+def _of_failure(found: InstanceAnswer) -> list[Finding]:
+    """The findings about a failure, with its fixes."""
+    failed, now, place = found.failure, found.now, found.boot.server.label
+    findings: list[Finding] = []
+    if failed is None:
+        return findings
+    if failed.phase is FailedPhase.API:
+        findings.append(finding(Code.WHY_QUOTA, place=place, reason=failed.reason))
+    if failed.phase is FailedPhase.BUILD:
+        hosts = listed(failed.tried, _SHOWN) or "unknown hosts"
+        findings.append(
+            finding(
+                Code.WHY_BUILD_FAILED, place=place, hosts=hosts, reason=failed.reason, request=failed.request or "?"
+            )
+        )
+    if now is not None:
+        findings += now.findings
+        if fitting := _fitting(now):
+            findings.append(finding(Code.WHY_FITS_NOW, place=place, hosts=listed(fitting, _SHOWN)))
+        names = {name for cause in now.causes for name in (cause.step.name, *cause.later)}
+        for line in found.log[-1:]:
+            last = next((name for name, _start, end in _RESULT.findall(line) if end == "0"), "Placement")
+            if not fitting and not any(name == last or name.startswith(f"{last}:") for name in names):
+                steps = ", ".join(sorted(names)) or "none"
+                findings.append(finding(Code.WHY_LOG_DIFFERS, place=place, logged=last, steps=steps))
+    return findings
+
+
+def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> None:
+    """Find the GPUs of an instance in each record, from the request to the guest."""
+    server = found.boot.server
+    rows, requests = _or_gap(found, lambda: _stored(server.id, sources)) or (None, ())
+    allocated = _or_gap(found, lambda: _allocated(cloud, server.id))
+    used, usages = None, None
+    if sources.ask is not None and server.host and server.power in _RUNNING:
+        usage = sources.ask(server.host)
+        usages = {server.host: usage}
+        used = frozenset(address for address, users in usage.users.items() if server.id in users)
+        if usage.gap:
+            found.gaps.append(f"{server.host}: {usage.gap}")
+            used = used or None
+    found.gpus = tuple(held_gpus(server.id, server.devices, rows, requests, allocated, used))
+    found.findings += [entry for gpu in found.gpus for entry in [gpu.finding] if entry]
+    if sources.databases is not None and server.host:
+        where = Selection(hosts=frozenset({server.host}), instance=server.id)
+        plan = _or_gap(found, lambda: make(sources.databases(), where, None, usages))  # type: ignore[misc]
+        for verdict in plan.verdicts if plan else ():
+            found.findings.append(
+                finding(
+                    Code.WHY_DISAGREEMENT,
+                    place=server.label,
+                    klass=verdict.klass,
+                    title=verdict.title,
+                    because=verdict.because,
+                    host=verdict.host or server.host,
+                )
+            )
+    if server.count:
+        log = _or_gap(found, lambda: console_log(cloud, server.id)) or ""
+        facts = console.facts(log, check.consoles(), table())
+        if facts["complete"]:
+            found.findings += check.findings(facts, check.Promise(count=server.count), server.name or server.id)
+        else:
+            found.gaps.append("the console log has no messages of a Linux kernel: the guest is unknown")
+
+
+def _stored(uuid: str, sources: WhySources) -> tuple[list[Record] | None, tuple[Request, ...]]:
+    """The rows and the PCI requests of an instance; None without databases."""
+    if sources.databases is None:
+        return None, ()
+    rows: list[Record] = []
+    requests: list[Request] = []
+    for cell in sources.databases().with_hosts:
+        with stored_records(cell) as stored:
+            rows += stored.devices_of({uuid})
+            for extra in stored.of(tables.instance_extra, "instance_uuid", {uuid}):
+                requests += parse_requests(extra["pci_requests"]).requests or ()
+    return rows, tuple(requests)
+
+
+def _allocated(cloud: Connection, uuid: str) -> frozenset[str] | None:
+    """The addresses of an instance's devices in Placement; None if Placement has none of its host."""
+    held = placement.allocations_of(cloud, uuid)["allocations"]
+    if not held:
+        return frozenset()
+    devices = [provider for provider in placement.listed(cloud, f"in_tree={min(held)}") if provider.address]
+    return frozenset(provider.address for provider in devices if provider.uuid in held) if devices else None

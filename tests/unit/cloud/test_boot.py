@@ -1,0 +1,44 @@
+"""The request of an instance as Nova keeps it. Nova's answers are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import CloudError
+from gpustack.cloud.boot import boot, console_log
+from support.fleet_cloud import StandIn
+
+ENTRY: dict[str, Any] = {
+    "id": "vm",
+    "name": "vm",
+    "status": "ERROR",
+    "image": {"id": "i"},
+    "flavor": {"original_name": "g1", "vcpus": 2, "ram": 512, "disk": 1, "swap": 64, "extra_specs": {"a": "b"}},
+    "fault": {"message": "No valid\nhost", "created": "2026-11-24T14:02:00Z"},
+    "pinned_availability_zone": None,
+}
+
+
+def test_a_request_has_the_embedded_flavor_and_the_fault() -> None:
+    cloud = StandIn(answers={"compute /servers/vm": (200, {"server": ENTRY})})
+    found = boot(cloud.connection, "vm")
+    assert found is not None
+    assert (found.flavor.sizes.vcpus, found.flavor.sizes.swap, found.flavor.extra_specs) == (2, 64, {"a": "b"})
+    assert (found.fault, str(found.failed)) == ("No valid host", "2026-11-24 14:02:00")
+    # This Nova, of 2.96, has the zone, and neither properties nor hints.
+    assert (found.zone, found.image, found.hints) == ("", None, None)
+    assert boot(cloud.connection, "other") is None
+
+
+def test_a_damaged_answer_is_an_error() -> None:
+    cloud = StandIn(answers={"compute /servers/vm": (200, {"server": {**ENTRY, "flavor": 7}})})
+    with pytest.raises(CloudError, match="can't read an instance"):
+        boot(cloud.connection, "vm")
+
+
+def test_a_console_log_is_text() -> None:
+    cloud = StandIn(answers={"compute POST /servers/vm/action": (200, {"output": "Linux version 6"})})
+    assert console_log(cloud.connection, "vm") == "Linux version 6"
+    assert cloud.written == [{"os-getConsoleOutput": {"length": None}}]

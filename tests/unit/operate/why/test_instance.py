@@ -1,0 +1,90 @@
+"""Why an instance failed: phases, the scheduler's log, names. Nova's answers are made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import UsageError
+from gpustack.cloud.boot import BootRecord
+from gpustack.cloud.flavors import Flavor, Sizes
+from gpustack.cloud.servers import ActionStep, Event, Server
+from gpustack.operate.why.instance import FailedPhase, answer, failure, quoted
+from gpustack.operate.why.read import WhySources
+from support.fleet_cloud import StandIn
+
+VM = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
+NO_HOST = "No valid host was found. There are not enough hosts available."
+
+
+@pytest.mark.parametrize(
+    ("action", "steps", "fault", "phase", "tried"),
+    [
+        ("create", [ActionStep(name="conductor_schedule")], NO_HOST, FailedPhase.SCHEDULER, ()),
+        ("create", [], "Exceeded maximum number of retries.", FailedPhase.BUILD, ()),
+        ("create", [ActionStep(name="compute__do_build", host="gpu1")], "Build aborted", FailedPhase.BUILD, ("gpu1",)),
+        ("create", [], "Quota exceeded for instances: Requested 1", FailedPhase.API, ()),
+        ("resize", [ActionStep(name="cold_migrate", error=NO_HOST)], "", FailedPhase.MOVE, ()),
+    ],
+)
+def test_the_phase_is_that_of_novas_records(
+    action: str, steps: list[ActionStep], fault: str, phase: FailedPhase, tried: tuple[str, ...]
+) -> None:
+    known = BootRecord(
+        server=Server(id=VM),
+        flavor=Flavor(id="g", name="g", sizes=Sizes(vcpus=1, ram=1, disk=1)),
+        fault=fault,
+    )
+    found = failure(known, Event(what=action, failed=True, request="req-1"), steps)
+    assert (found.phase, found.tried, found.request) == (phase, tried, "req-1")
+    assert found.reason == fault or found.reason == NO_HOST
+
+
+def test_only_lines_about_the_instance_are_quoted() -> None:
+    log = [
+        "INFO [None req-1 u p] Filtering removed all hosts for 'other'. Filter results: ['X: (start: 1, end: 0)']",
+        f"INFO [None req-1 u p] Filtering removed all hosts for '{VM}'. Filter results: ['X: (start: 1, end: 0)']",
+        "INFO [None req-2 u p] Got no allocation candidates from the Placement API.",
+        "INFO [None req-1 u p] Got no allocation candidates from the Placement API.",
+    ]
+    assert quoted(log, VM, "req-1") == (log[3], log[1])
+    assert quoted(log, VM, "") == (log[1],)
+
+
+def server(uuid: str, name: str, **more: Any) -> dict[str, Any]:
+    flavor = {"original_name": "g1", "vcpus": 1, "ram": 512, "disk": 1, "extra_specs": {}}
+    return {"id": uuid, "name": name, "status": "ACTIVE", "flavor": flavor, **more}
+
+
+def test_names_lead_to_one_instance_or_to_a_usage_error() -> None:
+    cloud = StandIn()
+    entries = [server(VM, "vm.1"), server(VM.replace("5", "6"), "twin"), server(VM.replace("5", "7"), "twin")]
+    cloud.answers["compute /servers/detail"] = (200, {"servers": entries})
+    cloud.answers[f"compute /servers/{VM}"] = (200, {"server": entries[0]})
+    cloud.answers[f"compute /servers/{VM}/os-instance-actions"] = (200, {"instanceActions": []})
+    sources = WhySources(spec=Path("no.yaml"))
+    found = answer(cloud.connection, "vm.1", sources)
+    assert found.to_dict()["instance"] == VM
+    assert "requests no GPU" in found.gaps[0]
+    assert any("name=vm.1&" in line or line.endswith("name=vm.1&limit=1000") for line in cloud.requests)
+    with pytest.raises(UsageError, match="2 instances are named 'twin'") as twins:
+        answer(cloud.connection, "twin", sources)
+    assert VM.replace("5", "7") in str(twins.value.remedy)
+    with pytest.raises(UsageError, match=r"there is no instance 'vn\.1'") as near:
+        answer(cloud.connection, "vn.1", sources)
+    assert "vm.1" in str(near.value.remedy)
+    with pytest.raises(UsageError, match="there is no instance"):
+        answer(cloud.connection, VM.replace("5", "8"), sources)
+
+
+def test_a_failed_action_of_an_unknown_flavor_has_its_reason() -> None:
+    cloud = StandIn()
+    fault = {"message": "Quota exceeded,\ntoo many instances \x1b[31m", "created": "2026-11-24T14:02:00Z"}
+    cloud.answers[f"compute /servers/{VM}"] = (200, {"server": server(VM, "vm", status="ERROR", fault=fault)})
+    found = answer(cloud.connection, VM, WhySources(spec=Path("no.yaml")))
+    shown = found.to_dict()
+    assert (shown["phase"], shown["failed_at"]) == ("API", "2026-11-24T14:02:00Z")
+    assert [entry.code for entry in found.findings] == ["GPU587"]
+    assert "failed at 2026-11-24 14:02:00 UTC (API)" in found.summary
