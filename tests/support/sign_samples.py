@@ -15,6 +15,7 @@ PLACEHOLDERS = {
     "<P>": f"vfio-pci {ADDRESS}: ",
     "<G>": f"amdgpu {ADDRESS}: [drm] *ERROR* ",
     "<A>": ADDRESS,
+    "<I>": "iommu ivhd0: ",
     "<N>": f"nouveau {ADDRESS}: fifo: ",
     "<GM>": "nvidia",
 }
@@ -24,7 +25,7 @@ def sample(pattern: str) -> str:
     """A text that a pattern of the table matches: the shortest, with real addresses and names."""
     if named := re.match(r"\(\?=\(\?P<driver>(\w+)\|.*?\)(?:\\b| )\)", pattern):  # the driver before the address
         return re.sub(r"^\S+", named[1], sample(pattern[named.end() :]))
-    parts = re.split("(<[APGN]M?>)", pattern.replace("(?:<A>)?", "<A>").replace("(?:<A>: )?", "<A>: "))
+    parts = re.split("(<[APGNI]M?>)", pattern.replace("(?:<A>)?", "<A>").replace("(?:<A>: )?", "<A>: "))
     texts = [PLACEHOLDERS.get(part) or "".join(_texts(_parsed(part))) for part in _balanced(parts)]
     return "".join(texts) + " end"
 

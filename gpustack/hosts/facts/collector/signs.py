@@ -32,9 +32,11 @@ _NEAR = 24  # lines within which the parts of a message follow
 
 _A = r"(?:PCI:)?((?:(?:0x)?[0-9a-fA-F]{4,8}:)?(?:0x)?[0-9a-fA-F]{1,2}:(?:0x)?[0-9a-fA-F]{1,2}(?:[.:][0-7])?)"
 _GPU_DRIVERS = r"(?:amdgpu|radeon|xe|i915|nouveau|NovaCore|nova_core)"
+_P = r"(?<![\w.])[\w.+-]{1,32} " + _A + r"(?::pcie[0-9]{1,4})?: "
 _PLACEHOLDERS = {
     "<A>": _A,
-    "<P>": r"(?<![\w.])[\w.+-]{1,32} " + _A + r"(?::pcie[0-9]{1,4})?: ",
+    "<P>": _P,
+    "<I>": r"(?:\biommu ivhd[0-9]{1,4}: |" + _P + ")",  # an IOMMU of AMD speaks for itself, or for a device
     "<G>": r"(?:(?<![\w.])" + _GPU_DRIVERS + " " + _A + r": |\[drm(?::[\w.]{1,80})?(?: \[\w{1,20}\])?\]? ?)"
     r"(?:(?:\w{2,16}|\[drm[^\]]{0,100}\]{1,2}|\*ERROR\*|\*WARNING\*|(?:Tile[0-9]{1,2}: ?)?GT[0-9]{1,2}):? ){0,4}",
     "<N>": r"(?<![\w.])nouveau " + _A + r": (?:\w{2,16}: ){0,2}",

@@ -142,8 +142,8 @@ def test_virtual_functions_need_the_driver_of_their_card() -> None:
 
 def test_intel_cards_name_driver_and_kernel() -> None:
     assert of("b580").linux == {"xe": "6.12"}
-    assert of("b580", "b70").linux == {"xe": None}
-    assert codes(of("b580", "b70")) == [Code.REQUIREMENT_UNKNOWN]
+    assert of("b580", "b70").linux == {"xe": "7.3"}
+    assert codes(of("b580", "b70")) == []
     assert Code.DRIVER_NEEDS_OPTION in codes(of("flex"))
     assert "i915.force_probe=56c0" in next(
         entry.remedy for entry in findings_of(of("flex")) if entry.code is Code.DRIVER_NEEDS_OPTION

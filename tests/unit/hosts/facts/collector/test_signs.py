@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
+from pathlib import Path
+
 import pytest
 
 from gpustack.base.files import data_dir
@@ -149,3 +152,23 @@ def test_codes_of_the_table_exist() -> None:
 def test_addresses_of_all_kernels(address: str) -> None:
     text = f"DMAR: [DMA Write NO_PASID] Request device [{address}] fault addr 0xfe000000 [fault reason 0x05] PTE Write"
     assert [event.address for event in events([text])] == ["0000:81:00.0"]
+
+
+@pytest.mark.parametrize("speaker", ["iommu ivhd0", f"vfio-pci {ADDRESS}"])
+def test_an_iommu_of_amd_speaks_for_itself_or_for_a_device(speaker: str) -> None:
+    text = f"{speaker}: AMD-Vi: Event logged [IOTLB_INV_TIMEOUT device=65:00.0 address=0x100a0a0a0]"
+    assert [(event.code, event.address) for event in events([text])] == [("GPU928", ADDRESS)]
+
+
+BOOTS = sorted((Path(__file__).parent / "boots").glob("*.log.xz"))
+
+
+@pytest.mark.parametrize("log", BOOTS, ids=[path.name.removesuffix(".log.xz") for path in BOOTS])
+def test_recorded_boots_are_quiet(log: Path) -> None:
+    """Serial consoles of Debian's kernels: of the lab's host to its login, and with an IOMMU of either vendor."""
+    text = lines(lzma.decompress(log.read_bytes()).decode())
+    assert len(text) > 300
+    assert not events(text)
+    harmless = {messages.BOOT, messages.COMMAND_LINE, messages.FUNCTION, messages.BRIDGE, messages.INITIALIZED}
+    assert {event["kind"] for event in messages.events(text, table())} <= harmless
+    assert events([*text, f"[  999.000001] {RESET}"])
