@@ -150,16 +150,12 @@ class ChangeCommand(OpenStackCommand):
         """
         if "--format" not in parser._option_string_actions:
             add_format(parser, output)
-        parser.add_argument("--check", action="store_true", help="show the changes, and make none")
+        option(parser, "--check", "show the changes, and make none")
         for name in former:
             parser.add_argument(name, dest="check", action="store_true", help=argparse.SUPPRESS)
-        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
-        parser.add_argument(
-            "--journal",
-            type=Path,
-            metavar="FILE",
-            help="write the journal to FILE (default: a new file below ~/.local/state/gpustack/changes)",
-        )
+        option(parser, "--yes", "don't ask for confirmation")
+        place = "write the journal to FILE (default: a new file below ~/.local/state/gpustack/changes)"
+        option(parser, "--journal FILE", place)
 
     def carry_out(
         self,

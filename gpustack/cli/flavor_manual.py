@@ -191,9 +191,8 @@ def _add_properties(parser: argparse.ArgumentParser) -> None:
     option(parser, "--numa-nodes N", "NUMA nodes of the instance", type=positive)
     parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="pin vCPUs (dedicated), or not (shared)")
     option(parser, "--mem-page-size SIZE", "size of memory pages: small, large, any, or a size such as 1GB")
-    parser.add_argument(
-        "--maxphysaddr", choices=("passthrough",), help="give instances the host's address width, for large BARs"
-    )
+    width = "give instances the host's address width, for large BARs"
+    option(parser, "--maxphysaddr", width, choices=("passthrough",))
     option(parser, "--hide-hypervisor", "hide KVM from the guest's driver (error 43)")
     option(parser, "--property KEY=VALUE…", "set another extra spec; can be repeated", default=[])
     option(parser, "--release NAME", "use this release of Nova (default: that of the spec)")

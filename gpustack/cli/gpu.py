@@ -141,9 +141,7 @@ gpustack gpu list --snapshot hosts.json -f json"""
         group = parser.add_argument_group("selection")
         option(group, "--host HOST…", "list only GPUs of this host; can be repeated")
         option(group, "--model TEXT…", "list only models with this text in their name; can be repeated")
-        group.add_argument(
-            "--state", action="append", choices=_STATES, help="list only GPUs in this state; can be repeated"
-        )
+        option(group, "--state …", "list only GPUs in this state; can be repeated", choices=_STATES)
         option(group, "--project PROJECT…", "list only GPUs of this project, by name or id; can be repeated")
         option(group, "--user USER…", "list only GPUs of this user, by name or id; can be repeated")
         option(group, "--instance INSTANCE…", "list only GPUs of this instance, by name or id; can be repeated")

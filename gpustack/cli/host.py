@@ -39,11 +39,8 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         option(parser, "--adopt", "adopt configuration by hand for the same devices, as host apply --adopt does")
         option(parser, "--live", "bind devices on the running host where possible, as host apply --live does")
         option(parser, "--trial", "try new kernel arguments for one boot first, as host apply --trial does")
-        parser.add_argument(
-            "--diff",
-            action=argparse.BooleanOptionalAction,
-            help="show the differences of files (default: for a single host)",
-        )
+        shown = "show the differences of files (default: for a single host)"
+        option(parser, "--diff", shown, action=argparse.BooleanOptionalAction)
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

@@ -97,11 +97,8 @@ gpustack image set gpustack.yaml windows-11 --firmware uefi --yes"""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument(
-            "--firmware",
-            choices=("bios", "uefi"),
-            help="also set hw_firmware_type, to the firmware for which the images were installed",
-        )
+        firmware = "also set hw_firmware_type, to the firmware for which the images were installed"
+        option(parser, "--firmware", firmware, choices=("bios", "uefi"))
         self.add_change_options(parser)
 
     def add_images(self, parser: argparse.ArgumentParser) -> None:

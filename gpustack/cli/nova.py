@@ -73,12 +73,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
         add_each(parser)
-        parser.add_argument(
-            "--service",
-            action="append",
-            choices=_SERVICES,
-            help="render for this service; can be repeated (default: all)",
-        )
+        option(parser, "--service …", "render for this service; can be repeated (default: all)", choices=_SERVICES)
         option(
             parser,
             "--from [SERVICE=]PATH…",
@@ -88,11 +83,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             default=[],
         )
         option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
-        parser.add_argument(
-            "--deployment",
-            choices=get_args(Deployment),
-            help="render for this deployment tool (default: that of the spec)",
-        )
+        tool = "render for this deployment tool (default: that of the spec)"
+        option(parser, "--deployment", tool, choices=get_args(Deployment))
         option(parser, "--all-in-one", "render one file for each compute host, because it runs the other services too")
         option(
             parser,
@@ -266,12 +258,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             "--release NAME",
             "check for this release of Nova, such as 2025.2 or yoga (default: that of SPEC, or the newest)",
         )
-        parser.add_argument(
-            "--service",
-            action="append",
-            choices=_SERVICES,
-            help="service of each PATH without a name; can be repeated",
-        )
+        option(parser, "--service …", "service of each PATH without a name; can be repeated", choices=_SERVICES)
         option(parser, "--snapshot FILE", "compare with the facts of hosts in a file of scan --save")
         option(
             parser,

@@ -10,12 +10,15 @@ _PATHS = frozenset({"FILE", "DIR", "SPEC"})
 def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: Any) -> None:  # noqa: ANN401
     """Add an option: ``--prune``, ``--project P``, or ``--flavor NAME…``, which can be repeated.
 
-    :param usage: the option and the name of its value; FILE, DIR and SPEC are paths. Without a value, it is a flag.
+    :param usage: the option and the name of its value; FILE, DIR and SPEC are paths. Without a value, it is a flag, or
+        it has ``choices``: ``--state …``.
     :param text: the help.
     :param more: other arguments of argparse's ``add_argument``.
     """
     name, _, value = usage.partition(" ")
-    usual: dict[str, Any] = {"metavar": value.removesuffix("…")} if value else {"action": "store_true"}
+    usual: dict[str, Any] = {} if value or "choices" in more else {"action": "store_true"}
+    if value.removesuffix("…"):
+        usual["metavar"] = value.removesuffix("…")
     if value.endswith("…"):
         usual["action"] = "append"
     if usual.get("metavar") in _PATHS:
