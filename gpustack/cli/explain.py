@@ -89,7 +89,7 @@ def _message(text: str) -> Iterator[str]:
     if not found:
         raise UsageError("no sign matches this message", remedy="pass the complete message, as dmesg prints it")
     event = found[-1]
-    row = next((row for row in rows() if row["id"] == event.sign), {})
+    row = next((row for row in rows() if (row["id"], row.get("code")) == (event.sign, event.code)), {})
     yield f"{event.sign}: {row.get('meaning', 'an unknown number of an error')}"
     yield ""
     if event.address:

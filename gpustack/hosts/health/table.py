@@ -82,7 +82,8 @@ def check_log(lines: Iterable[str], place: str) -> LogReport:
     gpus = {event.address for event in current if event.kind == "function" and _is_gpu(event)}
     listed = any(event.kind == "function" for event in current)
     started = any(event.kind == "boot" for event in current)
-    concerned = {*gpus, *_ports(current, gpus)} if listed else None
+    # Without its start, a log need not list each GPU, nor the ports above it.
+    concerned = {*gpus, *_ports(current, gpus)} if listed and started else None
     signs = [event for event in found if event.code and (concerned is None or _concerns(event, concerned))]
     findings = list(sign_findings([event for event in signs if not event.earlier], place))
     missing = [] if started else ["the log has no start of a kernel"]

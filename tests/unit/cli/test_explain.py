@@ -78,3 +78,28 @@ def test_the_page_is_named_where_it_is_published(gpustack, monkeypatch):
     )
     assert gpustack("explain", "b").out.endswith("\nhttps://docs.example/runbook/class-b.html\n")
     assert gpustack("explain", "A100").out.endswith("\nhttps://docs.example/reference/generated/cards.html\n")
+
+
+XID = "NVRM: Xid (PCI:0000:65:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        (XID, "xid-154: The driver recommends a reboot"),
+        (XID, "Action: host"),
+        (XID, "Finding: ERROR GPU915 "),
+        ("vfio-pci 0000:65:00.0: not ready 1023ms after FLR; waiting", "Harmless: the device can still become ready"),
+        ("pcieport 0000:64:00.0: pciehp: Slot(5): Link Down", "Address: 0000:64:00.0"),
+    ],
+)
+def test_a_message_is_explained_by_its_sign(message, line, gpustack):
+    ran = gpustack("explain", "--message", message)
+    assert ran.code == 0
+    assert any(each.startswith(line) for each in ran.out.splitlines()), ran.out
+
+
+def test_an_unknown_message(gpustack):
+    ran = gpustack("explain", "--message", "usb 1-1: new high-speed USB device")
+    assert (ran.code, ran.out) == (2, "")
+    assert "no sign matches this message" in ran.err

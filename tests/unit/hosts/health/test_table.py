@@ -37,6 +37,7 @@ def test_a_message_of_a_port_concerns_the_gpu_below_it() -> None:
     down = "pcieport 0000:{}.0: pciehp: Slot(3): Link Down"
     assert codes(*HOST, down.format("80:03")) == ["GPU924 log 0000:80:03.0"]
     assert codes(*HOST, down.format("80:04")) == []  # of another device
+    assert codes(*HOST[2:3], down.format("80:04")) == ["GPU924 log 0000:80:04.0", "GPU939 log"]  # a log without start
 
 
 def test_a_message_without_address_concerns_the_host() -> None:
