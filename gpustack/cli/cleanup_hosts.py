@@ -2,8 +2,9 @@
 
 import argparse
 
-from gpustack.cli.common import Command, Lister, add_jobs, add_ssh_options, reading, ssh_options
+from gpustack.cli.common import Command, Lister, add_jobs, add_ssh_options, ssh_options
 from gpustack.cli.options import option
+from gpustack.cli.progress import reading
 from gpustack.cloud import Connection
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan

@@ -4,10 +4,9 @@ Data goes to stdout, everything else to stderr.
 """
 
 import argparse
-import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,9 +16,10 @@ from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigEr
 from gpustack.base.files import read_end, write_atomic
 from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.base.host_groups import host_groups, total
-from gpustack.base.text import printable, raw
+from gpustack.base.text import printable
 from gpustack.cli import decoration
 from gpustack.cli.options import option
+from gpustack.cli.progress import reading
 from gpustack.cli.tables import FittingTable
 from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts import gather as facts
@@ -438,21 +438,6 @@ def expanded(patterns: Iterable[str]) -> list[str]:
         except ValueError as error:
             raise UsageError(f"{pattern!r} names no hosts: {error}") from error
     return list(hosts)
-
-
-@contextlib.contextmanager
-def reading(command: _Voice, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on stderr while hosts are read; none in a pipe, or for a single host."""
-    if total < 2 or not command.verbosity or not command.app.stderr.isatty():
-        yield lambda host: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("reading hosts"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True) as progress:
-        task = progress.add_task("hosts", total=total)
-        yield lambda host: progress.advance(task)
 
 
 def _port(text: str) -> int:

@@ -1,34 +1,70 @@
-"""Progress of a playbook on stderr."""
-
-from __future__ import annotations
+"""The one door for progress on stderr: bars appear on a terminal, after one second."""
 
 import contextlib
-import time
+import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpustack.base.host_groups import host_groups
 from gpustack.base.text import printable, raw
-from gpustack.cli.common import Command
-from gpustack.connect.playbooks.record import Record
-from gpustack.connect.playbooks.show import line
 
 if TYPE_CHECKING:
-    from rich.progress import TaskID
+    from rich.progress import Progress, TaskID
+
+    from gpustack.connect.playbooks.record import Record
 
 
 ProgressListener = Callable[["Record", Sequence[str]], None]
 
 
+class Voice(Protocol):
+    """A command that reports on stderr; silent if ``verbosity`` is 0."""
+
+    app: Any
+
+    @property
+    def verbosity(self) -> int:
+        """0 with ``--quiet``."""
+
+    def report(self, text: str) -> None:
+        """Print a message on stderr."""
+
+
 @contextlib.contextmanager
-def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
-    """Show progress on stderr: on a terminal a live line for each host, in a pipe one line for each finished host."""
+def _bars(command: Voice, *, counted: bool) -> Iterator["Progress"]:
+    """Bars on stderr, one for each task, with its number if ``counted``; they appear after a second."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    bars = Progress(
+        *columns,
+        *((BarColumn(), MofNCompleteColumn()) if counted else ()),
+        console=Console(file=raw(command.app.stderr)),
+        transient=True,
+    )
+    timer = threading.Timer(1, bars.start)
+    timer.start()
+    try:
+        yield bars
+    finally:
+        timer.cancel()
+        timer.join()
+        bars.stop()
+
+
+@contextlib.contextmanager
+def progress(command: Voice, doing: str) -> Iterator[ProgressListener]:
+    """Show progress of a playbook: on a terminal a live line for each host, in a pipe one line for a finished host."""
     if not command.verbosity:
         yield lambda record, over: None
         return
+    from gpustack.connect.playbooks.show import line
+
     if not command.app.stderr.isatty():
 
-        def report_hosts(record: Record, over: Sequence[str]) -> None:
+        def report_hosts(record: "Record", over: Sequence[str]) -> None:
             ended = [record.hosts[name] for name in over]
             texts = [
                 (h.host, line(h, checked=record.checked)) for h in ended if doing == "planning" or h.begun or h.problem
@@ -38,14 +74,10 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
 
         yield report_hosts
         return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True) as bars:
+    with _bars(command, counted=False) as bars:
         rows: dict[str, TaskID] = {}
 
-        def move_bars(record: Record, over: Sequence[str]) -> None:
+        def move_bars(record: "Record", over: Sequence[str]) -> None:
             for name in record.active:
                 if name not in rows:
                     rows[name] = bars.add_task(name, total=None)
@@ -59,28 +91,20 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
 
 
 @contextlib.contextmanager
-def counting(command: Command, doing: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr for requests that take longer than a second; none in a pipe.
-
-    Yields a function that takes the number of answers and their total.
-    """
+def counting(command: Voice, doing: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for requests; none in a pipe. Yields a function that takes the number of answers and their total."""
     if not command.verbosity or not command.app.stderr.isatty():
         yield lambda done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    with _bars(command, counted=True) as bars:
+        task = bars.add_task(doing, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True)
-    task = bar.add_task(doing, total=None)
-    begun = time.monotonic()
 
-    def advance(done: int, total: int) -> None:
-        bar.update(task, completed=done, total=total)
-        if not bar.live.is_started and time.monotonic() - begun > 1:
-            bar.start()
-
-    try:
-        yield advance
-    finally:
-        bar.stop()
+@contextlib.contextmanager
+def reading(command: Voice, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar for hosts that are read; yields a function that is called with each finished host."""
+    done = itertools.count(1)
+    with counting(command, "reading hosts") as advance:
+        advance(0, total)
+        yield lambda host: advance(next(done), total)

@@ -41,6 +41,8 @@ DOORS = {
             "gpustack/linux/initramfs/compression.py",  # also sent to hosts, where nothing else can unpack an image
         ),
     ),
+    # One kind of progress: on a terminal, after a second, on stderr.
+    "progress": Door(imports=("rich.progress",), places=("gpustack/cli/progress.py",)),
     # One verdict on each GPU: all others ask spec/verdict.py.
     "verdict": Door(
         imports=(
@@ -113,7 +115,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 70_953, 503, 66, 35, 24, 95, 60, 126
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 70_963, 503, 66, 35, 24, 95, 60, 126
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
