@@ -412,6 +412,7 @@ WRITES = {"FlavorCloud.delete", "FlavorCloud.describe", "FlavorCloud.grant", "Fl
 WRITES |= {
     "close",
     "reopen",
+    "set_reason",
     "FlavorCloud.unset_extra_spec",
     "ImageCloud.project",
     "clock",

@@ -20,6 +20,7 @@ from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
+from support.playbook_place import branches
 
 if TYPE_CHECKING:
     from openstack.compute.v2.flavor import Flavor
@@ -113,7 +114,7 @@ class World:
         process = subprocess.run(
             command,
             cwd=self.path,
-            env={**inherited, **settings},
+            env={**branches(), **inherited, **settings},
             capture_output=True,
             text=True,
             check=False,
