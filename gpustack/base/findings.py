@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from gpustack.base.codes import Code as Code
 from gpustack.base.files import data_dir
@@ -121,8 +122,16 @@ def finding(code: Code, *, place: str, severity: Severity | None = None, **value
         severity=severity or definition.severity,
         place=place,
         message=definition.message.format_map(values),
-        remedy=definition.remedy.format_map(values),
+        remedy=_remedy(definition.remedy, values),
     )
+
+
+def _remedy(template: str, values: Mapping[str, object]) -> str:
+    """A remedy with its values. Those in commands are quoted for a shell: hosts, databases and clouds name them."""
+    quoted = {name: quote(str(value)) for name, value in values.items()}
+    parts = template.split("`")
+    commands = {number for number, part in enumerate(parts) if number % 2 and " " in part and '"' not in part}
+    return "`".join(part.format_map(quoted if number in commands else values) for number, part in enumerate(parts))
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

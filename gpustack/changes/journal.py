@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from gpustack.base.errors import JournalError
@@ -250,7 +251,7 @@ def refuse_shared(path: Path) -> None:
         raise JournalError(
             f"others can write this file (mode {stat.S_IMODE(status.st_mode):04o})",
             where=str(path),
-            remedy=f"check its content, then run: chmod 600 {path}",
+            remedy=f"check its content, then run: chmod 600 {quote(str(path))}",
         )
 
 

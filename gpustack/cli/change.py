@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import ApplyError, GpustackError, JournalError, PlanError
@@ -358,7 +358,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     def _refuse_continued(record: RunRecord) -> None:
         """Refuse to undo a run that went on while its undo was planned: a part of its changes would remain."""
         if not journal.read(record.path, former()).results.keys() <= record.results.keys():
-            remedy = f"run this command again: gpustack undo {record.head.id}"
+            remedy = f"run this command again: gpustack undo {quote(record.head.id)}"
             raise JournalError("the run went on since the undo was planned", where=str(record.path), remedy=remedy)
 
     @staticmethod
@@ -381,7 +381,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
                 raise JournalError(
                     f"{record.head.id} changed hosts, whose records stay on the hosts",
                     where=str(record.path),
-                    remedy=f"gpustack host undo {' '.join(hosts)}",
+                    remedy=f"gpustack host undo {join(hosts)}",
                 )
             self._refuse_other(record, self.place(parsed_args))
             return record

@@ -5,6 +5,7 @@ Values are shown as stored, even if inconsistent. It is the first step of a diag
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any
 
 from gpustack.base.errors import CloudError, DatabaseError
@@ -204,5 +205,5 @@ def _about(verdict: Verdict, subject: Subject) -> bool:
 
 def _verdict(verdict: Verdict) -> Sequence[str]:
     head = f"class {label(verdict.klass)}, {verdict.status}: {verdict.title}: {verdict.because}"
-    repair = f"gpustack cleanup apply --host {verdict.host} --class {verdict.klass}" if verdict.repair else ""
+    repair = f"gpustack cleanup apply --host {quote(verdict.host)} --class {verdict.klass}" if verdict.repair else ""
     return [head, *(f"  → {text}" for text in (repair, verdict.advice) if text)]

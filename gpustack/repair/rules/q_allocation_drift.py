@@ -11,6 +11,7 @@ instance of this node.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from gpustack.cloud import Connection
@@ -206,7 +207,7 @@ def _verdict(held: _Held, cloud: Connection) -> Verdict:
 
 
 def _unknown_advice(consumer: str, provider: Provider) -> str:
-    tool = "openstack --os-placement-api-version 1.28 resource provider allocation"
+    consumer, tool = quote(consumer), "openstack --os-placement-api-version 1.28 resource provider allocation"
     return (
         "ask whose it is: another Nova, another service, a database that was restored "
         f"(openstack server show {consumer}; {tool} show {consumer}). "

@@ -8,6 +8,7 @@ Hosts are asked before the rows are read. A row that changed in between is prote
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from shlex import quote
 
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import PciRow
@@ -157,7 +158,7 @@ def _verdict(
     advice = f"start or stop the instance, or hard-reboot it, until both agree: {_PAGE}"
     if user is not None:
         advice = (
-            f"at once: openstack compute service set --disable {view.node.host} nova-compute; do not restart "
+            f"at once: openstack compute service set --disable {quote(str(view.node.host))} nova-compute; do not restart "
             f"nova-compute; then follow {_PAGE}"
         )
     return Verdict(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import shlex
 import string
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 from gpustack.base.codes import Code
-from gpustack.base.findings import Definition, definitions
+from gpustack.base.findings import Definition, definitions, finding
 from gpustack.hosts.health.kernel_log import table
 
 PACKAGE = Path(__file__).parents[3] / "gpustack"
@@ -68,3 +69,15 @@ def test_texts_get_their_values() -> None:
     lacking = {place: fields(definitions()[code]) - values for place, code, values in uses()}
     assert len(lacking) > len(Code) / 2  # the calls are recognised
     assert {place: names for place, names in lacking.items() if names} == {}
+
+
+def test_no_value_leaves_its_word_in_the_command_of_a_remedy() -> None:
+    """An operator pastes the command; hosts, databases and clouds choose the values."""
+    attacked = 0
+    for code, definition in definitions().items():
+        remedy = finding(code, place="p", **dict.fromkeys(fields(definition), "x; pwned")).remedy
+        for template, command in zip(definition.remedy.split("`")[1::2], remedy.split("`")[1::2], strict=True):
+            if " " in template and '"' not in template:
+                attacked += "pwned" in command
+                assert not {"pwned", "x;"} & {*shlex.split(command)}, code
+    assert attacked > 30
