@@ -14,6 +14,7 @@ from gpustack.base.errors import SpecError, UsageError
 from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
+from gpustack.base.text import printable_data as printable_data
 from gpustack.cloud.session import disconnect, shared
 from gpustack.connect.playbooks.reserved import facts_refusal as facts_refusal
 from gpustack.connect.playbooks.reserved import keys_result as keys_result

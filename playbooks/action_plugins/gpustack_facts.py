@@ -9,6 +9,8 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import normal
 from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
 
+from gpustack.prepare.plugin_api import printable_data
+
 _NO_TERMINAL = "you must have a tty to run"
 """Of sudo with ``requiretty`` (``plugins/sudoers/policy.c``). With pipelining, Ansible requests no terminal."""
 _REMEDY = (
@@ -33,5 +35,7 @@ class ActionModule(normal.ActionModule):
             raise
         if result.get("failed") and _NO_TERMINAL in str(result.get("module_stderr")):
             result["msg"] = _REMEDY
+        if result.get("failed"):  # Ansible prints these texts as they are
+            result = printable_data({name: value for name, value in result.items() if name != "exception"})
         refusal = Base.refused(task_vars or {}, result)
         return refusal or result

@@ -158,8 +158,8 @@ def _verdict(
     advice = f"start or stop the instance, or hard-reboot it, until both agree: {_PAGE}"
     if user is not None:
         advice = (
-            f"at once: openstack compute service set --disable {quote(str(view.node.host))} nova-compute; do not restart "
-            f"nova-compute; then follow {_PAGE}"
+            f"at once: openstack compute service set --disable {quote(str(view.node.host))} nova-compute; do not "
+            f"restart nova-compute; then follow {_PAGE}"
         )
     return Verdict(
         klass=CLASS,

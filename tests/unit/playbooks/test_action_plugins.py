@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,25 @@ def test_a_library_of_0_1_0_stops_the_playbooks_with_both_versions(tmp_path: Pat
     assert f"the playbooks are of gpustack {gpustack.__version__}, but gpustack 0.1.0 is installed" in printed
     assert f"-m pip install nova-gpustack=={gpustack.__version__}`" in printed
     assert "`gpustack playbook path`" in printed
+
+
+def test_the_error_of_a_hostile_host_steers_no_terminal(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    answer = {"failed": True, **dict.fromkeys(("msg", "stderr", "exception"), "x \x1b[2J\x9b2J\u202e")}
+    program.write_text(f"#!{sys.executable}\nprint({json.dumps(answer)!r})\n", encoding="utf-8")
+    program.chmod(0o755)
+    ansible = [str(Path(sys.executable).with_name("ansible")), "-i", "evil,", "-c", "local", "evil"]
+    process = subprocess.run(
+        [*ansible, "-e", f"ansible_python_interpreter={program}", "-m", f"{NAME}.gpustack_facts"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed = process.stdout + process.stderr
+    assert process.returncode == 2
+    assert "[2J" in printed
+    assert not {"\x1b", "\x9b", "\u202e"} & {*printed}, printed
 
 
 def test_the_playbooks_have_the_version_of_the_library() -> None:
