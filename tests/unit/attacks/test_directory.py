@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,44 +13,6 @@ from gpustack.configure.inspection import existing_for
 from gpustack.connect.playbooks.configuration import AnsibleConfiguration, configuration
 from support.attacks import attacked, commands, run
 from support.fuzz_readers import OPENSSH, OPTIONS, WRITTEN
-
-PACKAGE = Path(__file__).parents[3] / "gpustack"
-INSIDE = ("hosts/facts/collector", "offer/guest/inside", "linux/initramfs", "configure/installed/")
-"""Programs that run on hosts and in guests, with limits of their own."""
-OWN = ("data_dir", "share_dir", "SCHEMA_FILE", "page", "path.read_text(encoding='utf-8').items", "_path(name)")
-"""Reads of gpustack's own data."""
-DOORS = {
-    "base/files.py": "the door",
-    "base/findings.py": "gpustack's own data",
-    "cli/explain.py": "gpustack's own pages",
-    "connect/playbooks/run.py": "the log that this run writes",
-    "repair/domains.py": "runs on hosts",
-    "repair/hypervisor.py": "gpustack's own program",
-    "spec/load.py": "reads one byte more than the limit",
-    "hosts/facts/store.py": "reads one byte more than the limit",
-    "hosts/facts/bundle.py": "gpustack's own program",
-    "cli/capacity_simulation.py": "reads line by line, up to a number of requests",
-}
-
-
-def reads() -> Iterator[tuple[str, str]]:
-    """Each call of a method that reads or writes a file as a whole: the module and the call."""
-    for path in PACKAGE.rglob("*.py"):
-        place = str(path.relative_to(PACKAGE))
-        if place.startswith(INSIDE):
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            opened = node.func.attr == "open" and ast.unparse(node.func.value) in ("path", "file", "Path(name)")
-            if opened or node.func.attr in ("read_text", "read_bytes", "write_text", "write_bytes"):
-                yield place, ast.unparse(node)
-
-
-def test_other_files_are_read_through_one_door() -> None:
-    strange = {(place, call) for place, call in reads() if place not in DOORS and not any(name in call for name in OWN)}
-    assert len(list(reads())) > len(DOORS)
-    assert strange == set()
 
 
 def test_a_new_file_is_as_private_as_the_named_documents(tmp_path: Path) -> None:
