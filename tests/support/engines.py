@@ -1,10 +1,11 @@
-"""Let tests that open the same databases thousands of times keep an engine for each: it compiles statements once."""
+"""Let tests that open the same databases thousands of times keep an engine and the schema of each."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -15,9 +16,12 @@ from gpustack.repair import apply
 
 @contextlib.contextmanager
 def engines_kept() -> Iterator[None]:
-    """Keep the engine of each SQLite file. Connections are new each time, as without it."""
+    """Keep the engine of each SQLite file: it compiles statements once. Its tables, which are the same each time, are
+    reflected once. Connections are new each time, as without it.
+    """
     kept: dict[tuple[object, ...], sa.Engine] = {}
-    original = databases.engine
+    reflected: dict[sa.Engine, dict[Any, Any]] = {}
+    original, inspect = databases.engine, sa.inspect
 
     def engine(of: Database, **arguments: object) -> sa.Engine:
         key = (of.url, *arguments.items())
@@ -26,8 +30,16 @@ def engines_kept() -> Iterator[None]:
             return original(of, **arguments)
         return kept.get(key) or kept.setdefault(key, original(of, **arguments))
 
+    def inspected(connection: sa.Connection) -> sa.Inspector:
+        inspector = inspect(connection)
+        if connection.engine in kept.values():
+            inspector.info_cache = reflected.setdefault(connection.engine, {})
+        return inspector
+
     databases.engine = apply.engine = engine  # type: ignore[attr-defined]
+    sa.inspect = inspected  # type: ignore[assignment]
     try:
         yield
     finally:
         databases.engine = apply.engine = original  # type: ignore[attr-defined]
+        sa.inspect = inspect

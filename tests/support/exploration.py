@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -26,8 +26,11 @@ from gpustack.base.errors import GpustackError
 from gpustack.changes.change import ChangeResult
 from gpustack.cloud import placement
 from gpustack.novadb import read
+from gpustack.novadb.databases import Database
+from gpustack.novadb.model import PciRow
 from gpustack.novadb.sources import Sources
-from gpustack.repair import plan
+from gpustack.repair import apply, plan
+from gpustack.repair.apply import writing
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.outcome import key
 from gpustack.repair.plan import Selection
@@ -36,9 +39,11 @@ from gpustack_demo.embedded.control import ControlError
 from support.books import Books
 from support.cellfile import CELL_TABLES, answering
 from support.cleanup_runs import run, undone, verdict_of
+from support.cloudworld import World
 from support.walks import Walk
 
-DATABASES = ("api", "cell0", "cell1", "placement")
+DATABASES = ("api", "cell0", "cell1")
+"""Nova's databases; that of Placement is in memory."""
 AGES = (timedelta(hours=2), timedelta(hours=30))
 FATES = ("up", "dead", "off", "unreachable")
 """What became of the hosts: nova-compute runs; it is dead while instances run; no power; running, and not reachable."""
@@ -47,10 +52,34 @@ LATER = (
     "UPDATE pci_devices SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE id = :id",
     "UPDATE pci_devices SET product_id = 'ffff' WHERE id = :id",
     "UPDATE pci_devices SET created_at = '2026-11-30 00:00:00.000000' WHERE id = :id",
-    "UPDATE compute_nodes SET uuid = 'x' || uuid WHERE id = (SELECT compute_node_id FROM pci_devices WHERE id = :id)",
+    "UPDATE compute_nodes SET uuid = 'x' || uuid WHERE id = :node",
+    "UPDATE instances SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE uuid = :owner",
 )
-"""Later changes of a repaired row or its compute node, none of which writes ``updated_at``."""
+"""Later changes of a repaired row, its compute node or its owner, none of which writes the row's ``updated_at``."""
+MEANWHILE: Mapping[str, str] = {
+    "compute_nodes": "UPDATE compute_nodes SET hypervisor_hostname = hypervisor_hostname || 'x' WHERE id = :node",
+    "services": (
+        "UPDATE services SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE id ="
+        " (SELECT max(id) FROM services WHERE host = :host AND \"binary\" = 'nova-compute')"
+    ),
+    "instances": "UPDATE instances SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE uuid = :owner",
+    "instance_extra": (
+        "UPDATE instance_extra SET pci_requests = '[]' WHERE instance_uuid ="
+        " (SELECT uuid FROM instances WHERE uuid = :owner AND deleted = 0) AND pci_requests <> '[]'"
+    ),
+    "migrations": "UPDATE migrations SET status = 'preparing' WHERE instance_uuid = :owner AND deleted = 0",
+    "pci_devices": (
+        "UPDATE pci_devices SET status = 'claimed', instance_uuid = :owner"
+        " WHERE compute_node_id = :node AND id <> :id AND instance_uuid IS NULL AND :owner IS NOT NULL AND deleted = 0"
+    ),
+    "row": "UPDATE pci_devices SET request_id = coalesce(request_id, '') || 'x' WHERE id = :id",
+}
+"""What others may write between the judgement of a repair and its statement, by the guard that has to notice it."""
 Device = tuple[str, str]
+Held = tuple[str, str, str, int]
+"""An allocation: consumer, name of the provider, resource class, amount."""
+ENDED = ("error", "failed", "confirmed", "reverted", "completed", "done", "cancelled", "accepted")
+"""Statuses of migrations that no service and no person continues."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +92,7 @@ class State:
     """
 
     directory: Path
+    hosts: list[str]
     moment: datetime
     users: dict[Device, frozenset[str]]
     domains: dict[str, list[tuple[str, bool]]]
@@ -118,6 +148,7 @@ class Recorder:
                 closing(sqlite3.connect(target / f"{name}.sqlite")) as new,
             ):
                 old.backup(new)
+        self.walk.world.nova.control.keep_placement(target / "placement.sqlite")
         after = self._users()
         users = {device: before.get(device, frozenset()) | after.get(device, frozenset()) for device in before | after}
         digest = _digest(target, self.walk.hosts, self._earlier, users)
@@ -127,7 +158,9 @@ class Recorder:
         self._seen.add(digest)
         domains = {host: self.walk.world.nova.control.definitions(host) for host in self.walk.hosts}
         moment = datetime.now(UTC).replace(tzinfo=None)
-        self.states.append(State(directory=target, moment=moment, users=users, domains=domains, digest=digest))
+        self.states.append(
+            State(directory=target, hosts=self.walk.hosts, moment=moment, users=users, domains=domains, digest=digest)
+        )
 
     def _users(self) -> dict[Device, frozenset[str]]:
         users: dict[Device, frozenset[str]] = {}
@@ -197,32 +230,43 @@ class Explored:
     verdicts: Counter[str] = field(default_factory=Counter)
     writes: Counter[str] = field(default_factory=Counter)
     undone: Counter[str] = field(default_factory=Counter)
+    raced: Counter[str] = field(default_factory=Counter)
     starts: Counter[str] = field(default_factory=Counter)
+    keep: Path | None = None
+    """Where the states in which something was repaired are kept."""
+    leaks: list[State] = field(default_factory=list)
     repaired: Repaired | None = None
     """A repaired state of this chain, to start nova-compute on it."""
 
-    def judge(self, state: State, hosts: list[str], directory: Path) -> None:
+    def judge(self, state: State, world: World, directory: Path) -> None:
         """Judge a state at each age and with each fate of its hosts. Only nova-computes that are up change the plan."""
         if state.digest in self.states:
             return
         self.states.add(state.digest)
+        cloud = world.api if world.placement else None
+        world.nova.control.restore_placement(state.directory / "placement.sqlite")
         for age in AGES:
             for fates in (FATES[:1], FATES[1:]):
                 now = state.moment + age
                 sources = _found(state, directory, now, up=fates == FATES[:1])
                 with _at(now):
-                    selection = Selection(hosts=frozenset(hosts))
-                    verdicts = plan.make(sources, selection).verdicts
+                    selection = Selection(hosts=frozenset(state.hosts))
+                    made = plan.make(sources, selection, cloud)
+                    assert made.unasked is None, made.unasked
+                    verdicts = made.verdicts
                     self.verdicts.update(f"{v.klass} {v.status}" for v in verdicts)
                     stale = {key(verdict.to_dict()): verdict for verdict in verdicts if verdict.status is Status.STALE}
                     for fate in fates if stale else ():
                         story = f"state {state.directory.name}, {age} later, hosts {fate}"
-                        gone = frozenset(hosts) if fate == "off" else frozenset()
-                        self._repair(state, sources, directory, stale, replace(selection, gone=gone), fate, story)
+                        gone = frozenset(state.hosts) if fate == "off" else frozenset()
+                        self._repair(
+                            state, world, sources, directory, stale, replace(selection, gone=gone), fate, story
+                        )
 
     def _repair(
         self,
         state: State,
+        world: World,
         sources: Sources,
         directory: Path,
         stale: dict[Any, Verdict],
@@ -232,15 +276,21 @@ class Explored:
     ) -> None:
         """Repair what is stale, plan again, undo; the databases are then as before."""
         users = {} if fate == "off" else state.users
-        before, offered = _dump(directory), _available(directory)
+        cloud = world.api if world.placement else None
+        before, offered, allocated = _dump(directory), _available(directory), _allocations(world, directory)
         path, wanted = directory / "journal", [verdict.to_dict() for verdict in stale.values()]
         path.unlink(missing_ok=True)
-        outcomes = run(sources, path, wanted, _asked(sources, users, answer=fate in ("up", "dead")), selection)
+        ask = _asked(sources, users, answer=fate in ("up", "dead"))
+        outcomes = run(sources, path, wanted, ask, selection, cloud)
         done = [stale[key(verdict_of(o))] for o in outcomes if o.result is ChangeResult.DONE]
         if not done:
             assert _dump(directory) == before, f"{story}: written without a repair"
+            assert _allocations(world, directory) == allocated, f"{story}: allocations written without a repair"
             return
         self.writes.update(f"{verdict.klass} {verdict.repair}" for verdict in done)
+        if self.keep is not None and all(state.digest != leak.digest for leak in self.leaks):
+            kept = shutil.copytree(state.directory, self.keep / state.digest)
+            self.leaks.append(replace(state, directory=kept))
         # A host that is down offers nothing. What its nova-compute frees itself when it starts needs no answer.
         spared = {(v.host, row.address) for v in done for row in v.rows if all(q.spared for q in v.questions or ())}
         offered_now = _available(directory) - offered
@@ -250,7 +300,10 @@ class Explored:
         held = {(v.host, row.address) for v in done if v.migrations and not v.lingering for row in v.rows if row.live}
         used = {device: users[device] for device in (freed | held) & users.keys()}
         assert not used, f"{story}: freed, and in use: {used}; {[o.detail for o in outcomes]}"
-        again = plan.make(sources, selection).repairs
+        removed = allocated - _allocations(world, directory)
+        living = {held for held in removed if _is_living(held, users, directory)}
+        assert not living, f"{story}: removed, and of a living instance or move: {living}"
+        again = plan.make(sources, selection, cloud).repairs
         ids = {row.id for verdict in done for row in verdict.rows}
         twice = [verdict for verdict in again if ids & {row.id for row in verdict.rows} and not verdict.migrations]
         assert not twice, f"{story}: stale again after its repair: {twice}"
@@ -258,28 +311,58 @@ class Explored:
         if fate in ("up", "dead") and len(useful) >= len(self.repaired.freed if self.repaired else ()):
             self.repaired = Repaired(state=state, cell=state.directory / "repaired.sqlite", freed=useful)
             shutil.copy(directory / "cell1.sqlite", self.repaired.cell)
-        self._later(sources, directory, path, sorted(ids), story)
-        results = undone(path, sources)
+        twice = [
+            verdict for verdict in again if verdict.allocation and verdict.allocation in {v.allocation for v in done}
+        ]
+        assert not twice, f"{story}: stale again after its repair: {twice}"
+        self._later(sources, path, [row for verdict in done for row in verdict.rows], story)
+        results = undone(path, sources, cloud)
         self.undone.update(outcome.result.value for outcome in results)
         assert all(outcome.result is ChangeResult.DONE for outcome in results), f"{story}: not undone: {results}"
         assert _dump(directory) == before, f"{story}: undo is not exact"
+        assert _allocations(world, directory) == allocated, f"{story}: undo is not exact in Placement"
+        for verdict in done if fate in ("up", "dead") else ():
+            if verdict.rows:
+                self._race(sources, directory, verdict, ask, selection, story)
 
-    def _later(self, sources: Sources, directory: Path, path: Path, ids: list[int], story: str) -> None:
-        """Change what was repaired as Nova may do later, and undo: rows of another lifetime are not restored."""
+    def _later(self, sources: Sources, path: Path, rows: list[PciRow], story: str) -> None:
+        """Change what was repaired as Nova may do later, and undo: rows of another lifetime are not restored.
+
+        The undo is given no cloud, so that it restores no allocation.
+        """
+        directory = path.parent
         cell, kept = directory / "cell1.sqlite", directory / "kept"
         shutil.copy(cell, kept)
         lines = path.read_bytes()
         for statement in LATER:
-            with closing(sqlite3.connect(cell)) as connection, connection:
-                for number in ids:
-                    connection.execute(statement, {"id": number})
+            written = {row.id for row in rows if _write(cell, statement, row)}
             changed = _dump(directory)
             results = undone(path, sources)
             self.undone.update(f"{outcome.result.value} after a later change" for outcome in results)
             restored = {row[0] for row in set(_dump(directory)["pci_devices"]) - set(changed["pci_devices"])}
-            assert not restored & set(ids), f"{story}: restored over a later change ({statement}): {restored}"
+            assert not restored & written, f"{story}: restored over a later change ({statement}): {restored}"
             shutil.copy(kept, cell)
             path.write_bytes(lines)
+
+    def _race(
+        self,
+        sources: Sources,
+        directory: Path,
+        verdict: Verdict,
+        ask: Callable[[str], Usage],
+        selection: Selection,
+        story: str,
+    ) -> None:
+        """Let others write what a verdict rests on just before the repair does: it then writes nothing."""
+        cell, kept, path = directory / "cell1.sqlite", directory / "kept", directory / "raced"
+        shutil.copy(cell, kept)
+        for guard, statement in MEANWHILE.items():
+            path.unlink(missing_ok=True)
+            with _others_first(directory, statement, verdict) as found:
+                run(sources, path, [verdict.to_dict()], ask, selection)
+            self.raced.update([guard] if found else [])
+            assert not found or _dump(directory) == found[0], f"{story}: written, although others wrote ({guard})"
+            shutil.copy(kept, cell)
 
     def start(self, walk: Walk) -> None:
         """Start a real nova-compute on a repaired state of the chain, and on the same without the repair."""
@@ -319,9 +402,14 @@ class Explored:
             f"Each was judged {' and '.join(str(age) for age in AGES)} later, with hosts {', '.join(FATES)}.",
             "",
             "No repair freed a device that a domain uses, none was needed twice, and undo restored each to the byte.",
-            "No row was restored after a later change of its lifetime.",
+            "No row was restored after a later change of its lifetime, and none written after others wrote first.",
         ]
-        counted = {"Verdicts": self.verdicts, "Repairs": self.writes, "Undo": self.undone}
+        counted = {
+            "Verdicts": self.verdicts,
+            "Repairs": self.writes,
+            "Undo": self.undone,
+            "Others wrote first": self.raced,
+        }
         for title, counts in {**counted, "Starts of nova-compute": self.starts}.items():
             lines += ["", f"## {title}", "", "| what | number |", "|---|---|"]
             lines += [f"| {name} | {count} |" for name, count in sorted(counts.items())]
@@ -338,9 +426,11 @@ def _started(walk: Walk, state: State, cell: Path) -> set[Device] | None:
     control, directory = walk.world.nova.control, walk.world.nova.directory
     for host in walk.hosts:
         control.power_off_host(host)
+        control.expire_messages(host)  # the state is found hours later; and both starts must be alike
     for name, source in {**{name: state.directory / f"{name}.sqlite" for name in DATABASES}, "cell1": cell}.items():
         with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(directory / f"{name}.sqlite")) as new:
             old.backup(new)
+    control.restore_placement(state.directory / "placement.sqlite")
     query = (
         "SELECT c.host, c.uuid FROM compute_nodes c JOIN services s ON s.host = c.host"
         " WHERE c.deleted = 0 AND s.deleted = 0"
@@ -393,6 +483,36 @@ def _asked(sources: Sources, users: dict[Device, frozenset[str]], *, answer: boo
 
 
 @contextlib.contextmanager
+def placement_kept(world: World, path: Path) -> Iterator[None]:
+    """Restore Placement after states were judged, each with its own."""
+    world.nova.control.keep_placement(path)
+    try:
+        yield
+    finally:
+        world.nova.control.restore_placement(path)
+
+
+@contextlib.contextmanager
+def _others_first(directory: Path, statement: str, verdict: Verdict) -> Iterator[list[object]]:
+    """Let others write once, just before the first transaction of a repair; yield what the cell has then."""
+    found: list[object] = []
+
+    @contextlib.contextmanager
+    def written(database: Database) -> Iterator[sa.Connection]:
+        if not found:
+            rows = [_write(directory / "cell1.sqlite", statement, row, verdict.host) for row in verdict.rows]
+            found.extend([_dump(directory)] if any(rows) else [])
+        with writing(database) as connection:
+            yield connection
+
+    apply.writing = written
+    try:
+        yield found
+    finally:
+        apply.writing = writing
+
+
+@contextlib.contextmanager
 def _at(now: datetime) -> Iterator[None]:
     """Let the database's clock show a time."""
     original = read.now
@@ -403,9 +523,37 @@ def _at(now: datetime) -> Iterator[None]:
         read.now = original
 
 
+def _write(cell: Path, statement: str, row: PciRow, host: str | None = None) -> bool:
+    """Write a cell; return whether a row was changed."""
+    values = {"id": row.id, "owner": row.instance_uuid, "node": row.compute_node_id, "host": host}
+    with closing(sqlite3.connect(cell)) as connection, connection:
+        used = {name: value for name, value in values.items() if f":{name}" in statement}
+        return connection.execute(statement, used).rowcount > 0
+
+
 def _dump(directory: Path) -> dict[str, list[tuple[object, ...]]]:
     with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
         return {name: cell.execute(f"SELECT * FROM {name} ORDER BY id").fetchall() for name in CELL_TABLES}
+
+
+def _allocations(world: World, directory: Path) -> set[Held]:
+    """The allocations of Placement as it is now."""
+    path = directory / "placement-now.sqlite"
+    world.nova.control.keep_placement(path)
+    query = (
+        "SELECT a.consumer_id, p.name, a.resource_class_id, a.used FROM allocations a"
+        " JOIN resource_providers p ON p.id = a.resource_provider_id"
+    )
+    with closing(sqlite3.connect(path)) as database:
+        return set(database.execute(query))
+
+
+def _is_living(held: Held, users: dict[Device, frozenset[str]], directory: Path) -> bool:
+    """Whether the consumer's domain runs with the device, or the consumer is a migration that may go on."""
+    consumer, (host, _, address) = held[0], held[1].partition("_")
+    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
+        found = cell.execute("SELECT status FROM migrations WHERE uuid = ? AND deleted = 0", (consumer,)).fetchone()
+    return consumer in users.get((host, address), ()) or (found is not None and found[0] not in ENDED)
 
 
 def _serving(directory: Path) -> set[str]:

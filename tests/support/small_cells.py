@@ -9,7 +9,9 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -59,6 +61,7 @@ class SmallCloud:
     hardware: dict[str, Hardware] = field(default_factory=dict)
     repairs: frozenset[str] = frozenset()
     """The repairs of rows that were planned last, each with all that decides whether ``apply`` carries it out."""
+    _judged: dict[object, tuple[dict[object, int], frozenset[str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cells = [CellFile(f"sqlite:///{self.directory}/{name}.sqlite") for name in CELLS]
@@ -69,6 +72,7 @@ class SmallCloud:
 
     def clear(self) -> None:
         """Empty the databases."""
+        self._judged.clear()
         _copy(self._empty, self.directory)
         for cell in self.cells:
             cell._ids = itertools.count(1)
@@ -95,8 +99,25 @@ class SmallCloud:
     def judged(self, selection: Selection = SELECTION) -> dict[object, int]:
         """The boldest verdict of each row, and of each host without rows, by its database file.
 
-        Those of rows and those of allocations are apart.
+        Those of rows and those of allocations are apart. The same evidence is judged once: a falsification often writes
+        what was there.
         """
+        evidence = (self._content(), selection)
+        if evidence not in self._judged:
+            self._judged[evidence] = (self._judge(selection), self.repairs)
+        bold, self.repairs = self._judged[evidence]
+        return bold
+
+    def _content(self) -> object:
+        """All that a plan reads."""
+        content: list[object] = [self.moment, repr(self.placement), repr(self.hardware)]
+        for name in ("api", *CELLS):
+            with closing(sqlite3.connect(self.directory / f"{name}.sqlite")) as database:
+                for (table,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+                    content += [table, *database.execute(f"SELECT * FROM {table}").fetchall()]
+        return tuple(content)
+
+    def _judge(self, selection: Selection) -> dict[object, int]:
         self.repairs = frozenset()
         sources = replace(Sources.from_nova_conf([self.conf]), hardware=self.hardware)
         files = {cell.name: cell.database.url.database for cell in sources.cells}
@@ -225,6 +246,9 @@ def draw(cloud: SmallCloud, random: Random) -> None:
     for host, power in powers.items():
         if power in ("up", "down"):
             cloud.sql("api", f"INSERT INTO host_mappings (host, cell_id) VALUES ('{host}', {2 if host == 'h3' else 1})")
+    if powers["h3"] not in ("up", "down"):
+        # Another host names the second cell: otherwise nothing shows that the record of the cell was deleted.
+        cloud.sql("api", "INSERT INTO host_mappings (host, cell_id) VALUES ('h4', 2)")
     cloud.keep()
 
 
@@ -285,7 +309,8 @@ def _pools(cell: CellFile) -> None:
 def honest(cloud: SmallCloud) -> Callable[[str], Usage]:
     """Complete answers of hosts that have the devices of their rows and use none."""
     ask = answering(Sources.from_nova_conf([cloud.conf]))
-    return {host: ask(host) for host in ("h1", "h2", "h3")}.__getitem__
+    known = {host: ask(host) for host in ("h1", "h2", "h3")}
+    return lambda host: known[host.lower().partition(".")[0]]  # a record may have the name in upper case, or in full
 
 
 def clock(cloud: SmallCloud, wrong: timedelta) -> None:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from gpustack.base.errors import GpustackError
@@ -209,6 +210,10 @@ class Control:
         """Let a host that is powered off have these domains, and no others."""
         self.call("place", name=host, definitions=definitions)
 
+    def expire_messages(self, host: str) -> None:
+        """Drop the messages that wait for a host, as RabbitMQ does with the queues of one that is down for long."""
+        self.call("expire_messages", name=host)
+
     def image(self, properties: Mapping[str, str]) -> str:
         """The id of a new image with these properties."""
         return str(self.call("image", properties=dict(properties)))
@@ -230,6 +235,14 @@ class Control:
     def configure_placement(self, options: Mapping[str, str | None]) -> None:
         """Set options of Placement by ``GROUP/NAME``, as in placement.conf; None restores the default."""
         self.call("configure_placement", options=dict(options))
+
+    def keep_placement(self, path: Path) -> None:
+        """Copy Placement's database, which is in memory, to an SQLite file."""
+        self.call("keep_placement", path=str(path))
+
+    def restore_placement(self, path: Path) -> None:
+        """Let Placement's database be as :meth:`keep_placement` kept it."""
+        self.call("restore_placement", path=str(path))
 
     def option(self, service: str, group: str | None, option: str) -> Any:  # noqa: ANN401 - whatever the option is
         """The value of an option in ``api``, ``scheduler``, ``conductor`` or the nova-compute of a host."""

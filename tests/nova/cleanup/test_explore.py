@@ -9,18 +9,22 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 import yaml
 from hypothesis import HealthCheck, Phase, example, given, seed, settings
 
+from gpustack.repair import apply, permission, repair, undo
+from gpustack.repair.guards import conditions
+from gpustack.repair.repair import Change
 from support.clouds import NAMED, NOT_LIVE
 from support.cloudworld import World
 from support.engines import engines_kept
-from support.exploration import Explored, Recorder
+from support.exploration import Explored, Recorder, State, placement_kept
 from support.walks import ACTIONS, INTERLUDES, STORIES, WITHOUT_DEVICES, Step, Walk, walks
 
 CHAINS, SEED = int(os.environ.get("GPUSTACK_EXPLORE", "0")), int(os.environ.get("GPUSTACK_SEED", "1"))
@@ -32,6 +36,12 @@ FIT = [name for name in NAMED if name not in NOT_LIVE][:1]
 CLOUDS = [pytest.param((name, name == "2026.2", None, "live", "defers"), id=name) for name in FIT]
 pytestmark = pytest.mark.parametrize("cloud", CLOUDS, indirect=True)
 explored = Explored()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leaks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the states with repairs for the mutants."""
+    explored.keep = tmp_path_factory.mktemp("leaks") if CHAINS else None
 
 
 def kept(test: Callable[..., None]) -> Callable[..., None]:
@@ -58,9 +68,9 @@ def test_each_state_of_a_chain(cloud: World, chain: list[Step]) -> None:
             with Recorder(walk, Path(directory) / "states") as recorder:
                 for step in (Step(act="boot"), Step(act="boot", guest=2, host=1), *chain):
                     walk.take(step)
-            with engines_kept():
+            with engines_kept(), placement_kept(cloud, Path(directory) / "placement.sqlite"):
                 for state in recorder.states[::EVERY]:
-                    explored.judge(state, walk.hosts, Path(directory) / "found")
+                    explored.judge(state, cloud, Path(directory) / "found")
             if CHAINS or not explored.starts:  # ten seconds each
                 explored.start(walk)
             explored.chains += 1
@@ -70,6 +80,55 @@ def test_each_state_of_a_chain(cloud: World, chain: list[Step]) -> None:
             raise
         finally:
             walk.leave()
+
+
+def _without(table: str) -> Callable[..., list[object]]:
+    """A mutant of the guards: the facts about a table are not compared when a repair writes."""
+    return lambda facts, *rest: [*conditions([fact for fact in facts if fact.table != table], *rest)]
+
+
+def _unguarded(self: Change, facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
+    """A mutant of :meth:`Change.statement`: the row itself is not compared."""
+    return statement(Change(table=self.table, id=self.id, seen={}, new=self.new), facts)
+
+
+def _anybody(*_evidence: object) -> Iterator[str]:
+    """A mutant of undo: nothing is objected."""
+    return iter(())
+
+
+statement = Change.statement
+GUARDED = ("compute_nodes", "services", "instances", "instance_extra", "migrations", "pci_devices")
+MUTANTS: Mapping[str, tuple[object, str, object]] = {
+    **{f"guard of {table}": (apply, "conditions", _without(table)) for table in GUARDED},
+    "guard of the row": (Change, "statement", _unguarded),
+    "answers of hosts": (permission, "settle", lambda verdict, _answers: verdict),
+    "lifetime of the row": (repair, "IDENTITY", dict.fromkeys(repair.IDENTITY, ())),
+    "lifetime of the node": (undo, "_against_node", _anybody),
+    "lifetime of the owner": (undo, "_against_place", _anybody),
+}
+"""What keeps a repair, or its undo, from being bolder than its evidence; each mutant omits one."""
+
+
+@pytest.mark.skipif(not CHAINS, reason="minutes; tests/unit/repair/test_repair.py has mutants of the guards for CI")
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_mutant_is_found(cloud: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mutant: str) -> None:
+    """The states with repairs are judged again."""
+    owner, name, replacement = MUTANTS[mutant]
+    monkeypatch.setattr(owner, name, replacement)
+    with engines_kept(), placement_kept(cloud, tmp_path / "placement.sqlite"):
+        found = next(filter(None, (_fault(state, cloud, tmp_path / "found") for state in explored.leaks)), "")
+    assert found, f"no state of {len(explored.leaks)} shows it"
+    print(f"{mutant}: {found.splitlines()[0]}")
+
+
+def _fault(state: State, world: World, directory: Path) -> str:
+    """What is found in a state; empty for nothing."""
+    try:
+        Explored().judge(state, world, directory)
+    except AssertionError as error:
+        return str(error)
+    return ""
 
 
 def test_each_server_action_of_nova_is_a_step_or_changes_no_device(cloud: World) -> None:

@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import datetime
+import sqlite3
+from contextlib import closing
 from typing import Any, cast
 
 import sqlalchemy
 from nova.tests.fixtures import libvirt as fakelibvirt
+from oslo_messaging._drivers import impl_fake
 from oslo_utils import timeutils
 
 from nova import context
@@ -77,6 +80,14 @@ class Verbs:
         connection = self._harness.connections[name]
         connection._running_vms.clear()
         connection._vms.clear()
+
+    def expire_messages(self, name: str) -> None:
+        """Drop the messages that wait for a host, as RabbitMQ does with the queues of one that is down for long."""
+        for exchange in impl_fake.FakeExchangeManager._exchanges.values():
+            with exchange._queues_lock:
+                for (_topic, server), queue in exchange._server_queues.items():
+                    if server == name:
+                        queue.clear()
 
     def unseen(self, name: str, seconds: int = 3600) -> None:
         """Set the last report of a stopped service to ``seconds`` ago."""
@@ -196,6 +207,23 @@ class Verbs:
                 conf.clear_override(name, group=group)
             else:
                 conf.set_override(name, value, group=group)
+
+    def keep_placement(self, path: str) -> None:
+        """Copy Placement's database, which is in memory, to an SQLite file."""
+        with closing(sqlite3.connect(path)) as target:
+            self._placement().backup(target)
+
+    def restore_placement(self, path: str) -> None:
+        """Let Placement's database be as :meth:`keep_placement` kept it."""
+        with closing(sqlite3.connect(path)) as source:
+            source.backup(self._placement())
+
+    @staticmethod
+    def _placement() -> sqlite3.Connection:
+        from placement import db_api
+
+        with db_api.placement_context_manager.writer.get_engine().connect() as connection:
+            return cast("sqlite3.Connection", connection.connection.dbapi_connection)
 
     def option(self, service: str, group: str | None, option: str) -> Any:
         """The value of a configuration option in a service: ``api``, ``scheduler``, ``conductor`` or a host."""
