@@ -113,7 +113,7 @@ class ComputeNode:
 
         A reinstalled host leaves a deleted compute node with the same names and without instances. An instance whose
         names differ in case or domain may be on this node: rules that free devices also check
-        :func:`gpustack.repair.rules._moved.renamed`.
+        :func:`gpustack.repair.evidence.renamed`.
         """
         return not self.deleted and (instance.host, instance.node) == (self.host, self.hypervisor_hostname)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from gpustack.base.hostnames import extends
 from gpustack.base.operations import counted
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ERROR, STATUSES, Instance, PciRow
@@ -136,6 +137,19 @@ def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
     beyond = tuple(row for row in rows if (row.request_id or None) not in matched)
     missing = sum(max(0, count - held[request]) for request, count in requested.items())
     return Belongings(beyond, missing)
+
+
+def renamed(view: NodeView, owner: Owner) -> bool:
+    """Whether the owner may be on this host under another name of the host or of its node.
+
+    Names that differ in case, or as short and full name, mean one host. If only the node's name matches, the owner may
+    be here too: MySQL, and therefore Nova, ignores case.
+    """
+    instance = owner.instance
+    if not owner.alive or instance is None:
+        return False
+    pairs = ((instance.host, view.node.host), (instance.node, view.node.hypervisor_hostname))
+    return any(name is not None and other is not None and extends(name, other) for name, other in pairs)
 
 
 def lacks(view: NodeView, owner: Owner) -> bool:

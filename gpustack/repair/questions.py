@@ -12,7 +12,7 @@ from gpustack.base.hostnames import same
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ERROR, PciRow
 from gpustack.novadb.view import NodeView, Owner
-from gpustack.repair.evidence import in_flight, interrupted, lacking, misread, pinning
+from gpustack.repair.evidence import in_flight, interrupted, lacking, misread, pinning, renamed
 from gpustack.repair.guards import resting_on
 from gpustack.repair.hypervisor import UNKNOWN
 from gpustack.repair.migration_ends import held_devices
@@ -224,9 +224,9 @@ def _spared(verdict: Verdict, view: NodeView, clock: Clock) -> str:
     """Return why no answer is needed; empty if one is.
 
     None is needed if nova-compute does not run and frees the device when it starts, before it offers any. That requires
-    that the owner is not on this node, and that no unfinished migration leads from or to it (``nova/pci/manager.py``,
-    ``clean_usage``). If an instance of this node lacks a device, it may use the one that the repair offers, and
-    nova-compute must not be started first (class L).
+    that the owner is not on this node by any name, and that no unfinished migration leads from or to it
+    (``nova/pci/manager.py``, ``clean_usage``). If an instance of this node lacks a device, it may use the one that the
+    repair offers, and nova-compute must not be started first (class L).
     """
     silent = view.node.deleted or (view.service is not None and view.host_state(clock) in _SILENT)
     plain = verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED)
@@ -236,7 +236,7 @@ def _spared(verdict: Verdict, view: NodeView, clock: Clock) -> str:
         return ""
     for row in verdict.rows:
         owner = view.owners.get(row.instance_uuid or "")
-        if owner is not None and (owner.on(view.node) or in_flight(owner) or pinning(view, owner)):
+        if owner is not None and (renamed(view, owner) or in_flight(owner) or pinning(view, owner)):
             return ""
     return "nova-compute does the same when it starts, before it offers the device"
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from gpustack.base.hostnames import extends
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
+from gpustack.repair.evidence import renamed
 
 
 def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
@@ -30,23 +30,6 @@ def unknown(owner: Owner) -> bool:
     return owner.unknown_because is not None
 
 
-def renamed(view: NodeView, owner: Owner) -> bool:
-    """Whether the owner may be on this host under another name of the host or of its node.
-
-    Names that differ in case, or as short and full name, mean one host. If only the node's name matches, the owner may
-    be here too: MySQL, and therefore Nova, ignores case.
-    """
-    instance = owner.instance
-    if not owner.alive or instance is None:
-        return False
-    node = view.node.hypervisor_hostname
-    return _alike(instance.host, view.node.host) or (node is not None and _alike(instance.node, node))
-
-
 def maybe_here(view: NodeView, owner: Owner) -> bool:
     """Whether the owner is, or may be, on this compute node."""
     return owner.on(view.node) or (not view.node.deleted and renamed(view, owner))
-
-
-def _alike(name: str | None, other: str | None) -> bool:
-    return name is not None and other is not None and extends(name, other)

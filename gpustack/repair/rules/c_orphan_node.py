@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import owner_of
+from gpustack.repair.evidence import owner_of, renamed
 from gpustack.repair.judgement import Case
-from gpustack.repair.rules._moved import renamed
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "C"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.view import NodeView
-from gpustack.repair.evidence import lacks, owner_of
+from gpustack.repair.evidence import lacks, owner_of, renamed
 from gpustack.repair.judgement import Case
-from gpustack.repair.rules._moved import renamed, unknown
+from gpustack.repair.rules._moved import unknown
 from gpustack.repair.verdict import Repair, Status, Verdict
 
 CLASS = "D"

@@ -235,6 +235,23 @@ def test_where_guests_run_a_host_that_can_not_be_asked_is_left(
     assert all("did not answer" in o.detail and "--gone" in o.detail for o in undecided)
 
 
+@pytest.mark.parametrize("name", ["old", "OLD", "old.example.org"])
+def test_an_instance_that_may_be_on_the_host_needs_its_answer(tmp_path: Path, name: str) -> None:
+    """Whether nova-compute finds its instance under a name in other letters depends on the database."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    node = cell.host("old")
+    cell.device(node, "0000:04:00.0", "allocated", instance_uuid="vm", request_id="r1")
+    row = cell.device(node, "0000:03:00.0", "allocated", instance_uuid="vm", request_id="x")
+    sql(cell, f"UPDATE pci_devices SET deleted = id WHERE id = {row}")
+    cell.instance("vm", name)
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources = Sources.from_nova_conf([tmp_path])
+    planned = wanted(sources)
+    assert [verdict["repair"] for verdict in planned] == [Repair.CLEAR_DELETED]
+    (outcome,) = run(sources, tmp_path / "journal", planned, silent)
+    assert outcome.result is ChangeResult.SKIPPED
+
+
 @pytest.mark.parametrize("service", ["down", "gone"])
 def test_nothing_that_needs_a_stop_is_done_without_the_operators_word(
     cell: CellFile, sources: Sources, tmp_path: Path, service: str
