@@ -21,7 +21,7 @@ from gpustack.novadb.model import TERMINAL, PciRow
 from gpustack.novadb.moves import by_uuid
 from gpustack.novadb.read import CellReader
 from gpustack.novadb.view import NodeView, Owner
-from gpustack.repair.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning, young
+from gpustack.repair.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning, renamed, young
 from gpustack.repair.judgement import place
 from gpustack.repair.questions import prepared
 from gpustack.repair.rules import _unallocated as unallocated
@@ -154,7 +154,7 @@ def _decision(held: _Held) -> tuple[Status, str, Repair | None]:
         return Status.REPORT, "no cell has an instance or a migration with this uuid: it may be another's", None
     if not held.family:
         return Status.REPORT, "the device has no row: see class O", None
-    if held.owner.on(held.view.node) and lacks(held.view, held.owner):
+    if renamed(held.view, held.owner) and lacks(held.view, held.owner):
         because = (
             "the instance is on this node and lacks a device: the allocation may be all that keeps it from another"
         )
@@ -174,7 +174,7 @@ def _verdict(held: _Held, cloud: Connection) -> Verdict:
         advice = _unknown_advice(held.consumer, provider)
         if held.clock.recent(written):
             status, because = Status.PROTECTED, "it was allocated within the grace time: an instance may be being made"
-    elif status is Status.REPORT and owner.on(view.node):
+    elif status is Status.REPORT and renamed(view, owner):
         advice = "see class L: nothing may be taken away before the domain was looked at"
     holder = f"migration {move['id']} of instance {owner.uuid}, {move['status']}" if move else f"instance {owner.uuid}"
     klass, title = (phantom.CLASS, phantom.TITLE) if held.phantom else (CLASS, TITLE)
