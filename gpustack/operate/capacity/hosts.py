@@ -101,7 +101,7 @@ class _View:
         cards = None if cards is None else [entry for entry in cards if entry.aliases and entry.count]
         withheld = self._withheld(gpus) or self._not_reported(hypervisor)
         expected = any(models_for(self.spec, name) for name in (hypervisor.node, hypervisor.host))
-        if not cards and not withheld and not (cards is None and expected):
+        if not cards and not withheld and not expected:
             return None
         rooms = self.sources.rooms
         amounts = (rooms.capacities if self.empty else rooms.amounts).get(hypervisor.uuid, {})

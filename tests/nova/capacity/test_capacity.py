@@ -6,8 +6,8 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,7 @@ class World:
     def __init__(self, nova: EmbeddedNova, cloud: Connection, spec: Path, *, placement: bool) -> None:
         self.nova, self.cloud, self.spec, self.placement = nova, cloud, spec, placement
         self.flavors: dict[str, Flavor] = {}
+        self.undo: list[Callable[[], object]] = []
 
     def predicted(
         self, flavor: str, capsys: pytest.CaptureFixture[str], *options: str, databases: bool = True
@@ -466,3 +467,149 @@ def lost_row(world: World, instance: str) -> Iterator[None]:
             for row in rows:
                 connection.execute(sa.text(f"{take} WHERE id = :id"), {**row, **where})
         engine.dispose()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """A state of the cloud that keeps a flavor off all hosts.
+
+    :ivar step: the first step at which Nova refuses the hosts with GPUs.
+    :ivar made: makes the state; the end of the context is the printed fix.
+    :ivar code: of the finding.
+    """
+
+    flavor: str
+    step: str
+    code: str
+    made: Callable[[World], contextlib.AbstractContextManager[None]]
+    zone: str = ""
+
+
+@contextlib.contextmanager
+def disabled(world: World) -> Iterator[None]:
+    services = [service_id(world.cloud, name) for name in ("gpu1", "gpu2")]
+    for service in services:
+        world.cloud.compute.disable_service(service)
+    try:
+        yield
+    finally:
+        for service in services:
+            world.cloud.compute.enable_service(service)
+
+
+@contextlib.contextmanager
+def down(world: World) -> Iterator[None]:
+    for name in ("gpu1", "gpu2"):
+        force_down(world.cloud, name)
+    try:
+        yield
+    finally:
+        for name in ("gpu1", "gpu2"):
+            force_down(world.cloud, name, down=False)
+
+
+@contextlib.contextmanager
+def other_racks(world: World) -> Iterator[None]:
+    """No aggregate has the rack of the flavor; the fix adds one."""
+    compute = world.cloud.compute
+    yield
+    aggregate = compute.create_aggregate(name="situations")
+    compute.add_host_to_aggregate(aggregate, "gpu2")
+    compute.set_aggregate_metadata(aggregate, {"rack": "a"})
+    world.undo.append(lambda: compute.remove_host_from_aggregate(aggregate, "gpu2"))
+    world.undo.append(lambda: compute.delete_aggregate(aggregate))
+
+
+@contextlib.contextmanager
+def empty_zone(world: World) -> Iterator[None]:
+    """A zone without a GPU; the fix adds a host."""
+    compute = world.cloud.compute
+    aggregate = compute.create_aggregate(name="situations", availability_zone="az3")
+    compute.add_host_to_aggregate(aggregate, "plain")
+    yield
+    compute.add_host_to_aggregate(aggregate, "gpu2")
+    world.undo += [lambda name=name: compute.remove_host_from_aggregate(aggregate, name) for name in ("gpu2", "plain")]
+    world.undo.append(lambda: compute.delete_aggregate(aggregate))
+
+
+@contextlib.contextmanager
+def taken(world: World, *flavors: str) -> Iterator[None]:
+    """Instances hold what the flavor needs; the fix deletes them."""
+    servers = [boot(world.cloud, f"holder-{n}", world.flavors[name]) for n, name in enumerate(flavors)]
+    assert {server.status for server in servers} == {"ACTIVE"}
+    try:
+        yield
+    finally:
+        for server in servers:
+            delete(world.cloud, server)
+
+
+SITUATIONS = {
+    "disabled": Situation(flavor="g1", step="compute_status_filter", code="GPU574", made=disabled),
+    "down": Situation(flavor="g1", step="ComputeFilter", code="GPU575", made=down),
+    "metadata": Situation(flavor="rack", step="AggregateInstanceExtraSpecsFilter", code="GPU573", made=other_racks),
+    "zone": Situation(flavor="g1", step="map_az_to_placement_aggregate", code="GPU573", made=empty_zone, zone="az3"),
+    "GPUs": Situation(flavor="g1", step="PCI", code="GPU579", made=lambda world: taken(world, *["g1"] * 5)),
+    "fragments": Situation(flavor="g2", step="PCI", code="GPU579", made=lambda world: taken(world, "g1", "g2", "g1")),
+    "memory": Situation(
+        flavor="memory", step="Placement: MEMORY_MB", code="GPU576", made=lambda world: taken(world, *["memory"] * 2)
+    ),
+    "disk": Situation(
+        flavor="storage", step="Placement: DISK_GB", code="GPU576", made=lambda world: taken(world, *["storage"] * 2)
+    ),
+    "processors": Situation(
+        flavor="processors",
+        step="Placement: VCPU",
+        code="GPU576",
+        made=lambda world: taken(world, *["processors"] * 4),
+    ),
+    "NUMA nodes": Situation(
+        flavor="required", step="NUMATopologyFilter", code="GPU578", made=lambda world: taken(world, *["required"] * 2)
+    ),
+    "no PCPU": Situation(
+        flavor="split-resources",
+        step="Placement: PCPU",
+        code="GPU576",
+        made=lambda world: taken(world, *["split-resources"] * 4),
+    ),
+}
+
+
+@pytest.mark.skipif("GPUSTACK_WHY" not in os.environ, reason="make why runs the situations")
+@pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.every_release
+def test_the_predicted_step_is_novas_and_the_fix_works(
+    world: World, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``why flavor`` names the step of nova-scheduler's log; once the cause is gone, the flavor boots."""
+    case, world.undo = SITUATIONS[name], []
+    gpus, step = ("split",) if case.flavor.startswith("split") else ("gpu1", "gpu2"), case.step
+    if step == "PCI":
+        step = "Placement: CUSTOM_PCI_10DE_11B4" if world.placement else "PciPassthroughFilter"
+    zone = {"availability_zone": case.zone} if case.zone else {}
+    files = (world.nova.nova_conf, world.nova.directory / "etc" / "api")
+    more = [word for file in files for word in ("--config-file", str(file))]
+    more += ["--availability-zone", case.zone] if case.zone else []
+    with case.made(world):
+        capsys.readouterr()
+        code = main(["why", "flavor", case.flavor, "--spec", str(world.spec), "-f", "json", "--exit-code", *more])
+        output = capsys.readouterr()
+        assert code == 3, output.err
+        rows = json.loads(output.out)
+        assert {(row["step"], row["code"]) for row in rows if set(gpus) & set(row["hosts"])} == {(step, case.code)}
+        before = world.nova.log.stat().st_size
+        server = boot(world.cloud, name.replace(" ", "-"), world.flavors[case.flavor], **zone)
+        assert server.status == "ERROR"
+        delete(world.cloud, server)
+        log = world.nova.log.read_bytes()[before:].decode()
+        last = re.findall(r"(\w+): \(start: \d+, end: 0\)", log)
+        assert last or "Got no allocation candidates" in log
+        if last:  # the filter that removes the last host
+            assert last[-1] in {row["step"] for row in rows}
+    try:
+        server = boot(world.cloud, "fixed", world.flavors[case.flavor], **zone)
+        assert server.status == "ACTIVE", server.fault
+        delete(world.cloud, server)
+    finally:
+        for undo in world.undo:
+            undo()

@@ -158,6 +158,14 @@ def test_devices_of_the_databases_count_if_placement_has_them_free_too() -> None
     assert without.others == 1
 
 
+def test_a_host_whose_gpus_are_all_in_use_stays() -> None:
+    used = {
+        f"uuid-{name}": NodeResources(uuid=f"uuid-{name}", name=name, pools=(), nodes={}) for name in ("gpu1", "other")
+    }
+    found = by_name(hosts(OFF, sources("gpu1", "other", computes=used)))
+    assert {name: host.cards for name, host in found.items()} == {"gpu1": ()}
+
+
 def test_without_any_source_the_gpus_of_a_host_of_the_spec_are_unknown() -> None:
     found = by_name(hosts(OFF, sources("gpu1", "web1")))
     assert {name: host.cards for name, host in found.items()} == {"gpu1": None}
