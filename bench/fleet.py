@@ -1,12 +1,15 @@
 """How long commands take for a fleet in a snapshot, beside ``json.load`` of the same file.
 
 Run it with ``python bench/fleet.py`` for 1,000 servers of twelve kinds, or ``make bench-fleet`` for 5,000. Times are
-processor time of the complete command, with its start.
+processor time of the complete command, with its start. Nova and Placement are stand-ins in the process of the command:
+only gpustack's own work is measured. :file:`gpu_list.py` and :file:`cleanup.py` measure it beside real servers.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import multiprocessing
 import os
 import resource
 import subprocess
@@ -15,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import limits
 import yaml
@@ -22,8 +26,11 @@ import yaml
 TOP = Path(__file__).parents[1]
 sys.path.insert(0, str(TOP / "tests"))
 
+from gpustack.cli.app import main as gpustack  # noqa: E402
+from gpustack.cli.cloud import OpenStackCommand  # noqa: E402
 from gpustack.hosts.facts.store import save_snapshot  # noqa: E402
-from support import server_fleets  # noqa: E402
+from support import growing_fleets, server_fleets  # noqa: E402
+from support.fleet_cloud import StandIn  # noqa: E402
 
 HOSTS = int(os.environ.get("GPUSTACK_BENCH_HOSTS", "1000"))
 
@@ -36,6 +43,39 @@ def seconds_of(arguments: Sequence[str]) -> float:
     if ran.returncode:
         raise SystemExit(f"{' '.join(arguments[:2])} ended with {ran.returncode}: {ran.stderr[-500:]}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def seconds_with_cloud(cloud: StandIn, arguments: Sequence[str]) -> float:
+    """The processor time of a command that asks a cloud, in a process of its own."""
+    seconds, requests = multiprocessing.get_context("fork").Pool(1).apply(_run, (cloud, arguments))
+    print(f"{' '.join(arguments[:2])}: {requests} requests", flush=True)
+    return seconds
+
+
+def _run(cloud: StandIn, arguments: Sequence[str]) -> tuple[float, int]:
+    OpenStackCommand.connection = lambda *_arguments, **_options: cloud  # type: ignore[method-assign,assignment]
+    began = time.process_time()
+    sys.stdout = sys.stderr = io.StringIO()
+    code = gpustack(list(arguments))
+    seconds = time.process_time() - began
+    if code:
+        raise SystemExit(f"{' '.join(arguments[:2])} ended with {code}")
+    return seconds, len(cloud.requests)
+
+
+def cloud_of(hosts: Sequence[dict[str, Any]]) -> StandIn:
+    """A cloud with the GPUs of these hosts."""
+    ids = {kind.ids for kind in server_fleets.KINDS}
+    return growing_fleets.cloud_of(
+        {
+            host["hostname"]: [
+                (f["address"], f"CUSTOM_PCI_{f['vendor']}_{f['product']}".upper())
+                for f in host["pci"]
+                if f"{f['vendor']}:{f['product']}" in ids
+            ]
+            for host in hosts
+        }
+    )
 
 
 def load(snapshot: Path) -> float:
@@ -56,7 +96,10 @@ def main() -> None:
         spec, out = place / "gpustack.yaml", place / "out"
         spec.write_text(yaml.safe_dump(server_fleets.spec(HOSTS), sort_keys=False), encoding="utf-8")
         snapshot = place / "fleet.json"
-        save_snapshot(snapshot, server_fleets.fleet(HOSTS))
+        hosts = server_fleets.fleet(HOSTS)
+        save_snapshot(snapshot, hosts)
+        cloud = cloud_of(hosts)
+        del hosts
         peer = load(snapshot)
         facts = ("--snapshot", str(snapshot))
         commands = {
@@ -66,9 +109,14 @@ def main() -> None:
             "nova_render": ("nova", "render", str(spec), *facts, "--out", str(out)),
             "nova_lint": ("nova", "lint", str(out), "--spec", str(spec), *facts),
         }
+        of_cloud = {
+            "gpu_list": ("gpu", "list", "--spec", str(spec), *facts, "-f", "json"),
+            "capacity": ("capacity", str(spec), *facts, "-f", "json"),
+            "report": ("report", "--spec", str(spec), *facts, "--out", str(place / "page")),
+        }
         results = []
-        for name, arguments in commands.items():
-            seconds = seconds_of(arguments)
+        for name, arguments in (commands | of_cloud).items():
+            seconds = seconds_with_cloud(cloud, arguments) if name in of_cloud else seconds_of(arguments)
             print(f"{name}, {HOSTS} hosts: {seconds:.1f} s; json.load {peer:.1f} s", flush=True)
             results.append(limits.check(f"fleet.{name}", seconds / peer))
     limits.end(*results)

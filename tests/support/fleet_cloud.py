@@ -73,7 +73,8 @@ class StandIn:
 
     def answer(self, service: str, path: str) -> Answer:
         line = f"{service} {path}"
-        known = max((start for start in self.answers if line.startswith(start)), key=len, default=None)
+        beginnings = (line[:length] for length in range(len(line), 0, -1))
+        known = next((beginning for beginning in beginnings if beginning in self.answers), None)
         if known is None:
             return 404, {"error": {"message": "nothing there"}}
         answer = self.answers[known]
@@ -83,6 +84,8 @@ class StandIn:
     def session(self) -> SimpleNamespace:
         """The session of a user of the project ``own``."""
         return SimpleNamespace(get_project_id=lambda: "own", get_user_id=lambda: "operator")
+
+    config = SimpleNamespace(name="")
 
     def __getattr__(self, name: str) -> _Proxy:
         if name not in ("compute", "placement", "identity", "image"):
@@ -102,13 +105,16 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
         d.uuid: {
             "resources": {d.resource_class: {"capacity": d.capacity, "used": d.used}},
             "traits": ["COMPUTE_MANAGED_PCI_DEVICE", *sorted(d.traits)],
+            "root_provider_uuid": d.root,
         }
         for d in known
     }
-    summaries |= {d.root: {"resources": {}, "traits": []} for d in known}
+    whole = {name: {"capacity": 1 << 20, "used": 1} for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    summaries |= {d.root: {"resources": whole, "traits": [], "root_provider_uuid": d.root} for d in known}
+    roots = [{"uuid": root, "name": root, "root_provider_uuid": root} for root in {d.root: None for d in known}]
     cloud = StandIn()
     cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": listed})
-    cloud.answers["placement /resource_providers?resources="] = (200, {"resource_providers": listed})
+    cloud.answers["placement /resource_providers?resources="] = (200, {"resource_providers": roots})
     cloud.answers["placement /resource_classes"] = (
         200,
         {"resource_classes": [{"name": name} for name in sorted({d.resource_class for d in known})]},
@@ -125,7 +131,12 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
         allocations = {device: {"resources": {"CUSTOM_GPU": amount}} for device, amount in amounts.items()}
         content = {"allocations": allocations, "project_id": "p1", "user_id": "u1"}
         cloud.answers[f"placement /allocations/{uuid}"] = (200, content)
-    cloud.answers["compute /os-services"] = (200, {"services": [service(node) for node in {d.node for d in known}]})
+    nodes = {d.node: d.root for d in known}
+    cloud.answers["compute /os-services"] = (200, {"services": [service(node) for node in nodes]})
+    hypervisors = [hypervisor(node, root) for node, root in nodes.items()]
+    cloud.answers["compute /os-hypervisors/detail"] = (200, {"hypervisors": hypervisors})
+    cloud.answers["compute /os-aggregates"] = (200, {"aggregates": []})
+    cloud.answers["compute /flavors/detail"] = (200, {"flavors": []})
     cloud.answers["compute /os-migrations"] = (200, {"migrations": []})
     cloud.answers["identity /projects"] = (200, {"projects": [{"id": "p1", "name": "research"}]})
     cloud.answers["identity /users"] = (200, {"users": [{"id": "u1", "name": "ada"}]})
@@ -135,6 +146,14 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
 def service(host: str, **more: Any) -> dict[str, Any]:
     """A nova-compute, as Nova lists it."""
     return {"host": host, "binary": "nova-compute", "zone": "nova", "status": "enabled", "state": "up", **more}
+
+
+def hypervisor(node: str, uuid: str) -> dict[str, Any]:
+    """A compute node, as Nova lists it."""
+    of_service = {"host": node, "id": uuid, "disabled_reason": None}
+    free = {"free_ram_mb": 1 << 20, "free_disk_gb": 1 << 20, "vcpus": 1 << 20, "vcpus_used": 1}
+    state = {"status": "enabled", "state": "up", "service": of_service}
+    return {"id": uuid, "hypervisor_hostname": node, **state, **free}
 
 
 def instance(uuid: str, host: str | None = "gpu1", **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,25 +117,30 @@ def further(sample: Raw, count: int) -> list[Raw]:
 
 def cloud(sizes: Sizes) -> StandIn:
     """A Placement and a Nova with the GPUs of these hosts: one is used by an instance, one is free."""
-    devices = []
-    held: dict[str, dict[str, int]] = {}
-    for name in names(sizes):
-        for slot, used in ((FIRST, 1), (SECOND, 0)):
-            devices.append(
-                Device(
-                    uuid=f"{name}-{slot}",
-                    name=f"{name}_{slot}.0",
-                    root=name,
-                    node=name,
-                    address=f"{slot}.0",
-                    resource_class="CUSTOM_GPU",
-                    capacity=1,
-                    used=used,
-                )
-            )
-        held[f"vm-{name}"] = {f"{name}-{FIRST}": 1}
-    stand_in = with_devices(devices, held)
+    return cloud_of({name: [(f"{slot}.0", "CUSTOM_GPU") for slot in (FIRST, SECOND)] for name in names(sizes)})
+
+
+def cloud_of(hosts: Mapping[str, Sequence[tuple[str, str]]]) -> StandIn:
+    """A Placement and a Nova with these hosts, each with the addresses and resource classes of its GPUs.
+
+    An instance uses the first GPU of each host.
+    """
+    devices = [
+        Device(
+            uuid=f"{name}-{address}".translate({ord(":"): "-", ord("."): "-"}),
+            name=f"{name}_{address}",
+            root=name,
+            node=name,
+            address=address,
+            resource_class=resource_class,
+            capacity=1,
+            used=int((address, resource_class) == gpus[0]),
+        )
+        for name, gpus in hosts.items()
+        for address, resource_class in gpus
+    ]
+    stand_in = with_devices(devices, {f"vm-{d.node}": {d.uuid: 1} for d in devices if d.used})
     stand_in.answers["compute /servers/detail?all_tenants=1"] = servers(
-        *(instance(f"vm-{name}", host=name) for name in names(sizes))
+        *(instance(f"vm-{name}", host=name) for name in hosts)
     )
     return stand_in
