@@ -1,9 +1,11 @@
 """``gpustack gpu list``, and ``openstack gpu list``: the GPUs of the cloud and their holders."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cliff.columns import FormattableColumn
 
@@ -28,8 +30,10 @@ from gpustack.fleet.table import columns as columns_of
 from gpustack.fleet.table import group_columns
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.scheduler import Scheduler, scheduler
-from gpustack.novadb.sources import Sources
 from gpustack.spec.load import load_spec
+
+if TYPE_CHECKING:
+    from gpustack.novadb.sources import Sources
 
 _STATES = ("free", "claimed", "allocated", "reserved", "unavailable", "inconsistent")
 _GROUPS = ("host", "model", "project")
@@ -103,6 +107,8 @@ def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | Non
     """The databases that --config-file leads to; None without it."""
     if not parsed_args.config_file:
         return None
+    from gpustack.novadb.sources import Sources
+
     return lambda: Sources.from_nova_conf(parsed_args.config_file)
 
 

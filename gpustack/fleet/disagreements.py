@@ -14,11 +14,17 @@ from gpustack.fleet.answers import Row
 from gpustack.fleet.index import Index
 from gpustack.fleet.placement import Device
 from gpustack.hosts.readiness.assessment import State as Readiness
-from gpustack.repair.classes import label
 from gpustack.spec.verdict import Verdict
 
 _BINDING = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER, Code.GPU_NOT_YET_BOUND})
 _TAKEN = ("claimed", "allocated")
+
+
+def label(letter: str) -> str:
+    """A class of clean-up. Its rules load SQLAlchemy, which a fleet without disagreements does not need."""
+    from gpustack.repair import classes
+
+    return classes.label(letter)
 
 
 @dataclass(frozen=True, kw_only=True)

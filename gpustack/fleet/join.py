@@ -9,14 +9,13 @@ from gpustack.base.text import listed as names
 from gpustack.cloud.closed import reasons_of
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import name_of
-from gpustack.fleet.disagreements import disagreements
+from gpustack.fleet.disagreements import disagreements, label
 from gpustack.fleet.index import Index, is_missing, is_unreported, unscheduled, unscheduled_note
 from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts
 from gpustack.hosts.facts.model import Function
 from gpustack.hosts.readiness.assessment import State as Readiness
-from gpustack.repair.classes import label
 from gpustack.spec.model import OutOfService
 from gpustack.spec.out_of_service import by_machine, entry_of
 from gpustack.spec.verdict import verdicts

@@ -1,8 +1,11 @@
 """Ask the sources about the GPUs of a cloud. A source that does not answer becomes a gap; the others still count."""
 
+from __future__ import annotations
+
 import enum
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from gpustack.base.errors import CloudError
 from gpustack.base.hostnames import key
@@ -18,8 +21,10 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.hosts.facts.model import Host
-from gpustack.novadb.sources import Sources
 from gpustack.spec.model import Spec
+
+if TYPE_CHECKING:
+    from gpustack.novadb.sources import Sources
 
 _WITHOUT_SERVICES = "free GPUs may be on hosts whose nova-compute is down"
 _WITHOUT_NOVA = "the holders of GPUs are unknown, and hosts that report no devices to Placement are missing"

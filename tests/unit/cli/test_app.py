@@ -33,6 +33,37 @@ def test_start_up_loads_nothing_heavy(argument):
     assert ran.stderr.strip() == ""
 
 
+LOADED = {
+    "gpu list": {"openstack", "pydantic", "yaml"},
+    "flavor plan {spec}": {"openstack", "pydantic", "yaml"},
+    "spec check {spec}": {"pydantic", "yaml"},
+}
+"""The third-party packages of :data:`HEAVY` that commands may load up to their first request."""
+
+
+@pytest.mark.parametrize("command", LOADED)
+def test_commands_load_no_other_packages(command, tmp_path):
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(
+        "version: 1\nmodels: {k: {match: {vendor: '10de', product: 11b4}}}\n"
+        "hosts: {gpu1: [k]}\nnova: {release: '2025.2'}\n"
+    )
+    script = (
+        "import sys; from gpustack.cli.app import main; main(sys.argv[1:])\n"
+        f"print('loaded', *sorted(set(sys.modules) & {set(HEAVY)!r}))"
+    )
+    names = ("OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_NAME", "OS_USER_DOMAIN_NAME", "OS_PROJECT_DOMAIN_NAME")
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *command.format(spec=spec).split()],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=180,
+        env={**os.environ, **dict.fromkeys(names, "x"), "OS_AUTH_URL": "http://127.0.0.1:9/v3"},
+    )
+    assert set(ran.stdout.splitlines()[-1].split()[1:]) == LOADED[command], ran.stderr
+
+
 def test_the_guard_would_see_a_heavy_import():
     code = f"import sys, yaml; print(*sorted(set(sys.modules) & {set(HEAVY)!r}))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
