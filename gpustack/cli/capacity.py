@@ -88,8 +88,8 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
 
     def _read(self, parsed_args: argparse.Namespace) -> tuple[State, list[Demand]]:
         """The hosts, and the flavors to count."""
-        spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        spec = load_spec(parsed_args.spec, hosts)
         desired = wanted(spec, release=release_of(parsed_args.release, spec), hosts=hosts)
         self._findings = desired.findings
         names = parsed_args.flavor or [flavor.name for flavor in desired.flavors]

@@ -18,6 +18,7 @@ from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.base.host_groups import host_groups, total
 from gpustack.base.text import printable
 from gpustack.cli import decoration
+from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.options import option
 from gpustack.cli.progress import reading
 from gpustack.cli.tables import FittingTable
@@ -26,7 +27,7 @@ from gpustack.hosts.facts import gather as facts
 from gpustack.hosts.facts.gather import Gathered, GatherFailure
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
-from gpustack.spec.hosts import expand, hosts_of
+from gpustack.spec.hosts import hosts_of
 from gpustack.spec.model import Spec
 
 HOSTS_OF_SPEC = "the hosts of SPEC"
@@ -90,6 +91,11 @@ class _Voice(command.Command):
     def report(self, text: str) -> None:
         """Print a message on stderr, made printable."""
         decoration.write(self.app.stderr, text, self._color)
+
+    def quietly_report(self, text: str) -> None:
+        """Print a message on stderr, unless ``--quiet`` is given."""
+        if self.verbosity:
+            self.report(text)
 
     def show(self, text: str, *, changes: bool = False) -> None:
         """Print text for people on stdout.
@@ -303,7 +309,7 @@ def release_of(name: str | None, spec: Spec | None) -> Release:
 
 
 def add_hosts(parser: argparse.ArgumentParser, selection: str, default: str) -> None:
-    """Add ``[HOST…]``, which may be before, between and after options.
+    """Add ``[HOST…]``, which may be before, between and after options, and ``-l``.
 
     :param selection: the option with which HOST is a selection, and what it selects from, for the help.
     :param default: the hosts that are used without HOST, for the help.
@@ -315,6 +321,7 @@ def add_hosts(parser: argparse.ArgumentParser, selection: str, default: str) -> 
         metavar="HOST",
         help=f"hosts, as [user@]name; ranges such as gpu-[01:04] are expanded. {selection} (default: {default})",
     )
+    add_limit(parser)
     parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
 
 
@@ -328,7 +335,7 @@ def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_
 
     :param default: the hosts that are read without any of them, for the help.
     """
-    add_hosts(parser, "With --snapshot, HOST selects from its hosts", default)
+    add_hosts(parser, "With --snapshot or -i, HOST selects from their hosts", default)
     source = parser.add_argument_group("other sources of facts").add_mutually_exclusive_group()
     option(source, "--local", "read this machine")
     option(source, "--root DIR", "read this directory as the / of a host")
@@ -340,6 +347,7 @@ def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_
 
 def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
     """Add the SSH options that :func:`ssh_options` reads."""
+    add_inventory(group)
     option(group, "--user NAME", "log in as this user")
     option(group, "--port N", "connect to this port", type=_port)
     option(group, "--identity FILE", "log in with this private key first")
@@ -361,7 +369,7 @@ def add_jobs(group: argparse._ArgumentGroup) -> None:
 
 
 def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
-    """SSH options from the options of :func:`add_ssh_options`."""
+    """SSH options from the options of :func:`add_ssh_options`; the inventory is read when a host is reached."""
     return SshOptions(
         user=parsed_args.user,
         port=parsed_args.port,
@@ -370,6 +378,7 @@ def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
         known_hosts=parsed_args.known_hosts,
         timeout=parsed_args.timeout,
         sudo=parsed_args.sudo,
+        **({"settings": lambda name: inventory(parsed_args).settings(name)} if parsed_args.inventory else {}),
     )
 
 
@@ -381,11 +390,19 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
     :param spec: names the hosts if the command line does not; without both, this machine is read.
     :raises UsageError: when options exclude each other.
     """
-    hosts = expanded(parsed_args.hosts)
-    for name in ("local", "root"):
-        if hosts and getattr(parsed_args, name):
-            raise UsageError(f"--{name} and HOST exclude each other", remedy=f"omit --{name} or HOST")
-    if spec is not None and not (hosts or parsed_args.local or parsed_args.root or parsed_args.snapshot):
+    groups, hosts = None, list(parsed_args.hosts)
+    for name in ("local", "root", "snapshot"):
+        other = "-i" if parsed_args.inventory else "HOST" if hosts and name != "snapshot" else ""
+        if other and getattr(parsed_args, name):
+            raise UsageError(f"--{name} and {other} exclude each other", remedy=f"omit --{name} or {other}")
+    if parsed_args.limit and not parsed_args.inventory:
+        raise UsageError("--limit selects from an inventory", remedy="name it with -i, or name HOST")
+    if parsed_args.inventory:
+        hosts = inventory_hosts(parsed_args, spec, command.quietly_report)
+        groups = {host: inventory(parsed_args).groups(host) for host in hosts}
+    elif hosts or parsed_args.local or parsed_args.root or parsed_args.snapshot or spec is None:
+        hosts = expanded(hosts)
+    else:
         hosts = list(hosts_of(spec, str(parsed_args.spec)))
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot):
         raise UsageError("--sudo applies only to hosts and this machine", remedy="omit --sudo")
@@ -398,6 +415,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
             jobs=parsed_args.jobs,
             reported=reported,
             keep=getattr(parsed_args, "save", None) is not None,
+            groups=groups,
         )
     for name, own_name in gathered.others.items():
         command.report(f"warning: {name} calls itself {own_name}; its facts are kept under {name}")
@@ -420,24 +438,6 @@ def tell_failures(command: _Voice, failures: Sequence[GatherFailure], total: int
         f"{len(failures)} of {total} hosts could not be read",
         remedy="the reasons are above" + ("; the others were read" if len(failures) < total else ""),
     )
-
-
-def expanded(patterns: Iterable[str]) -> list[str]:
-    """The hosts with the ranges of ``[user@]gpu-[01:04]`` expanded, without duplicates.
-
-    :raises UsageError: for an invalid range, or a pattern with ``*`` or ``?``, which can't be listed.
-    """
-    hosts: dict[str, None] = {}
-    for pattern in (part.strip() for given in patterns for part in given.split(",") if part.strip()):
-        user, at, name = pattern.rpartition("@")
-        if name.count(":") > 1 and "[" not in name:  # an IPv6 address
-            hosts[pattern] = None
-            continue
-        try:
-            hosts.update((f"{user}{at}{host}", None) for host in expand(name))
-        except ValueError as error:
-            raise UsageError(f"{pattern!r} names no hosts: {error}") from error
-    return list(hosts)
 
 
 def _port(text: str) -> int:

@@ -2,15 +2,18 @@
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gpustack.base.text import paragraph
 from gpustack.cli.cleanup_options import URL_VARIABLE, add_databases
 from gpustack.cli.common import Command, add_format, add_ssh_options, ssh_options
+from gpustack.cli.inventory import inventory_hosts
 from gpustack.cli.options import option
 from gpustack.operate.doctor import cloud, databases, machine, spec, ssh
 from gpustack.operate.doctor.check import Check, exit_code
+from gpustack.spec.hosts import hosts_of
+from gpustack.spec.model import Spec
 
 
 class DoctorCommand(Command):
@@ -47,11 +50,18 @@ class DoctorCommand(Command):
 def _checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
     yield from machine.checks()
     valid, of_spec = spec.checks(parsed_args.spec)
-    yield from ssh.checks(ssh_options(parsed_args), spec.hosts_of(valid))
+    yield from ssh.checks(ssh_options(parsed_args), lambda: _hosts(parsed_args, valid))
     yield from of_spec
     yield from cloud.checks(parsed_args.os_cloud, valid, parsed_args.config_file or ())
     url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
     yield from databases.checks(parsed_args.config_file or (), url)
+
+
+def _hosts(parsed_args: argparse.Namespace, valid: Spec | None) -> Sequence[str]:
+    """The hosts of the spec, with -i those of the inventory."""
+    if parsed_args.inventory:
+        return inventory_hosts(parsed_args, valid, lambda text: None)
+    return hosts_of(valid, None) if valid else ()
 
 
 def _shown(check: Check) -> str:

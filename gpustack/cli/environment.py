@@ -22,6 +22,8 @@ VARIABLES = {
     "known_hosts": "GPUSTACK_KNOWN_HOSTS",
 }
 """The variable of each option, by the option's name in the parsed arguments."""
+_NO_INVENTORY = ("local", "root", "snapshot", "kernel_log")
+"""The options for hosts outside an inventory."""
 _SPEC_ENDINGS = (".yaml", ".yml", ".json")
 
 
@@ -47,6 +49,8 @@ class Variables:
         for action in self._actions:
             dest, name = action.dest, VARIABLES[action.dest]
             given, value = getattr(parsed_args, dest), os.environ.get(name)
+            if dest == "inventory" and any(getattr(parsed_args, other, None) for other in _NO_INVENTORY):
+                continue
             if value and not action.option_strings and given is not None:
                 if hasattr(parsed_args, "hosts") and "/" not in given and not given.endswith(_SPEC_ENDINGS):
                     parsed_args.hosts, given = [given, *parsed_args.hosts], None
@@ -56,9 +60,10 @@ class Variables:
 
     def _converted(self, dest: str, name: str, value: str) -> Any:  # noqa: ANN401 - what the option's type makes
         try:
-            return self._types[dest](value)
+            converted = self._types[dest](value)
         except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
             raise UsageError(f"{name} is {value!r}: {error}") from error
+        return [converted] if dest == "inventory" else converted
 
 
 def color(option: str | None, choices: tuple[str, ...]) -> str:

@@ -119,12 +119,13 @@ def scheduler_of(parsed_args: argparse.Namespace) -> Scheduler | None:
 
 def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
     """Read the snapshot, the spec, and how Nova schedules, from the files that are named."""
-    spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+    hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+    spec = load_spec(parsed_args.spec, hosts) if parsed_args.spec else None
     known = scheduler_of(parsed_args)
     models = models_of(spec, known) if spec else Models(scheduled=known.by_devices if known else None)
     return Given(
         only=only,
-        hosts=load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else (),
+        hosts=hosts,
         models=models,
         spec=spec,
     )

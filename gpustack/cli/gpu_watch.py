@@ -175,12 +175,12 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
         :param fleet: the GPUs; None if the cloud did not answer, which is then not asked again.
         """
-        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        spec = load_spec(parsed_args.spec, hosts) if parsed_args.spec else None
         if spec is None or not spec.flavors:
             return None, None
         if fleet is None:
             return [], None
-        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         try:
             cloud = self.connection(parsed_args)
             counted = capacities(

@@ -62,9 +62,9 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the documents."""
-        spec = load_spec(parsed_args.spec)
-        flavors = _chosen(spec, parsed_args.flavor, parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        spec = load_spec(parsed_args.spec, hosts)
+        flavors = _chosen(spec, parsed_args.flavor, parsed_args.spec)
         self._rendering = render(spec, parsed_args.form, flavors=flavors, hosts=hosts, max_nodes=parsed_args.max_nodes)
         if parsed_args.format == "text":
             print(self._rendering.text, end="", file=self.app.stdout)

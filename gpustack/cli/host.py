@@ -3,14 +3,15 @@
 import argparse
 from pathlib import Path
 
-from gpustack.base.errors import GpustackError, PlanError, UsageError
+from gpustack.base.errors import GpustackError, PlanError
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather, tell_failures
+from gpustack.cli.inventory import in_spec
 from gpustack.cli.options import option
 from gpustack.hosts.facts.gather import Gathered
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.show import show_plan
-from gpustack.spec.hosts import patterns_for
+from gpustack.spec.hosts import with_groups
 from gpustack.spec.load import load_spec
 
 TRIAL_SECONDS = 600
@@ -46,19 +47,11 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         spec = load_spec(parsed_args.spec)
         self._gathered = gather(self, parsed_args, spec)
+        spec = with_groups(spec, self._gathered.groups)
         hosts = self._gathered.hosts
-        if parsed_args.snapshot and not parsed_args.hosts and len(hosts) > 1:
-            # A snapshot may contain more hosts than this spec.
-            spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
-            for host in hosts:
-                if not patterns_for(spec, host.hostname):
-                    self.report(f"{host.hostname}: not in {parsed_args.spec}, skipped")
-            if not spec_hosts:
-                raise UsageError(
-                    f"none of the {len(hosts)} hosts of {parsed_args.snapshot} is in {parsed_args.spec}",
-                    remedy="compare the names in the snapshot with the patterns under `hosts`",
-                )
-            hosts = spec_hosts
+        if parsed_args.snapshot and len(hosts) > 1:  # a snapshot may contain more hosts than this spec
+            names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.report)
+            hosts = tuple(host for host in hosts if host.hostname in names)
         trial = TRIAL_SECONDS if parsed_args.trial else None
         for host in hosts:
             try:

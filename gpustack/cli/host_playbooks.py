@@ -14,6 +14,7 @@ from gpustack.cli.progress import progress
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 from gpustack.spec.hosts import hosts_of
 from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
 
 
 class _Change(Play):
@@ -97,6 +98,9 @@ class _OfSpec(Play):
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
+
+    def _spec(self, parsed_args: argparse.Namespace) -> Spec | None:
+        return load_spec(parsed_args.spec)
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
         if parsed_args.hosts:

@@ -44,8 +44,8 @@ class ImageCommand(OpenStackCommand):
 
     def read(self, parsed_args: argparse.Namespace) -> None:
         """Read and check the images."""
-        spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        spec = load_spec(parsed_args.spec, hosts)
         flavors = needs_of(spec, release_of(parsed_args.release, spec), hosts)
         cloud = ImageCloud(self.connection(parsed_args))
         paired, self._missing = pairs(cloud.images(), flavors, parsed_args.images, cloud.project())

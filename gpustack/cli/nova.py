@@ -21,12 +21,12 @@ from gpustack.cli.common import (
     add_format,
     add_source_options,
     add_ssh_options,
-    expanded,
     gather,
     release_of,
     ssh_options,
     tell_failures,
 )
+from gpustack.cli.inventory import expanded, in_spec
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.configure.desired import wanted
@@ -44,7 +44,7 @@ from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Option
 from gpustack.spec.deployment import Deployment
-from gpustack.spec.hosts import patterns_for
+from gpustack.spec.hosts import with_groups
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
@@ -104,6 +104,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         if parsed_args.snapshot:
             parsed_args.hosts = []
         self._gathered = gather(self, parsed_args, spec)
+        spec = with_groups(spec, self._gathered.groups)
         self._deployment = parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in")
         self._partly = bool(wanted_hosts)
         self._rendering = self._rendered(spec, self._gathered.hosts, parsed_args, wanted_hosts or None)
@@ -123,10 +124,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _rendered(
         self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
     ) -> Rendering:
-        spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
-        for host in hosts:
-            if self.verbosity and not patterns_for(spec, host.hostname):
-                self.report(f"{host.hostname}: not in {parsed_args.spec}, skipped")
+        names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.quietly_report)
+        spec_hosts = tuple(host for host in hosts if host.hostname in names)
         missing = sorted(set(only or ()) - {host.hostname for host in spec_hosts})
         if missing:
             raise UsageError(
@@ -276,7 +275,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
         paths = [path if "=" in path.partition("/")[0] else f"{prefix}{path}" for path in parsed_args.paths]
-        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+        spec = load_spec(parsed_args.spec, hosts) if parsed_args.spec else None
         configurations, installed = _read(paths, hosts, parsed_args)
         release = release_of(parsed_args.release, spec)
         if installed and installed.version:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ from typing import Any
 from gpustack.base.errors import GpustackError, UsageError
 from gpustack.base.files import file_error, make_private, state_dir, write_atomic
 from gpustack.base.host_groups import host_groups, patterns_of
-from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts, expanded
+from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts
+from gpustack.cli.inventory import add_inventory, expanded, inventory_hosts
 from gpustack.cli.options import option
 from gpustack.cli.progress import ProgressListener
 from gpustack.connect.playbooks.configuration import configuration
@@ -21,6 +23,7 @@ from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 from gpustack.connect.playbooks.run import Call, as_files, play
 from gpustack.connect.playbooks.show import line, problems, summary, verdict
+from gpustack.spec.model import Spec
 
 
 class Play(Command):
@@ -44,10 +47,7 @@ class Play(Command):
             "Ansible's configuration applies, but ansible.cfg of the current directory only if ANSIBLE_CONFIG names it;"
             " SSH host keys are always checked",
         )
-        group.add_argument(
-            "-i", "--inventory", metavar="FILE", help="use this Ansible inventory: a file, directory or script"
-        )
-        group.add_argument("-l", "--limit", metavar="PATTERN", help="select hosts by an Ansible host pattern")
+        add_inventory(group)
         option(group, "--user NAME", "log in as this user")
         option(group, "--private-key FILE", "log in with this private key")
         group.add_argument("-K", "--ask-become-pass", action="store_true", help="ask for the password of sudo")
@@ -95,19 +95,27 @@ class Play(Command):
         for text in configuration(os.environ, Path.cwd()).lines() if self.verbosity else ():
             self.report(text)
 
-    def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
+    def _spec(self, parsed_args: argparse.Namespace) -> Spec | None:
+        """The spec whose hosts are used."""
+        return None
+
+    def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[list[str], str | None]:
         if parsed_args.local and (parsed_args.hosts or parsed_args.inventory):
             other = "HOST" if parsed_args.hosts else "-i"
             raise UsageError(f"--local and {other} exclude each other", remedy=f"omit --local or {other}")
-        if parsed_args.inventory:
-            patterns = [*parsed_args.hosts, *([parsed_args.limit] if parsed_args.limit else [])]
-            if len(patterns) > 1 and parsed_args.limit:
-                raise UsageError("HOST and --limit both select hosts", remedy="omit HOST or --limit")
-            return parsed_args.inventory, ",".join(patterns) or None
-        path = directory / "inventory.json"
-        text = inventory_of_this_machine() if parsed_args.local else inventory_of(self._names(parsed_args))
-        write_atomic(path, text, mode=0o600)
-        return str(path), parsed_args.limit
+        chosen, inventory = directory / "chosen", parsed_args.inventory
+        if inventory:
+            names = inventory_hosts(parsed_args, self._spec(parsed_args), self.quietly_report)
+        else:
+            inventory = [str(directory / "inventory.json")]
+            names = [platform.node()] if parsed_args.local else list(self._names(parsed_args))
+            text = inventory_of_this_machine() if parsed_args.local else inventory_of(names)
+            write_atomic(Path(inventory[0]), text, mode=0o600)
+            if parsed_args.limit:
+                return inventory, parsed_args.limit
+        # As the operator's choice: what the spec lacks is then an error.
+        write_atomic(chosen, limit_of(name.rpartition("@")[2] for name in names), mode=0o600)
+        return inventory, f"@{chosen}"
 
     def _summarize(
         self,
@@ -153,7 +161,7 @@ class PlaybookRunner:
     def __init__(
         self,
         *,
-        inventory: str,
+        inventory: Sequence[str],
         limit: str | None,
         variables: Mapping[str, Any],
         arguments: Sequence[str],

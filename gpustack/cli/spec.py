@@ -24,6 +24,7 @@ from gpustack.cli.options import option
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.guest.requirements import conflicts
+from gpustack.spec.hosts import with_groups
 from gpustack.spec.initial import initial_spec
 from gpustack.spec.load import Examination, examine_file
 from gpustack.spec.model import Spec
@@ -93,7 +94,9 @@ class SpecCheckCommand(ShowOne):
 def _compared(spec: Spec, snapshot: Path) -> Sequence[Finding]:
     """The findings about the spec's flavors on the hosts of a snapshot."""
     release = release_of(None, spec if spec.nova else None)
-    return wanted(spec, release=release, hosts=load_snapshot(snapshot)).findings
+    hosts = load_snapshot(snapshot)
+    resolved = with_groups(spec, {host.hostname: host.inventory_groups for host in hosts})
+    return wanted(resolved, release=release, hosts=hosts).findings
 
 
 class SpecInitCommand(Command):

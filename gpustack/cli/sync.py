@@ -51,8 +51,8 @@ class PlanCommand(OpenStackCommand):
     def planned(self, parsed_args: argparse.Namespace) -> CloudPlan:
         """Read the spec and the cloud, and plan."""
         options = vars(parsed_args)
-        spec = self._spec = load_spec(parsed_args.spec)
-        snapshot = options.get("snapshot")
+        hosts = load_snapshot(options["snapshot"]) if options.get("snapshot") else None
+        spec = self._spec = load_spec(parsed_args.spec, hosts or ())
         flavors = FlavorChoices(
             adopt=options.get("adopt", False),
             replace=frozenset(options.get("replace", ())),
@@ -63,7 +63,7 @@ class PlanCommand(OpenStackCommand):
             groups=self.groups(parsed_args),
             prune=parsed_args.prune,
             flavors=flavors,
-            hosts=load_snapshot(snapshot) if snapshot else None,
+            hosts=hosts,
             release=release_of(options.get("release"), spec if spec.nova or "release" in options else None),
         )
         groups = groups_of(spec, choices, str(parsed_args.spec))

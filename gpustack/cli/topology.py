@@ -23,7 +23,7 @@ from gpustack.hosts.topology.check import check
 from gpustack.hosts.topology.diagram import document
 from gpustack.hosts.topology.model import Kind, Topology
 from gpustack.hosts.topology.show import ASCII, UNICODE, text
-from gpustack.spec.hosts import patterns_for
+from gpustack.spec.hosts import patterns_for, with_groups
 from gpustack.spec.load import load_spec
 
 
@@ -52,6 +52,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         self._gathered = gather(self, parsed_args)
+        spec = spec and with_groups(spec, self._gathered.groups)
         shown = []
         for host in self._gathered.hosts:
             if spec is not None and not patterns_for(spec, host.hostname):

@@ -104,11 +104,11 @@ def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = 
     :raises NovaConfigError: when the facts of a host are malformed. This stops all hosts: without the cards of one
         host, aliases of the others may be wrong or missing.
     """
-    spec = load_spec(Path(spec_path))
-    release = _release(spec)
     hosts = _hosts(facts)
     if snapshot:
         hosts += [host for host in load_snapshot(Path(snapshot)) if host.hostname not in facts]
+    spec = load_spec(Path(spec_path), hosts)
+    release = _release(spec)
     needs = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
     return {
         "aliases": [asdict(alias) for alias in needs.aliases],
@@ -142,9 +142,9 @@ def for_host(
     """
     if unknown := decided.get("unknown", {}).get(hostname):
         return {**_NOTHING, "failed": True, "text": "", "msg": unknown}
-    spec = load_spec(Path(spec_path))
-    config = _decided_config(spec, decided, hostname, services)
     hosts = [_host(hostname, facts)] if facts else []
+    spec = load_spec(Path(spec_path), hosts)
+    config = _decided_config(spec, decided, hostname, services)
     answer = Answer.parse(module_answer, hostname)
     groups = [(service,) for service in services] if kolla else [tuple(services)]
     files = [_file_of(config, group, answer, hosts, hostname, kolla=kolla) for group in groups]

@@ -5,12 +5,14 @@ Everything is imported at the top: Ansible loads an action plugin once and forks
 inside a function would run again in every fork. The exception is the client of the cloud, which most runs do not need.
 """
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from gpustack.base.errors import SpecError, UsageError
+from gpustack.base.files import read_text
 from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
@@ -35,6 +37,7 @@ from gpustack.prepare.host.prove import verify as prove
 from gpustack.prepare.host.prove.verify import Verification
 from gpustack.prepare.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
 from gpustack.prepare.host.undo import LAST, plan_undo
+from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
@@ -106,19 +109,25 @@ def plan(
     adopt: bool = False,
     live: bool = False,
     trial: int | None = None,
+    limit: str = "all",
 ) -> HostPlanResult | TaskResult:
-    """Plan a host.
+    """Plan a host. If the spec lacks it and the operator does not name it, its plan is empty.
 
     :param spec_path: the spec; a relative path starts from the current directory.
-    :param facts: the output of the collector on the host.
+    :param facts: the output of the collector on the host; `inventory_groups` are those of the controller.
     :param hostname: the host's name in the spec; it replaces the one in ``facts``.
     :param adopt: whether to replace existing manual configuration.
     :param live: whether to bind on the running host instead of a reboot, where possible.
     :param trial: the time limit of a trial boot of new kernel arguments, in seconds; None for no trial.
+    :param limit: Ansible's ``--limit``, which may name the host.
     :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
     host = _host(facts, hostname)
-    planned = plan_host(_spec(spec_path), host, adopt=adopt, live=live, trial=trial)
+    spec = _spec(spec_path, host)
+    if left_out := _left_out(spec, spec_path, hostname, limit):
+        empty = _result(host, HostPlan(host=hostname, gpus=(), findings=(), refused=False))
+        return {**empty, "text": left_out, "prove": False}
+    planned = plan_host(spec, host, adopt=adopt, live=live, trial=trial)
     if planned.refused:
         return _blocked(planned)
     result = _result(host, planned)
@@ -141,6 +150,12 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanRes
         "remove": [path for path in result["remove"] if path not in LAST],
         "last": [path for path in result["remove"] if path in LAST],
     }
+
+
+def _left_out(spec: Spec, path: str, hostname: str, limit: str) -> str:
+    """The text about a host that neither the spec nor ``--limit`` names; empty for another one."""
+    named = read_text(Path(limit[1:])).split() if limit.startswith("@") else re.split("[,:]", limit)
+    return "" if hostname in named or patterns_for(spec, hostname) else f"{hostname}: not in {path}, left out"
 
 
 def _blocked(planned: HostPlan) -> TaskResult:
@@ -180,6 +195,7 @@ def verify(
     hostname: str,
     *,
     trial: bool = False,
+    limit: str = "all",
 ) -> VerificationResult | TaskResult:
     """Verify a running host.
 
@@ -187,9 +203,11 @@ def verify(
     :param trial: whether this boot is a trial; then menu and initramfs are not verified yet.
     :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
-    verified = prove.verify_host(
-        _spec(spec_path), _host(facts, hostname), checked_images(initramfs, hostname), trial=trial
-    )
+    host = _host(facts, hostname)
+    spec = _spec(spec_path, host)
+    if left_out := _left_out(spec, spec_path, hostname, limit):
+        return {"text": left_out}
+    verified = prove.verify_host(spec, host, checked_images(initramfs, hostname), trial=trial)
     return _verified(verified, READY, f"{hostname} is not ready")
 
 
@@ -198,7 +216,8 @@ def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> Veri
 
     :raises gpustack.base.errors.GpustackError: when the spec or the facts can't be used.
     """
-    verified = prove.verify_next(_spec(spec_path), _host(facts, hostname))
+    host = _host(facts, hostname)
+    verified = prove.verify_next(_spec(spec_path, host), host)
     summary = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
     return _verified(verified, BOOTABLE, summary)
 
@@ -347,7 +366,7 @@ def service_target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, 
     )
 
 
-def _spec(path: str) -> Spec:
+def _spec(path: str, *hosts: Host) -> Spec:
     file = Path.cwd() / Path(path).expanduser()
     if not file.is_file():
         raise SpecError(
@@ -355,7 +374,7 @@ def _spec(path: str) -> Spec:
             where=str(file),
             remedy="give the spec with -e gpustack_spec=PATH; a relative path starts from the current directory",
         )
-    return load_spec(file)
+    return load_spec(file, hosts)
 
 
 def _host(facts: Mapping[str, Any], hostname: str) -> Host:

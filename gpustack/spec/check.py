@@ -192,7 +192,7 @@ def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Pr
         path: Path = ("out_of_service", index)
         if (card.address is None) == (card.serial is None):
             yield document.problem(path, "expected either an address or a serial number")
-        if not patterns.matching(card.host):
+        if not patterns.matching(card.host) and not any(pattern.is_group for pattern in _patterns(hosts)):
             yield document.problem((*path, "host"), f"no pattern of hosts matches {quoted(card.host)}")
         if (card.host, card.card) in named:
             yield document.problem(path, f"{card.host} {card.card} is named twice")

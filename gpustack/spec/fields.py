@@ -13,7 +13,7 @@ HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 # The part that an editor can check; HostPattern checks the ends of ranges.
 HOST_PATTERN = (
-    r"^([A-Za-z0-9_*?]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])"
+    r"^(group:[A-Za-z0-9_][A-Za-z0-9_.-]*$|[A-Za-z0-9_*?]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])"
     r"([A-Za-z0-9_.*?-]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])*$"
 )
 

@@ -9,25 +9,79 @@ A host that matches several patterns gets the models of all of them. Options are
 spec's own, then those of patterns in the order of the file, then those of the host's plain name.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from gpustack.base import hostnames
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import SpecError, UsageError
 from gpustack.spec.model import Options, Spec
 from gpustack.spec.models import Model
-from gpustack.spec.patterns import HostPattern
+from gpustack.spec.patterns import GROUP, HostPattern
 
-_OTHER_WAYS = (
-    "name hosts on the command line, or --local; `gpustack host apply` and `verify` also take an inventory (-i)"
-)
+_OTHER_WAYS = "name hosts on the command line, --local, or an inventory with -i"
 
 
 def patterns_for(spec: Spec, hostname: str) -> tuple[str, ...]:
-    """The matching keys of the spec's ``hosts``: patterns in the order of the file, the plain name last."""
+    """The matching keys of the spec's ``hosts``: patterns in the order of the file, the plain name last.
+
+    :raises SpecError: if the spec names a group whose hosts are not known.
+    """
+    if spec.host_patterns.has_groups:
+        raise SpecError(
+            "the spec names groups of an inventory, and their hosts are not known here",
+            where=hostname,
+            remedy="name the inventory with -i, or facts of `gpustack scan -i INVENTORY --save FILE` with --snapshot",
+        )
     keys = [pattern.text for pattern in spec.host_patterns.matching(hostname)]
     if hostname in spec.plain_hosts:
         keys.append(hostname)
     return tuple(keys)
+
+
+def with_groups(spec: Spec, groups: Mapping[str, Sequence[str] | None]) -> Spec:
+    """The spec with hosts instead of the groups of Ansible's inventory that it names.
+
+    Options of a group are more specific than those of patterns, and those of a plain name more specific than both.
+
+    :param groups: the groups of each host; None if it was read without an inventory.
+    :raises SpecError: if a host was read without an inventory.
+    """
+    texts = [*spec.hosts, *(name for network in spec.networks.values() for name in network.hosts)]
+    texts += [name for entry in (spec.tenancy.aggregates.values() if spec.tenancy else ()) for name in entry.hosts]
+    if not groups or not any(text.startswith(GROUP) for text in texts):
+        return spec
+    members: dict[str, list[str]] = {}
+    for host, own_groups in groups.items():
+        if own_groups is None:
+            raise SpecError(
+                "the spec names groups, and the facts of this host do not record its groups",
+                where=host,
+                remedy="read hosts with their inventory: -i INVENTORY, also for `gpustack scan --save`",
+            )
+        for group in own_groups:
+            members.setdefault(f"{GROUP}{group}", []).append(host)
+
+    def named(entry: Any) -> Any:  # noqa: ANN401 - a network or an aggregate; without hosts, it has all of them
+        names = (name for text in entry.hosts for name in members.get(text, [text]))
+        return entry.model_copy(update={"hosts": tuple(names)})
+
+    entries: dict[str, Any] = {}
+    for text in sorted(spec.hosts, key=lambda text: not text.startswith(GROUP)):
+        for name in members.get(text, () if text.startswith(GROUP) else [text]):
+            own, other = spec.hosts[text], entries.get(name)
+            if other is not None:
+                models = tuple(dict.fromkeys((*other.models, *own.models)))
+                own = own.model_copy(update={"models": models, "options": other.options.overlaid(own.options)})
+            entries[name] = own
+    tenancy = spec.tenancy
+    if tenancy is not None:
+        aggregates = {name: named(entry) for name, entry in tenancy.aggregates.items()}
+        tenancy = tenancy.model_copy(update={"aggregates": aggregates})
+    networks = {name: named(network) for name, network in spec.networks.items()}
+    copy = spec.model_copy(update={"hosts": entries, "networks": networks, "tenancy": tenancy})
+    for name in ("plain_hosts", "host_patterns"):
+        copy.__dict__.pop(name, None)
+    return copy
 
 
 def models_for(spec: Spec, hostname: str) -> dict[str, Model]:
@@ -57,20 +111,23 @@ def expand(pattern: str) -> Iterator[str]:
     return HostPattern.parse(pattern).names()
 
 
-def hosts_of(spec: Spec, where: str) -> tuple[str, ...]:
+def hosts_of(spec: Spec, where: str | None) -> tuple[str, ...]:
     """All hosts that the spec names directly or by ranges, in the spec's order.
 
-    :raises UsageError: when a pattern contains ``*`` or ``?``, which can't be listed, or there is no host.
+    :param where: the spec's file, for errors; None to skip groups and patterns that can't be listed.
+    :raises UsageError: when a pattern is a group, or contains ``*`` or ``?``, or there is no host.
     """
     hosts: dict[str, None] = {}
     for pattern in spec.hosts:
         try:
             hosts.update(dict.fromkeys(expand(pattern)))
         except ValueError as error:
+            if where is None:
+                continue
             raise UsageError(
                 f"the hosts of {where} can't be listed: {pattern!r}: {error}", remedy=_OTHER_WAYS
             ) from error
-    if not hosts:
+    if not hosts and where is not None:
         raise UsageError(f"{where} names no host", remedy=_OTHER_WAYS)
     return tuple(hosts)
 

@@ -5,7 +5,7 @@ The part of the JSON schema for a path of a spec, and its description for a mess
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
@@ -16,9 +16,11 @@ from pydantic_core import ErrorDetails
 from gpustack.base.errors import SpecError
 from gpustack.base.files import file_remedy
 from gpustack.base.findings import Severity
+from gpustack.hosts.facts.model import Host
 from gpustack.spec.check import check
 from gpustack.spec.document import MAX_BYTES, Document, Odd, read
 from gpustack.spec.fields import NAME_PATTERN
+from gpustack.spec.hosts import with_groups
 from gpustack.spec.model import Spec
 from gpustack.spec.problems import Data, Path, Problem, SpecProblems, listed, nearest, quoted
 from gpustack.spec.schema import resolve, schema
@@ -140,12 +142,14 @@ class Examination:
         return self.spec
 
 
-def load_spec(path: FilePath) -> Spec:
+def load_spec(path: FilePath, hosts: Iterable[Host] = ()) -> Spec:
     """Read ``gpustack.yaml``.
 
-    :raises SpecError: when it can't be read; as ``SpecProblems`` with all problems when it is not valid.
+    :param hosts: the hosts that may be in the groups that it names; without them, the groups stay.
+    :raises SpecError: when it can't be read, or the groups of a host are unknown; ``SpecProblems`` with all problems
+        when it is not valid.
     """
-    return examine_file(path).checked()
+    return with_groups(examine_file(path).checked(), {host.hostname: host.inventory_groups for host in hosts})
 
 
 def parse_spec(text: str | bytes, where: str) -> Spec:

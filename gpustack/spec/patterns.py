@@ -7,6 +7,7 @@
 ``rack-[a:f]``            one letter, ``a`` to ``f``
 ``gpu-*.example.org``     ``*`` matches any number of characters, including dots and none
 ``gpu-0?``                ``?`` matches exactly one character
+``group:gpu_nodes``       the hosts of a group in Ansible's inventory
 ========================  =================================================================================
 
 Ranges follow ``ansible/plugins/inventory/__init__.py`` (``expand_hostname_range``), but some that Ansible accepts are
@@ -26,6 +27,9 @@ from operator import itemgetter
 MAX_LENGTH = 254
 MAX_HOSTS = 100_000
 """The largest number of hosts that the ranges of one pattern may expand to; a larger one is probably a mistake."""
+GROUP = "group:"
+"""The start of an entry that names a group of Ansible's inventory."""
+_GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _LETTERS = string.ascii_letters
 _TOKEN = re.compile(r"\[(?P<range>[^\[\]]*)\]|(?P<any>\*+)|(?P<one>\?)|(?P<text>[A-Za-z0-9_.-]+)")
 _BOUNDS = re.compile(r"[0-9A-Za-z:-]*")
@@ -111,9 +115,14 @@ class HostPattern:
         return _parse(text)
 
     @property
+    def is_group(self) -> bool:
+        """Whether it is a group of Ansible's inventory: ``group:gpu_nodes``. It matches no name."""
+        return self.text.startswith(GROUP)
+
+    @property
     def is_name(self) -> bool:
         """Whether the pattern is one plain name."""
-        return all(isinstance(part, _Text) for part in self._parts)
+        return not self.is_group and all(isinstance(part, _Text) for part in self._parts)
 
     @property
     def start(self) -> str:
@@ -124,7 +133,7 @@ class HostPattern:
     @property
     def is_open(self) -> bool:
         """Whether it contains ``*`` or ``?``, so that its hosts can't be listed."""
-        return any(isinstance(part, _Any | _One) for part in self._parts)
+        return self.is_group or any(isinstance(part, _Any | _One) for part in self._parts)
 
     @property
     def count(self) -> int:
@@ -151,6 +160,8 @@ class HostPattern:
 
         :raises ValueError: when it contains ``*`` or ``?``.
         """
+        if self.is_group:
+            raise ValueError("the hosts of a group are in an inventory")
         if self.is_open:
             raise ValueError(f"{self.text!r} contains * or ?, so its hosts can't be listed")
         yield from _names(self._parts)
@@ -161,7 +172,9 @@ class Patterns:
 
     def __init__(self, patterns: Iterable[HostPattern]) -> None:
         self._by_start: dict[str, list[tuple[int, HostPattern]]] = {}
+        self.has_groups = False
         for place, pattern in enumerate(patterns):
+            self.has_groups = self.has_groups or pattern.is_group
             self._by_start.setdefault(pattern.start, []).append((place, pattern))
         self._lengths = sorted({len(start) for start in self._by_start})
 
@@ -186,6 +199,10 @@ def _names(parts: tuple[_Part, ...], head: str = "") -> Iterator[str]:
 def _parse(text: str) -> HostPattern:
     if not text or len(text) > MAX_LENGTH:
         raise ValueError(f"a host pattern has 1 to {MAX_LENGTH} characters")
+    if text.startswith(GROUP):
+        if not _GROUP_NAME.fullmatch(text.removeprefix(GROUP)):
+            raise ValueError(f"a group is written {GROUP}NAME, with letters, digits, '_', '-' and '.' in its name")
+        return HostPattern(text, (_Text(text),))
     if text[0] in "-.":
         raise ValueError("a host name begins with a letter, a digit or an underscore")
     parts: list[_Part] = []

@@ -47,7 +47,7 @@ class ActionModule(Base):
             settings = self.registered(task_vars, name, "gpustack_settings")
             collected = variables.get("gpustack_nova_read") or {}
             if settings and "compute" in settings["nova_services"] and collected.get("facts"):
-                facts[settings["nova_hostname"]] = self.plain(collected["facts"])
+                facts[settings["nova_hostname"]] = self.with_groups(collected["facts"], variables)
         return plugin_api.overall(args["spec"], facts, snapshot=args["snapshot"] or None)
 
     def _for_host(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
@@ -63,7 +63,7 @@ class ActionModule(Base):
             args["decided"],
             args["hostname"],
             services=args["services"],
-            facts=args["facts"],
+            facts=args["facts"] and self.with_groups(args["facts"], task_vars),
             module_answer=self.plain(module_answer),
             kolla=args["kolla"],
             restart=args["restart"],

@@ -28,4 +28,6 @@ class ActionModule(Base):
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Plan the host of the task."""
         modes = {name: args[name] for name in ("adopt", "live", "trial")}
-        return plugin_api.plan(args["spec"], args["facts"], args["hostname"], **modes)
+        facts = self.with_groups(args["facts"], task_vars)
+        limit = str(task_vars.get("ansible_limit") or "all")
+        return plugin_api.plan(args["spec"], facts, args["hostname"], **modes, limit=limit)

@@ -26,7 +26,9 @@ class ActionModule(Base):
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Verify the host of the task, or with ``next`` its boot entries."""
-        spec, facts, hostname = args["spec"], args["facts"], args["hostname"]
+        spec, hostname = args["spec"], args["hostname"]
+        facts = self.with_groups(args["facts"], task_vars)
         if args["next"]:
             return plugin_api.verify_next(spec, facts, hostname)
-        return plugin_api.verify(spec, facts, args["initramfs"], hostname, trial=args["trial"])
+        limit = str(task_vars.get("ansible_limit") or "all")
+        return plugin_api.verify(spec, facts, args["initramfs"], hostname, trial=args["trial"], limit=limit)

@@ -110,6 +110,12 @@ class ActionModule(ActionBase):
         return facts_refusal(str(task_vars["inventory_hostname"]), names, constants.CACHE_PLUGIN) if names else None
 
     @staticmethod
+    def with_groups(facts: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+        """The facts of a host with its groups in the inventory; a host can't name its own."""
+        groups = ActionModule.plain(variables.get("group_names") or ())
+        return {**ActionModule.plain(facts), "inventory_groups": [name for name in groups if name != "ungrouped"]}
+
+    @staticmethod
     def from_plugin(result: object) -> bool:
         """Whether a plugin of this class returned a result in this run. A host can't forge it: see ``_RUN``."""
         return isinstance(result, Mapping) and result.get("run") == _RUN

@@ -43,6 +43,8 @@ DOORS = {
     ),
     # One kind of progress: on a terminal, after a second, on stderr.
     "progress": Door(imports=("rich.progress",), places=("gpustack/cli/progress.py",)),
+    # The hosts of all commands, and how to reach them: Ansible's inventory is read once, by one option.
+    "inventory": Door(strings=("--inventory", "--limit"), places=("gpustack/cli/inventory.py",)),
     # One verdict on each GPU: all others ask spec/verdict.py.
     "verdict": Door(
         imports=(
@@ -115,7 +117,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 70_995, 503, 66, 35, 24, 95, 60, 126
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 71_492, 503, 66, 35, 24, 95, 60, 126
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one

@@ -1,10 +1,24 @@
 """Inventories of named hosts, or of this machine."""
 
+import contextlib
+import functools
 import json
+import os
 import platform
+import re
+import shlex
 import sys
-from collections.abc import Iterable, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from gpustack.base.errors import HostError, UsageError
+from gpustack.base.text import listed
+from gpustack.connect.playbooks.configuration import configuration
+from gpustack.connect.ssh.config import HostSettings
 
 
 def inventory_of(hosts: Sequence[str]) -> str:
@@ -37,3 +51,209 @@ def interpreter() -> str:
 def limit_of(hosts: Iterable[str]) -> str:
     """The content of a file for ``--limit @FILE``: one name per line."""
     return "".join(f"{host}\n" for host in hosts)
+
+
+_SSH_OPTIONS = {
+    *("proxyjump", "proxycommand", "user", "port", "identityfile", "identitiesonly", "identityagent"),
+    *("connecttimeout", "userknownhostsfile", "hostkeyalias"),
+}
+"""The options of ``ansible_ssh_common_args`` that the SSH reader honours."""
+_WITHOUT_EFFECT = re.compile(
+    "(stricthostkeychecking|checkhostip|control(master|persist|path)|serveralive.*|compression|loglevel|tcpkeepalive"
+    "|forwardagent|batchmode|addkeystoagent)"
+)
+"""Options without an effect on the reader: host keys are always checked, and each run has one connection."""
+_CONNECTION = re.compile("ansible_((ssh|become|paramiko)_.*|password)")
+_UNUSED = re.compile(
+    "ansible_ssh_(pipelining|retries|transfer_method|control_path.*|host_key_checking|timeout|extra_args|common_args|"
+    "host|user|port|private_key_file)|ansible_become_(method|user)|ansible_paramiko_host_key_checking"
+)
+_INTERNAL = ("all", "ungrouped")
+
+
+@functools.cache
+def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
+    """Ansible's classes, imported with the configuration that playbooks use."""
+    with tempfile.TemporaryDirectory(prefix="gpustack-") as directory:
+        chosen = configuration(os.environ, Path.cwd()).environment(os.environ, Path(directory))
+        before = dict(os.environ)
+        os.environ["ANSIBLE_CONFIG"] = chosen["ANSIBLE_CONFIG"]
+        try:
+            from ansible import constants
+            from ansible.errors import AnsibleError
+            from ansible.inventory.manager import InventoryManager
+            from ansible.parsing.dataloader import DataLoader
+            from ansible.plugins.loader import init_plugin_loader
+            from ansible.template import Templar
+            from ansible.utils.collection_loader import AnsibleCollectionConfig
+            from ansible.vars.manager import VariableManager
+
+            if not AnsibleCollectionConfig.collection_finder:
+                init_plugin_loader()
+        finally:
+            os.environ.pop("ANSIBLE_CONFIG")
+            os.environ.update(before)
+    constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
+    names = (constants, AnsibleError, InventoryManager, DataLoader, Templar, VariableManager)
+    return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
+
+
+class AnsibleInventory:
+    """Ansible's inventory: hosts, their groups, and how to reach them. It is read once, and only here."""
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        """Read files, directories, scripts or lists such as ``gpu01,``.
+
+        :raises UsageError: if a source can't be read.
+        """
+        self._sources = ", ".join(sources)
+        for source in sources:
+            if "," not in source and not Path(source).exists():
+                raise UsageError("the inventory does not exist", where=source, remedy="name it with -i")
+        ansible = _ansible()
+        with self._errors():
+            loader = ansible.DataLoader()
+            if ansible.constants.DEFAULT_VAULT_PASSWORD_FILE or ansible.constants.DEFAULT_VAULT_IDENTITY_LIST:
+                from ansible.cli import CLI
+
+                loader.set_vault_secrets(CLI.setup_vault_secrets(loader, [], [], auto_prompt=False))
+            self._manager = ansible.InventoryManager(loader=loader, sources=list(sources))
+            self._variables = ansible.VariableManager(loader=loader, inventory=self._manager)
+        self._loader = loader
+        self._lock = threading.Lock()
+        self._settings: dict[str, HostSettings] = {}
+
+    @contextlib.contextmanager
+    def _errors(self, where: str = "") -> Iterator[None]:
+        try:
+            yield
+        except _ansible().AnsibleError as error:
+            remedy = "correct the inventory; for a vault, set ANSIBLE_VAULT_PASSWORD_FILE"
+            raise UsageError(
+                f"the inventory can't be used: {error}", where=where or self._sources, remedy=remedy
+            ) from error
+
+    def select(self, patterns: Sequence[str], limit: str | None, ranges: Callable[[list[str]], list[str]]) -> list[str]:
+        """The hosts that patterns select; all without a pattern.
+
+        :param patterns: of Ansible, or names with ranges.
+        :param ranges: expands names with ranges, which Ansible reads as positions in a group.
+        :param limit: a pattern that restricts the hosts further.
+        :raises UsageError: if a pattern or all of them match no host.
+        """
+        known = (*self._manager.groups, *self._manager.hosts)
+        parts = [[p] if "[" not in p or p.partition("[")[0] in known else ranges([p]) for p in patterns]
+        chosen = [name for part in parts for name in part]
+        with self._errors():
+            self._manager.subset(limit)
+            for pattern in chosen:
+                if pattern[0] not in "!&" and not self._hosts(pattern):
+                    raise UsageError(
+                        f"no host of the inventory matches {pattern!r}", where=self._sources, remedy=self.known_groups()
+                    )
+            names = self._hosts(chosen or "all")
+        if not names:
+            raise UsageError("no host of the inventory is meant", where=self._sources, remedy=self.known_groups())
+        return names
+
+    def _hosts(self, pattern: str | list[str]) -> list[str]:
+        return [host.name for host in self._manager.get_hosts(pattern) if not host.implicit]
+
+    def known_groups(self) -> str:
+        """The groups, for remedies."""
+        groups = sorted(name for name in self._manager.groups if name not in _INTERNAL)
+        return f"groups of the inventory: {listed(groups, 12) or 'none'}"
+
+    def groups(self, name: str) -> tuple[str, ...]:
+        """The groups of a host, without those of all hosts."""
+        return tuple(sorted(g.name for g in self._manager.get_host(name).get_groups() if g.name not in _INTERNAL))
+
+    def settings(self, name: str) -> HostSettings:
+        """How to reach a host; nothing for a host that the inventory lacks.
+
+        :raises HostError: if the inventory has a variable that the SSH reader can't honour.
+        :raises UsageError: if a variable can't be read, such as one in a vault.
+        """
+        with self._lock:  # threads that read hosts ask; Ansible is not made for them
+            if name not in self._settings:
+                self._settings[name] = self._reached(name) if name in self._manager.hosts else HostSettings()
+            return self._settings[name]
+
+    def _reached(self, name: str) -> HostSettings:
+        with self._errors(name):
+            values = self._variables.get_vars(host=self._manager.get_host(name), include_hostvars=False)
+            templar = _ansible().Templar(loader=self._loader, variables=values)
+            used = {key: templar.template(values[key]) for key in values if key in _READ or _CONNECTION.fullmatch(key)}
+
+        def first(*keys: str) -> str | None:
+            return next((str(used[key]) for key in keys if used.get(key) not in (None, "")), None)
+
+        sudo = (first("ansible_become") or "").lower() in ("true", "yes", "1", "on")
+        refused = {key for key in used if _CONNECTION.fullmatch(key) and not _UNUSED.fullmatch(key)}
+        refused |= {
+            key for key, values in _PERMITTED.items() if first(key) and not re.fullmatch(values, str(used[key]))
+        }
+        refused = {key for key in refused if sudo or "become" not in key}
+        if refused:
+            raise _refused(name, sorted(refused)[0])
+        port = first("ansible_port", "ansible_ssh_port")
+        identity = first("ansible_private_key_file", "ansible_ssh_private_key_file")
+        return HostSettings(
+            address=first("ansible_host", "ansible_ssh_host") or "",
+            user=first("ansible_user", "ansible_ssh_user"),
+            port=int(port) if port else None,
+            identity=Path(identity).expanduser() if identity else None,
+            sudo=sudo,
+            local=(first("ansible_connection") or "").endswith("local"),
+            options={
+                option: value
+                for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args")
+                for option, value in _options(name, key, first(key) or "")
+            },
+        )
+
+
+_READ = (
+    *("ansible_host", "ansible_user", "ansible_port", "ansible_private_key_file", "ansible_connection"),
+    "ansible_become",
+)
+_PERMITTED = {
+    "ansible_connection": r"(.*\.)?(ssh|smart|paramiko|paramiko_ssh|local)",
+    "ansible_become_method": r"(.*\.)?sudo",
+    "ansible_become_user": "root",
+    "ansible_port": "[0-9]+",
+    "ansible_ssh_port": "[0-9]+",
+}
+
+
+def _options(host: str, variable: str, text: str) -> Iterator[tuple[str, str | list[str]]]:
+    """The options of a text with arguments of ssh.
+
+    :raises HostError: for an argument that the SSH reader cannot honour.
+    """
+    try:
+        words = iter(shlex.split(text))
+    except ValueError as error:
+        raise _refused(host, f"{variable} ({error})") from error
+    for word in words:
+        if word in ("-C", "-q", "-A", "-T"):
+            continue
+        flag, value = word[:2], word[2:] or next(words, "")
+        if flag == "-o":
+            option, _, value = value.replace("=", " ", 1).partition(" ")
+        else:
+            option = {"-J": "proxyjump", "-p": "port", "-l": "user", "-i": "identityfile"}.get(flag, word)
+        option = option.lower()
+        if _WITHOUT_EFFECT.fullmatch(option) or value == "/dev/null":
+            continue
+        if option not in _SSH_OPTIONS or not value:
+            raise _refused(host, f"{variable} ({word})")
+        yield option, [value] if option == "identityfile" else value
+
+
+def _refused(host: str, variable: str) -> HostError:
+    return HostError(
+        f"gpustack can't honour the variable {variable} of the inventory",
+        where=host,
+        remedy="remove it for this host, or set it in ~/.ssh/config; Ansible's playbooks honour it",
+    )

@@ -34,7 +34,7 @@ class Call:
     """The arguments of a playbook run.
 
     :param playbook: its name: ``prepare``.
-    :param inventory: the inventory's file or directory, or another value of Ansible's ``-i``.
+    :param inventory: files or directories of inventories, or other values of Ansible's ``-i``.
     :param limit: a host pattern, or ``@FILE``; None for all hosts.
     :param variables: Ansible variables of highest precedence.
     :param arguments: more arguments of ``ansible-playbook``.
@@ -42,7 +42,7 @@ class Call:
     """
 
     playbook: str
-    inventory: str
+    inventory: Sequence[str]
     limit: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     arguments: Sequence[str] = ()
@@ -54,7 +54,7 @@ class Call:
         check = ["--check", "--diff"] if self.check else ["--diff"]
         return [
             *_program(),
-            f"--inventory={self.inventory}",
+            *(f"--inventory={source}" for source in self.inventory),
             *limit,
             *check,
             *(f"--extra-vars={json.dumps(dict(self.variables))}",),

@@ -11,8 +11,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,25 @@ _HOST = re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostSettings:
+    """How an inventory reaches a host.
+
+    :ivar address: the name or address to connect to; empty for the host's own name.
+    :ivar sudo: whether the inventory becomes root.
+    :ivar local: whether the host is this machine, read without SSH.
+    :ivar options: options of ``ssh_config(5)`` by their names in lower case.
+    """
+
+    address: str = ""
+    user: str | None = None
+    port: int | None = None
+    identity: Path | None = None
+    sudo: bool = False
+    local: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SshOptions:
     """SSH options of the command line.
 
@@ -41,6 +60,7 @@ class SshOptions:
     :ivar known_hosts: a file to use instead of all known-hosts files.
     :ivar timeout: seconds for the connection, and again for the program on the host.
     :ivar sudo: run the program as root, with ``sudo -n``.
+    :ivar settings: reads the settings of a host from an inventory; the command line has precedence.
     """
 
     user: str | None = None
@@ -50,6 +70,18 @@ class SshOptions:
     known_hosts: Path | None = None
     timeout: float = 30.0
     sudo: bool = False
+    settings: Callable[[str], HostSettings] = lambda name: HostSettings()
+
+    def of_host(self, name: str) -> SshOptions:
+        """The options with those of the inventory for one host."""
+        own = self.settings(name)
+        return replace(
+            self,
+            user=self.user or own.user,
+            port=self.port or own.port,
+            identity=self.identity or own.identity,
+            sudo=self.sudo or own.sudo,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +141,12 @@ class SshConfig:
             not apply.
         :raises HostError: if the name or the host's configuration is invalid.
         """
-        options = (
-            SshOptions(known_hosts=self.options.known_hosts, timeout=self.options.timeout) if jump else self.options
-        )
+        common = SshOptions(known_hosts=self.options.known_hosts, timeout=self.options.timeout)
+        options = common if jump else self.options.of_host(name)
+        own = options.settings(name)
         given_user, host, given_port = _parts(name, jump=jump)
-        settings = self._settings(name, host)
+        host = _parts(own.address, jump=False)[1] if own.address else host
+        settings = {**self._settings(name, host), **own.options}
         try:
             port = int(options.port or given_port or settings.get("port") or 22)
             timeout = float(settings.get("connecttimeout") or options.timeout)
@@ -132,7 +165,7 @@ class SshConfig:
             identities_only=settings.get("identitiesonly", "no").lower() == "yes",
             agent=settings.get("identityagent", "").lower() != "none",
             jumps=_jumps(settings.get("proxyjump")),
-            proxy_command=_unless_none(settings.get("proxycommand")),
+            proxy_command=_expanded(_unless_none(settings.get("proxycommand")), hostname, port),
             connect_timeout=timeout,
         )
 
@@ -185,6 +218,11 @@ def _identities(options: SshOptions, names: list[str] | None) -> tuple[Path, ...
 
 def _jumps(value: str | None) -> tuple[str, ...]:
     return tuple(hop.strip().removeprefix("ssh://") for hop in (_unless_none(value) or "").split(",") if hop.strip())
+
+
+def _expanded(command: str | None, host: str, port: int) -> str | None:
+    """The command with the tokens that an inventory leaves in it; those of configuration files are replaced."""
+    return command and command.replace("%h", host).replace("%p", str(port))
 
 
 def _unless_none(value: str | None) -> str | None:

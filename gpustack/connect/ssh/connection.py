@@ -19,7 +19,7 @@ from gpustack.base.errors import GpustackError, HostError
 from gpustack.connect.ssh.config import SshConfig, SshOptions, SshTarget
 from gpustack.connect.ssh.keys import authenticate, reason
 from gpustack.connect.ssh.known_hosts import KnownHosts
-from gpustack.connect.ssh.program import run_program
+from gpustack.connect.ssh.program import run_here, run_program
 
 Stream = socket.socket | paramiko.Channel
 
@@ -70,9 +70,12 @@ class Connections:
         :param program: the program's source text.
         :raises HostError: if the host can't be reached, or the program fails.
         """
+        options = self._options.of_host(name)
+        if options.settings(name).local:
+            return run_here(name, program, options)
         transport = self._connected(self._config.target(name), via=None)
         try:
-            return run_program(transport, name, program, self._options)
+            return run_program(transport, name, program, options)
         finally:
             self._release(transport)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import time
 
@@ -52,11 +53,11 @@ def run_program(transport: paramiko.Transport, name: str, program: bytes, option
 
 
 def run_here(name: str, program: bytes, options: SshOptions) -> dict[str, object]:
-    """Run a program with this machine's Python, as root through ``sudo -n``, and return the JSON object that it prints.
+    """Run a program with this machine's Python, with ``sudo`` as root, and return the JSON object that it prints.
 
     :raises HostError: if sudo refuses, the program fails or exceeds ``options.timeout``, or prints no JSON object.
     """
-    command = ["/bin/sh", "-c", _FIND_PYTHON.format(sudo=_SUDO)]
+    command = ["/bin/sh", "-c", _FIND_PYTHON.format(sudo=_SUDO if options.sudo and os.geteuid() else "")]
     try:
         ran = subprocess.run(command, input=program, capture_output=True, check=False, timeout=options.timeout)
     except subprocess.TimeoutExpired as error:

@@ -46,6 +46,11 @@ class Gathered:
     failures: tuple[GatherFailure, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def groups(self) -> dict[str, tuple[str, ...] | None]:
+        """The groups of each host in the inventory; None for a host that was read without one."""
+        return {host.hostname: host.inventory_groups for host in self.hosts}
+
     def without(self, host: Host, error: GpustackError) -> "Gathered":
         """Return a copy in which ``host`` is moved to the failures."""
         failure = GatherFailure(host=host.hostname, error=error)
@@ -62,6 +67,7 @@ def gather(
     jobs: int = 32,
     reported: Reported = lambda host: None,
     keep: bool = False,
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> Gathered:
     """Read the facts of hosts. Without ``hosts``, ``root`` and ``snapshot``, read this host.
 
@@ -72,13 +78,14 @@ def gather(
     :param jobs: number of hosts that are read at the same time.
     :param reported: called from the calling thread with each finished host of ``hosts``.
     :param keep: whether to keep the unparsed documents.
+    :param groups: the groups of each host in the inventory; None without one.
     :raises SnapshotError: if the snapshot can't be used.
     :raises HostError: if ``root`` can't be read, or the SSH configuration can't be used.
     """
     if snapshot is not None:
         return _from_snapshot(snapshot, hosts, keep=keep)
     if hosts and root is None:
-        return _over_ssh(hosts, ssh, jobs, reported, keep=keep)
+        return _over_ssh(hosts, ssh or SshOptions(), jobs, reported, groups or {}, keep=keep)
     if root is None and ssh is not None and ssh.sudo and os.geteuid() != 0:
         return _with_sudo(ssh, keep=keep)
     return _from_root(root, keep=keep)
@@ -124,14 +131,20 @@ def _from_root(root: Path | None, *, keep: bool) -> Gathered:
 
 
 def _over_ssh(
-    targets: Sequence[str], options: SshOptions | None, jobs: int, reported: Reported, *, keep: bool
+    targets: Sequence[str],
+    options: SshOptions,
+    jobs: int,
+    reported: Reported,
+    groups: Mapping[str, Sequence[str]],
+    *,
+    keep: bool,
 ) -> Gathered:
     from gpustack.connect.ssh.connection import Connections
 
     targets = list(dict.fromkeys(targets))
     raw: Documents = {}
     errors: dict[str, GpustackError] = {}
-    with Connections(options or SshOptions()) as connections:
+    with Connections(options) as connections:
         pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(targets))), thread_name_prefix="gather")
         try:
             program = bundle.program().encode()
@@ -139,7 +152,8 @@ def _over_ssh(
             for future in as_completed(running):
                 target = running[future]
                 try:
-                    raw[target] = future.result()
+                    # A host can't name its own groups.
+                    raw[target] = {**future.result(), "inventory_groups": groups.get(target)}
                 except GpustackError as error:
                     errors[target] = error
                 reported(target)
@@ -172,8 +186,8 @@ def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
     """Choose the name of each host; return the documents by target, and the differing reported names.
 
     The user's name takes precedence: a compromised host could report the name of another host, and replace its facts.
-    If one name extends the other, the longer one is used (``gpu01.example.org``), as in specs and inventories. If
-    several hosts report the same name (``localhost``), each keeps the name that the user gave.
+    If one name extends the other, the longer one is used (``gpu01.example.org``), without an inventory. If several
+    hosts report the same name (``localhost``), each keeps the name that the user gave.
     """
     called = Counter(str(document.get("hostname")) for document in raw.values())
     by_name, others = {}, {}
@@ -184,8 +198,8 @@ def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
             continue
         if own_name is not None and not extends(own_name, name):
             others[name] = own_name
-        elif own_name is not None and called[own_name] == 1 and len(own_name) > len(name):
-            name = own_name
+        elif own_name is not None and called[own_name] == 1 and document.get("inventory_groups") is None:
+            name = max(name, own_name, key=len)
         by_name[target] = {**document, "hostname": name}
     return by_name, others
 

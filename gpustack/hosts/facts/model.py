@@ -323,6 +323,8 @@ class Host(FactsModel):
 
     version: Literal[1]
     hostname: HostName
+    inventory_groups: tuple[HostName, ...] | None = None
+    """The groups under which the controller read the host; None if it was read without an inventory."""
     collected_at: Line | None = None
     root: Annotated[str, StringConstraints(max_length=4096)] = "/"
     privileged: bool | None = None

@@ -241,7 +241,7 @@ def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, o
         raise SnapshotError(f"$: expected an object, found {_shown(document)}", where=where, remedy=_AGAIN)
     if "gpustack_snapshot" not in document:
         if "pci" in document and "version" in document:
-            return [("$", document)]
+            return [("$", {**document, "inventory_groups": None})]  # as a host printed it
         raise SnapshotError(
             "it is no snapshot: neither `gpustack_snapshot` nor the facts of a host are in it",
             where=where,

@@ -1,12 +1,10 @@
 """Check whether the spec is valid."""
 
-import contextlib
 from pathlib import Path
 
 from gpustack.base.errors import GpustackError
 from gpustack.base.operations import counted
 from gpustack.operate.doctor.check import Check, failed, not_configured, ok, warning
-from gpustack.spec.hosts import expand
 from gpustack.spec.load import Examination, examine_file
 from gpustack.spec.model import Spec
 
@@ -35,12 +33,3 @@ def _check(path: Path, examination: Examination) -> Check:
         seen += f", {counted(len(examination.problems), 'warning')}"
         return warning("Spec", seen, f"gpustack spec check {path}")
     return ok("Spec", seen)
-
-
-def hosts_of(spec: Spec | None) -> tuple[str, ...]:
-    """The hosts that a spec names directly or by ranges; patterns with ``*`` or ``?`` are skipped."""
-    found: dict[str, None] = {}
-    for pattern in spec.hosts if spec else ():
-        with contextlib.suppress(ValueError):
-            found.update(dict.fromkeys(expand(pattern)))
-    return tuple(found)

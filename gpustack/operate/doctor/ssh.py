@@ -1,6 +1,6 @@
 """Check SSH: the client that Ansible uses, keys, and known hosts. No host is contacted."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gpustack.base.errors import HostError
 from gpustack.base.operations import counted
@@ -17,13 +17,13 @@ _INSTALL = "apt install openssh-client, or dnf install openssh-clients"
 _KEYSCAN = "ssh-keyscan HOST, and compare the key on its console"
 
 
-def checks(options: SshOptions, hosts: Sequence[str]) -> Iterator[Check]:
+def checks(options: SshOptions, hosts: Callable[[], Sequence[str]]) -> Iterator[Check]:
     """Check the client, the keys and the known hosts.
 
-    :param hosts: the hosts of the spec.
+    :param hosts: lists the hosts of the spec.
     """
     yield client()
-    yield from made("SSH configuration", lambda: _of_hosts(options, hosts))
+    yield from made("SSH configuration", lambda: _of_hosts(options, hosts()))
 
 
 def client() -> Check:
@@ -37,7 +37,7 @@ def client() -> Check:
 
 def _of_hosts(options: SshOptions, hosts: Sequence[str]) -> Iterator[Check]:
     config = SshConfig.load(options)
-    targets = [config.target(host) for host in hosts]
+    targets = [config.target(host) for host in hosts if not options.settings(host).local]
     some = targets[0] if targets else config.target(_ANY)
     yield _keys(some)
     yield _known(targets) if targets else _any_known(some)

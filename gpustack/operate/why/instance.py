@@ -213,7 +213,7 @@ def _compare(cloud: Connection, found: InstanceAnswer, failed: Event | None, sou
     ]
     if known.hints:
         found.gaps.append(f"scheduler hints are not evaluated: {', '.join(known.hints)}")
-    spec = load_spec(sources.spec)
+    spec = load_spec(sources.spec, sources.facts)
     demand = demand_of_present(spec, known.flavor, sources.scheduler, known.image)
     demand = replace(demand, project=known.server.project)
     found.now = judged(cloud, _in_zone(sources.state(cloud, spec), known.zone or ""), demand, progress=sources.progress)

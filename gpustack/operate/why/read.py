@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from gpustack.cloud import Connection, identity
 from gpustack.cloud.flavors import Flavor, FlavorCloud
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.session import Progress, silent
+from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.assess import State, accepted_by, state
@@ -86,11 +88,15 @@ class WhySources:
     log: Sequence[str] = ()
     progress: Progress = silent
 
+    @functools.cached_property
+    def facts(self) -> Sequence[Host]:
+        """The hosts of the snapshot."""
+        return load_snapshot(self.snapshot) if self.snapshot else ()
+
     def state(self, cloud: Connection, spec: Spec, zone: str = "") -> State:
         """Read the hosts with their free resources, as :func:`gpustack.operate.capacity.assess.state`."""
-        facts = load_snapshot(self.snapshot) if self.snapshot else ()
         more = {"databases": self.databases, "scheduler": self.scheduler, "progress": self.progress}
-        return state(cloud, spec, facts=facts, zone=zone, **more)  # type: ignore[arg-type]
+        return state(cloud, spec, facts=self.facts, zone=zone, **more)  # type: ignore[arg-type]
 
 
 def answer(cloud: Connection, question: FlavorQuestion, sources: WhySources) -> FlavorAnswer:
@@ -99,7 +105,7 @@ def answer(cloud: Connection, question: FlavorQuestion, sources: WhySources) -> 
     :raises UsageError: if there is no such flavor, image or host.
     :raises CloudError: if Nova, Placement, Keystone or Glance does not answer.
     """
-    spec = load_spec(sources.spec)
+    spec = load_spec(sources.spec, sources.facts)
     known = sources.state(cloud, spec, question.zone)
     flavor = _flavor(known, question.name)
     properties = _image(cloud, question.image) if question.image else None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import GpustackError
-from gpustack.connect.playbooks import run
+from gpustack.connect.playbooks import inventory, run
 from support.attacks import attacked
 from support.fuzz_inputs import SPEC
 from support.fuzz_readers import command
@@ -20,6 +20,7 @@ COMMANDS = ("host apply {spec} --yes", "host verify {spec}", "host undo --yes")
 
 
 def secrets_on_command_lines(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory._ansible()  # its import starts programs of its own
     lines: list[str] = []
 
     def start(argv: list[str], **_options: Any) -> None:

@@ -62,7 +62,7 @@ def test_a_file_that_is_not_there_is_refused(directories):
 
 
 def test_no_module_of_the_current_directory_is_imported():
-    assert Call(playbook="verify", inventory="i").argv()[:2] == [sys.executable, "-P"]
+    assert Call(playbook="verify", inventory=["i"]).argv()[:2] == [sys.executable, "-P"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from gpustack.operate.doctor import spec
 from gpustack.operate.doctor.check import State
+from gpustack.spec.hosts import hosts_of
 
 SPEC = """
 version: 1
@@ -26,7 +27,6 @@ def test_no_spec_is_no_error() -> None:
     loaded, (check,) = spec.checks(None)
     assert loaded is None
     assert check.state is State.NOT_CONFIGURED
-    assert spec.hosts_of(loaded) == ()
 
 
 def test_the_usual_spec_and_its_hosts(directory: Path) -> None:
@@ -34,7 +34,8 @@ def test_the_usual_spec_and_its_hosts(directory: Path) -> None:
     loaded, (check,) = spec.checks(None)
     assert check.state is State.OK
     assert check.seen == "gpustack.yaml: valid, 1 model, 2 host patterns"
-    assert spec.hosts_of(loaded) == ("gpu1", "gpu2")
+    assert loaded is not None
+    assert hosts_of(loaded, None) == ("gpu1", "gpu2")
 
 
 def test_a_spec_that_is_not_valid_or_not_there(directory: Path) -> None:

@@ -23,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def checks(*hosts: str) -> dict[str, Check]:
-    return {check.name: check for check in ssh.checks(SshOptions(), hosts)}
+    return {check.name: check for check in ssh.checks(SshOptions(), lambda: hosts)}
 
 
 def know(home: Path, *names: str) -> None:
