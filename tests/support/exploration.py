@@ -315,7 +315,7 @@ class Explored:
             verdict for verdict in again if verdict.allocation and verdict.allocation in {v.allocation for v in done}
         ]
         assert not twice, f"{story}: stale again after its repair: {twice}"
-        self._later(sources, path, [row for verdict in done for row in verdict.rows], story)
+        self._later(world, sources, path, [row for verdict in done for row in verdict.rows], story)
         results = undone(path, sources, cloud)
         self.undone.update(outcome.result.value for outcome in results)
         assert all(outcome.result is ChangeResult.DONE for outcome in results), f"{story}: not undone: {results}"
@@ -325,20 +325,18 @@ class Explored:
             if verdict.rows:
                 self._race(sources, directory, verdict, ask, selection, story)
 
-    def _later(self, sources: Sources, path: Path, rows: list[PciRow], story: str) -> None:
-        """Change what was repaired as Nova may do later, and undo: rows of another lifetime are not restored.
-
-        The undo is given no cloud, so that it restores no allocation.
-        """
-        directory = path.parent
+    def _later(self, world: World, sources: Sources, path: Path, rows: list[PciRow], story: str) -> None:
+        """Change what was repaired as Nova may do later, and undo: rows of another lifetime are not restored."""
+        directory, cloud = path.parent, world.api if world.placement else None
         cell, kept = directory / "cell1.sqlite", directory / "kept"
         shutil.copy(cell, kept)
         lines = path.read_bytes()
         for statement in LATER:
             written = {row.id for row in rows if _write(cell, statement, row)}
             changed = _dump(directory)
-            results = undone(path, sources)
+            results = undone(path, sources, cloud)
             self.undone.update(f"{outcome.result.value} after a later change" for outcome in results)
+            world.nova.control.restore_placement(directory / "placement-now.sqlite")
             restored = {row[0] for row in set(_dump(directory)["pci_devices"]) - set(changed["pci_devices"])}
             assert not restored & written, f"{story}: restored over a later change ({statement}): {restored}"
             shutil.copy(kept, cell)

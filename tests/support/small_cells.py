@@ -139,7 +139,10 @@ class SmallCloud:
         return bold
 
     def written(self, ask: Callable[[str], Usage], selection: Selection = SELECTION) -> set[object]:
-        """The rows that ``apply`` writes if hosts answer like this; then the databases are as they were kept."""
+        """The rows that ``apply`` writes if hosts answer like this; then the databases are as they were.
+
+        Each repair is carried out alone: one may write what another rests on, and then only the first is done.
+        """
         sources = Sources.from_nova_conf([self.conf])
         try:
             planned = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
@@ -148,16 +151,19 @@ class SmallCloud:
         if not planned:
             return set()
         before = [cell.dump() for cell in self.cells]
-        journal = self.directory / "journal"
-        journal.unlink(missing_ok=True)
-        attempted(sources, journal, planned, ask, selection)
+        journal, as_planned = self.directory / "journal", self.directory / "planned"
+        _copy(self.directory, as_planned)
         rows: set[object] = set()
-        for cell, old in zip(self.cells, before, strict=True):
-            rows |= {
-                (cell.url, table, row[0])
-                for table, records in cell.dump().items()
-                for row in set(records) - set(old[table])
-            }
+        for repair in planned:
+            journal.unlink(missing_ok=True)
+            attempted(sources, journal, [repair], ask, selection)
+            for cell, old in zip(self.cells, before, strict=True):
+                rows |= {
+                    (cell.url, table, row[0])
+                    for table, records in cell.dump().items()
+                    for row in set(records) - set(old[table])
+                }
+            _copy(as_planned, self.directory)
         self.restore()
         return rows
 
