@@ -128,9 +128,9 @@ def finding(code: Code, *, place: str, severity: Severity | None = None, **value
 
 def _remedy(template: str, values: Mapping[str, object]) -> str:
     """A remedy with its values. Those in commands are quoted for a shell: hosts, databases and clouds name them."""
-    quoted = {name: quote(str(value)) for name, value in values.items()}
     parts = template.split("`")
     commands = {number for number, part in enumerate(parts) if number % 2 and " " in part and '"' not in part}
+    quoted = {name: quote(str(value)) for name, value in values.items()} if commands else values
     return "`".join(part.format_map(quoted if number in commands else values) for number, part in enumerate(parts))
 
 
