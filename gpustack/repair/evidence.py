@@ -183,7 +183,7 @@ def interrupted(view: NodeView) -> Iterator[str]:
     record.
     """
     for owner in view.owners.values():
-        if owner.on(view.node) and owner.instance is not None and owner.instance.task_state is not None:
+        if renamed(view, owner) and owner.instance is not None and owner.instance.task_state is not None:
             yield f"instance {owner.uuid} has a task under way ({owner.instance.task_state})"
     for move in view.moves:
         if move.in_flight and move.status != "finished":  # waits for a person to confirm or revert it

@@ -213,7 +213,7 @@ def _doubtful_residents(view: NodeView) -> Iterator[tuple[str, frozenset[str]]]:
     """
     for owner in view.owners.values():
         instance = owner.instance
-        if instance is None or not owner.on(view.node) or instance.vm_state != "active":
+        if instance is None or not renamed(view, owner) or instance.vm_state != "active":
             continue
         if any(move.migration_type == "live-migration" and move.status == ERROR for move in owner.migrations):
             held = (row.address.lower() for row in view.taken if row.instance_uuid == owner.uuid)

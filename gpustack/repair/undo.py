@@ -26,7 +26,7 @@ from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair import migration_ends
 from gpustack.repair.allocation_removal import put_back
 from gpustack.repair.apply import committed, whole_row, writing
-from gpustack.repair.evidence import doubts, in_flight, place_words
+from gpustack.repair.evidence import doubts, in_flight, place_words, renamed
 from gpustack.repair.guards import around, conditions
 from gpustack.repair.journal import JournalEntry
 from gpustack.repair.outcome import Repairing, skipped
@@ -257,7 +257,7 @@ def _against_place(owner: Owner, entry: JournalEntry, cell: Cell) -> Iterator[st
 
 
 def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> Iterator[str]:
-    if owner.on(view.node) and not verdict["stop_service"]:
+    if renamed(view, owner) and not verdict["stop_service"]:
         yield f"instance {owner.uuid} is on {verdict['host']} by now, with devices of its own"
     yield from in_flight(owner)
 

@@ -12,6 +12,7 @@ import yaml
 
 from gpustack.novadb.clock import HostState
 from gpustack.repair import permission, rules
+from gpustack.repair.evidence import interrupted
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.verdict import Repair, Status, Verdict, Waiting
 from support import neighbourhood
@@ -350,6 +351,12 @@ def test_an_instance_that_may_run_elsewhere_is_not_started_twice(
     settled = permission.settle(restart, {"gpu1": Usage(users=users, functions=GPUS)})
     assert settled.status is status, settled.because
     assert (status is Status.STALE) or "its live migration ended in error" in settled.because
+
+
+@pytest.mark.parametrize("host", ["gpu1", "GPU1", "gpu1.example.org"])
+def test_work_under_another_name_of_the_host_is_work_of_it(host: str) -> None:
+    data = yaml.safe_load(f"{ROW}\nowners: {{vm: {{host: {host}, task: rebuilding}}}}")
+    assert list(interrupted(neighbourhood.view(data))) == ["instance vm has a task under way (rebuilding)"]
 
 
 def test_what_nobody_prepared_is_not_repaired() -> None:

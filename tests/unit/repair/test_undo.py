@@ -47,6 +47,7 @@ SINCE = [
     ("gone", [REPORTS], "is up now"),
     ("vm-a", [REPORTS], "is up now"),
     ("vm-a", ["UPDATE instances SET host = 'old', node = 'old' WHERE uuid = 'vm-a'"], "is on old by now"),
+    ("vm-a", ["UPDATE instances SET host = 'OLD', node = 'OLD' WHERE uuid = 'vm-a'"], "with devices of its own"),
     ("vm-a", ["UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'"], "task under way"),
     (
         "vm-b",
