@@ -50,6 +50,7 @@ FILES = {
     "cli/playbook_run.py": "the private directory of a run",
     "configure/installed/launch.py": "the programs that it sends",
     "connect/playbooks/configuration.py": "ansible.cfg, read by Ansible next; an empty one in the private directory",
+    "connect/playbooks/inventory.py": "the private directory in which Ansible is imported",
     "connect/playbooks/run.py": "pipes, and the log that it writes",
     "hosts/facts/store.py": "snapshots, up to MAX_BYTES",
     "linux/initramfs/image.py": "images of hosts, in pieces",
