@@ -1,4 +1,4 @@
-"""``gpustack why``: why a flavor finds no host, why an instance failed, why a host offers too few GPUs."""
+"""``gpustack why``: why a flavor finds no host, and why an instance failed or lacks a GPU."""
 
 import argparse
 from collections.abc import Sequence

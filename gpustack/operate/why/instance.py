@@ -30,12 +30,12 @@ from gpustack.operate.why.links import COLUMNS, HeldGpu, held_gpus
 from gpustack.operate.why.read import FlavorAnswer, WhySources, judged, unknown
 from gpustack.repair.plan import Selection, make
 from gpustack.spec.load import load_spec
+from gpustack.spec.reclaim import SERVER_PATTERN
 
 if TYPE_CHECKING:
     from gpustack.novadb.model import Request
 
 T = TypeVar("T")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MOVES = ("resize", "migrate", "live-migration", "evacuate", "unshelve", "confirmResize", "revertResize")
 _RUNNING = (1, 3)
 """The power states with a domain."""
@@ -154,7 +154,7 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> InstanceAnswer:
 def _find(cloud: Connection, name: str) -> BootRecord:
     """The instance with a name or id."""
     uuid = name.lower()
-    if not _UUID.fullmatch(uuid):
+    if not re.fullmatch(SERVER_PATTERN, uuid):
         same = servers.named(cloud, name)
         if len(same) > 1:
             ids = listed([server.id for server in same], _SHOWN)
