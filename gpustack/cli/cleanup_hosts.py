@@ -1,15 +1,19 @@
 """Options for querying hosts over SSH, and the plan that takes their answers into account."""
 
+from __future__ import annotations
+
 import argparse
+from typing import TYPE_CHECKING
 
 from gpustack.cli.common import Command, Lister, add_jobs, add_ssh_options, ssh_options
 from gpustack.cli.options import option
 from gpustack.cli.progress import reading
 from gpustack.cloud import Connection
-from gpustack.novadb.sources import Sources
-from gpustack.repair import plan
 from gpustack.repair.hypervisor import Hypervisors, Usage, ask_all
-from gpustack.repair.plan import CleanupPlan, Selection
+
+if TYPE_CHECKING:
+    from gpustack.novadb.sources import Sources
+    from gpustack.repair.plan import CleanupPlan, Selection
 
 _WHY = "gpustack asks hosts over SSH which devices their domains use"
 
@@ -36,6 +40,8 @@ def asked_plan(
     cloud: Connection | None = None,
 ) -> tuple[CleanupPlan, dict[str, Usage] | None]:
     """The plan, and the answers of the hosts; None without ``--ask-hosts``."""
+    from gpustack.repair import plan
+
     if not parsed_args.ask_hosts:
         return plan.make(sources, selection, cloud), None
     with Hypervisors(ssh=ssh_options(parsed_args)) as hypervisors:

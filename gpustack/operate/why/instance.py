@@ -17,9 +17,6 @@ from gpustack.cloud import Connection, placement, servers
 from gpustack.cloud.boot import BootRecord, boot, console_log
 from gpustack.cloud.servers import ActionStep, Event
 from gpustack.hosts.health.kernel_log import table
-from gpustack.novadb import tables
-from gpustack.novadb.as_stored import Record, stored_records
-from gpustack.novadb.requests import parse_requests
 from gpustack.offer.guest import check
 from gpustack.offer.guest.inside import console
 from gpustack.operate.capacity.assess import State
@@ -28,11 +25,11 @@ from gpustack.operate.capacity.model import Reason
 from gpustack.operate.why.flavor import columns
 from gpustack.operate.why.links import COLUMNS, HeldGpu, held_gpus
 from gpustack.operate.why.read import FlavorAnswer, WhySources, judged, unknown
-from gpustack.repair.plan import Selection, make
 from gpustack.spec.load import load_spec
 from gpustack.spec.reclaim import SERVER_PATTERN
 
 if TYPE_CHECKING:
+    from gpustack.novadb.as_stored import Record
     from gpustack.novadb.model import Request
 
 T = TypeVar("T")
@@ -274,6 +271,8 @@ def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> No
     found.gpus = tuple(held_gpus(server.id, server.devices, rows, requests, allocated, used))
     found.findings += [entry for gpu in found.gpus for entry in [gpu.finding] if entry]
     if sources.databases is not None and server.host:
+        from gpustack.repair.plan import Selection, make
+
         where = Selection(hosts=frozenset({server.host}), instance=server.id)
         plan = _or_gap(found, lambda: make(sources.databases(), where, None, usages))  # type: ignore[misc]
         for verdict in plan.verdicts if plan else ():
@@ -300,6 +299,10 @@ def _stored(uuid: str, sources: WhySources) -> tuple[list[Record] | None, tuple[
     """The rows and the PCI requests of an instance; None without databases."""
     if sources.databases is None:
         return None, ()
+    from gpustack.novadb import tables
+    from gpustack.novadb.as_stored import stored_records
+    from gpustack.novadb.requests import parse_requests
+
     rows: list[Record] = []
     requests: list[Request] = []
     for cell in sources.databases().with_hosts:

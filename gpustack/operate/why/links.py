@@ -1,12 +1,17 @@
 """The chain of records that leads to a GPU, and its first broken link. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.novadb.as_stored import Record
-from gpustack.novadb.model import Request
+
+if TYPE_CHECKING:
+    from gpustack.novadb.as_stored import Record
+    from gpustack.novadb.model import Request
 
 _CODES = {
     "row": Code.WHY_ROW_LACKS_GPU,

@@ -35,6 +35,8 @@ def test_start_up_loads_nothing_heavy(argument):
 
 LOADED = {
     "gpu list": {"openstack", "pydantic", "yaml"},
+    "why flavor g1 --spec {spec}": {"openstack", "pydantic", "yaml"},
+    "why instance vm1 --spec {spec}": {"openstack", "pydantic", "yaml"},
     "flavor plan {spec}": {"openstack", "pydantic", "yaml"},
     "spec check {spec}": {"pydantic", "yaml"},
 }
