@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import shlex
 import stat
 import sys
 import sysconfig
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpustack.base.errors import GpustackError
+from gpustack.base.text import quoted
 
 E = TypeVar("E", bound=GpustackError)
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -58,12 +58,12 @@ def file_remedy(error: OSError) -> str:
     """The remedy for a file system error."""
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
     if error.errno == errno.ENOENT and path is not None and not os.path.lexists(path.parent):
-        return f"check the path, or run: mkdir -p {shlex.quote(str(path.parent))}"
+        return f"check the path, or run: mkdir -p {quoted(path.parent)}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"free space on the file system: df -h {shlex.quote(str(path.parent if path else '.'))}"
+        return f"free space on the file system: df -h {quoted(path.parent if path else '.')}"
     if error.errno in (errno.EACCES, errno.EPERM):
         return "run gpustack as a user who may access the file" + (
-            f": ls -ld {shlex.quote(str(path.parent))} {shlex.quote(str(path))}" if path else ""
+            f": ls -ld {quoted(path.parent)} {quoted(path)}" if path else ""
         )
     return _REMEDIES.get(error.errno or 0, "check the path")
 

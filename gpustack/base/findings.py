@@ -13,11 +13,11 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from gpustack.base.codes import Code as Code
 from gpustack.base.files import data_dir
 from gpustack.base.host_groups import fold, impersonal, pattern
+from gpustack.base.text import quoted
 
 
 class Severity(enum.StrEnum):
@@ -130,8 +130,8 @@ def _remedy(template: str, values: Mapping[str, object]) -> str:
     """A remedy with its values. Those in commands are quoted for a shell: hosts, databases and clouds name them."""
     parts = template.split("`")
     commands = {number for number, part in enumerate(parts) if number % 2 and " " in part and '"' not in part}
-    quoted = {name: quote(str(value)) for name, value in values.items()} if commands else values
-    return "`".join(part.format_map(quoted if number in commands else values) for number, part in enumerate(parts))
+    words = {name: quoted(value) for name, value in values.items()} if commands else values
+    return "`".join(part.format_map(words if number in commands else values) for number, part in enumerate(parts))
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:

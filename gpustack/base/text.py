@@ -6,6 +6,7 @@ plugins pass through :func:`printable_data`.
 """
 
 import io
+import shlex
 import shutil
 import textwrap
 import unicodedata
@@ -48,6 +49,15 @@ def printable_data(value: Any) -> Any:  # noqa: ANN401 - plain data
     if isinstance(value, list | tuple):
         return [printable_data(inner) for inner in value]
     return value
+
+
+def quoted(value: object) -> str:
+    """One word of a shell command that a user pastes: hosts, databases, clouds and tenants choose names.
+
+    >>> quoted("gpu01; reboot")
+    "'gpu01; reboot'"
+    """
+    return shlex.quote(str(value))
 
 
 def listed(names: Sequence[str], shown: int) -> str:

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from gpustack.base.errors import JournalError
 from gpustack.base.files import read_text, state_dir
+from gpustack.base.text import quoted
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.journal_file import RESTORE, JournalFile, read_lines
 from gpustack.changes.journal_lines import VERSION, PlannedChange, RunHead, RunLine
@@ -251,7 +251,7 @@ def refuse_shared(path: Path) -> None:
         raise JournalError(
             f"others can write this file (mode {stat.S_IMODE(status.st_mode):04o})",
             where=str(path),
-            remedy=f"check its content, then run: chmod 600 {quote(str(path))}",
+            remedy=f"check its content, then run: chmod 600 {quoted(path)}",
         )
 
 

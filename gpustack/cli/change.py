@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from shlex import join, quote
+from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import ApplyError, GpustackError, JournalError, PlanError
 from gpustack.base.findings import Finding, errors
 from gpustack.base.operations import Operation, counted
-from gpustack.base.text import printable
+from gpustack.base.text import printable, quoted
 from gpustack.changes import journal
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.guardian import Guardian, is_confirmed
@@ -203,7 +203,7 @@ class ChangeCommand(OpenStackCommand):
                 tell=self._tell_outcome,
                 first=first,
             )
-            self._report_results(ran.outcomes, ran.journal, quote(str(parsed_args.journal or head.id)))
+            self._report_results(ran.outcomes, ran.journal, str(parsed_args.journal or head.id))
             if ran.signals:
                 raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
             if guard is not None:
@@ -255,9 +255,9 @@ class ChangeCommand(OpenStackCommand):
             self.report(", ".join(f"{counts[result]} {result}" for result in ChangeResult if counts[result]))
             self.report(f"journal: {path}")
         if counts[ChangeResult.UNKNOWN]:
-            self.report(f"to see what was carried out: gpustack undo {undo} --check")
+            self.report(f"to see what was carried out: gpustack undo {quoted(undo)} --check")
         elif counts[ChangeResult.DONE]:
-            self.report(f"to undo: gpustack undo {undo}")
+            self.report(f"to undo: gpustack undo {quoted(undo)}")
 
     def refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:
         """Check that every change was made.
@@ -358,7 +358,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     def _refuse_continued(record: RunRecord) -> None:
         """Refuse to undo a run that went on while its undo was planned: a part of its changes would remain."""
         if not journal.read(record.path, former()).results.keys() <= record.results.keys():
-            remedy = f"run this command again: gpustack undo {quote(record.head.id)}"
+            remedy = f"run this command again: gpustack undo {quoted(record.head.id)}"
             raise JournalError("the run went on since the undo was planned", where=str(record.path), remedy=remedy)
 
     @staticmethod

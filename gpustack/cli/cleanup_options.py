@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import DatabaseError, UsageError
+from gpustack.base.text import quoted
 from gpustack.cli.common import Command, Lister
 from gpustack.cli.options import option
 from gpustack.cloud import Connection
@@ -187,7 +188,7 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
 
             raise UsageError(
                 f"class {label(klass)} is not judged without {needed}",
-                remedy=f"gpustack cleanup plan --class {klass} {needed}",
+                remedy=f"gpustack cleanup plan --class {quoted(klass)} {quoted(needed)}",
             )
     down = parsed_args.service_down_time or sources.service_down_time or 60
     hosts, instance = getattr(parsed_args, "host", None), getattr(parsed_args, "instance", None)

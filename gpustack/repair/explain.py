@@ -5,11 +5,11 @@ Values are shown as stored, even if inconsistent. It is the first step of a diag
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from shlex import quote
 from typing import Any
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.hostnames import same
+from gpustack.base.text import quoted
 from gpustack.cloud import Connection, placement
 from gpustack.novadb import tables
 from gpustack.novadb.as_stored import Record, stored_records
@@ -205,5 +205,5 @@ def _about(verdict: Verdict, subject: Subject) -> bool:
 
 def _verdict(verdict: Verdict) -> Sequence[str]:
     head = f"class {label(verdict.klass)}, {verdict.status}: {verdict.title}: {verdict.because}"
-    repair = f"gpustack cleanup apply --host {quote(verdict.host)} --class {verdict.klass}" if verdict.repair else ""
-    return [head, *(f"  → {text}" for text in (repair, verdict.advice) if text)]
+    repair = f"gpustack cleanup apply --host {quoted(verdict.host)} --class {quoted(verdict.klass)}"
+    return [head, *(f"  → {text}" for text in (verdict.repair and repair, verdict.advice) if text)]

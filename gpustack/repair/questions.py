@@ -6,9 +6,9 @@ The invariants are in :mod:`gpustack.repair.permission`.
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
-from shlex import quote
 
 from gpustack.base.hostnames import same
+from gpustack.base.text import quoted
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ERROR, PciRow
 from gpustack.novadb.view import NodeView, Owner
@@ -34,7 +34,7 @@ def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
         held, origin = held_devices(verdict, view), _origin(verdict, view)
         return replace(verdict, questions=questions, seen=seen, held=held, origin=origin)
     if verdict.then and verdict.status is Status.REPORT:
-        ask = f"before nova-compute is restarted, run gpustack cleanup plan --ask-hosts --host {quote(verdict.host)}"
+        ask = f"before nova-compute is restarted, run gpustack cleanup plan --ask-hosts --host {quoted(verdict.host)}"
         return replace(
             verdict,
             questions=(_at_start(verdict, view, clock),),

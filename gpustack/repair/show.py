@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gpustack.base.errors import JournalError
 from gpustack.base.files import file_error, read_text
+from gpustack.base.text import quoted
 from gpustack.novadb.clock import HostState
 from gpustack.novadb.databases import snapshot
 from gpustack.novadb.sources import Sources
@@ -38,7 +39,7 @@ def next_step(data: PlannedVerdict) -> str:
     moves = ", ".join(map(str, data["migrations"]))
     repairs: dict[str | None, str] = {
         "fail-migration": f"set migration {moves} to failed; Nova then frees the device",
-        "restart": f"gpustack cleanup apply asks {data['host']} whether a restart of nova-compute is safe",
+        "restart": f"ask {data['host']} whether a restart of nova-compute is safe: gpustack cleanup apply does",
         "free": "free the row",
         "retire": "free the row and soft-delete it",
         "clear-deleted": "take owner and status off the soft-deleted row",
@@ -55,7 +56,8 @@ def _unset_command(data: PlannedVerdict) -> str:
     held = data.get("allocation") or {"provider": "", "consumer": ""}
     return (
         "take the allocation away in Placement, as by hand: openstack --os-placement-api-version 1.28 resource "
-        f"provider allocation unset --provider {held['provider']} {held['consumer']}"
+        f"provider allocation unset --provider {quoted(held['provider'])} "
+        f"{quoted(held['consumer'])}"
     )
 
 

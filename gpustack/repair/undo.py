@@ -7,13 +7,13 @@ running nova-compute, and must not contradict later claims of other instances.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from shlex import quote
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gpustack.base.errors import JournalError
+from gpustack.base.text import quoted
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
 from gpustack.novadb.cells import Cell
@@ -286,7 +286,7 @@ def _against_migrations(entry: JournalEntry, rows: Mapping[int, PciRow]) -> Iter
     if moves and entry.held is None:  # nothing proves that the other host's devices are as they were
         yield (
             f"migration {moves}: the journal is of an older gpustack and does not record the devices on both hosts; "
-            f"run gpustack cleanup explain {quote(str(entry.verdict['instance']))} to see their rows"
+            f"run gpustack cleanup explain {quoted(entry.verdict['instance'])} to see their rows"
         )
     yield from migration_ends.objections(_held(entry), rows)
 

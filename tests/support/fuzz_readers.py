@@ -400,6 +400,8 @@ EVERYTHING: dict[str, Any] = {
     "model": {"name": "flat"},
     "endpoints": [{"id": "e", "service_id": "s", "interface": "public", "region_id": "R"}],
     "ports": [{"id": "p", "device_id": "vm-a", "binding:vnic_type": "direct", "binding:host_id": "gpu1"}],
+    "output": "[    1.0] Linux version 6.1",
+    "resource_classes": [{"name": "CUSTOM_PCI_10DE_11B4"}],
     "consumer_generation": 1,
     "project_id": "p1",
     "user_id": "u1",

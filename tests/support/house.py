@@ -492,3 +492,85 @@ def surface(text: str, path: str, allowed: Collection[str]) -> Iterator[str]:
     for use in source.imports:
         if use.name.startswith("gpustack.") and not any(f"{use.name}.".startswith(f"{name}.") for name in allowed):
             yield source.breach(use.line, f"imports {use.name}, expected one of {', '.join(sorted(allowed))}")
+
+
+# Commands to paste
+
+_PROGRAMS = (
+    r"(?:openstack|nova-manage|systemctl|virsh|kubectl|mdevctl|kernel-install|apt-get|dnf|pip) [a-z-]"
+    r"|(?:mkdir|rm|ls|df|ln|ssh|mv|cp|chown|grubby|ansible-playbook|update-initramfs|dracut) (?:-|/|$)"
+    r"|(?:rmmod|cat|cd|chmod|scp|rsync|sudo) (?:\d\d|$)|modprobe -|driverctl (?:un)?set-|ansible-playbook [\w./-]+\.yml"
+)
+
+
+def pasted(code: Iterable[Source], nouns: Collection[str]) -> Iterator[str]:
+    """Values in commands of texts that are not one quoted word: ``f"run: openstack server show {quoted(name)}"``.
+
+    A constant of the module and a name that only holds quoted words are words, too. The command ends with its
+    backticks, its parenthesis or its part of the sentence.
+
+    :param nouns: the first words of gpustack's own commands.
+    """
+    start = _start(nouns)
+    for source in code:
+        assigned = [node for node in source.nodes if isinstance(node, ast.Assign) and _is_word(node.value)]
+        words = {ast.unparse(node.targets[0]) for node in assigned}
+        for node in source.nodes:
+            for value in _interpolated(node, start):
+                name = ast.unparse(value)
+                if not _is_word(value) and name not in words and not re.fullmatch(r"_?[A-Z_]+", name):
+                    yield source.breach(value.lineno, f"{name} is in a command to paste: use base.text.quoted")
+
+
+def unquoted(template: str, nouns: Collection[str]) -> list[str]:
+    """The placeholders of a finding's text that are in a command, but not alone between its backticks' spaces.
+
+    :func:`gpustack.base.findings.finding` quotes the values of what is in backticks.
+    """
+    start = _start(nouns)
+    outside = [place.group() for place in re.finditer(r"\{\w+\}", template) if _open(template[: place.start()], start)]
+    ticked = template.split("`")[1::2]
+    return [name for name in outside if not any(name in part and '"' not in part for part in ticked)]
+
+
+def _start(nouns: Collection[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|[`\s(])(?:{_PROGRAMS}|gpustack (?:{'|'.join(sorted(nouns))})\b)")
+
+
+def _is_word(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in ("quoted", "join", "shlex.join")
+
+
+def _interpolated(node: ast.AST, start: re.Pattern[str]) -> Iterator[ast.expr]:
+    """The values that a text places in its commands; of ``%`` and ``format``, the text itself."""
+    if isinstance(node, ast.JoinedStr | ast.BinOp):
+        text = ""
+        for part in _parts(node):
+            if isinstance(part, ast.Constant):
+                text += str(part.value)
+            else:
+                if _open(text, start):
+                    yield part
+                text += "-"
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        text = ast.unparse(node.func.value).strip("f\"'")
+        if any(_open(text[: place.start()], start) for place in re.finditer(r"\{", text)):
+            yield node.func.value
+
+
+def _parts(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.JoinedStr):
+        yield from (part.value if isinstance(part, ast.FormattedValue) else part for part in node.values)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mod):
+        yield from (*_parts(node.left), *_parts(node.right))
+    else:
+        yield node
+
+
+def _open(text: str, start: re.Pattern[str]) -> bool:
+    """Whether a text ends in a command."""
+    for found in start.finditer(text):
+        ticked = (text[: found.start() + 1].count("`")) % 2
+        if not re.search("`" if ticked else r"`|; (?!\w+=)|[.,:] |\)", text[found.end() :]):
+            return True
+    return False

@@ -139,6 +139,45 @@ def test_places_that_need_a_door_no_longer() -> None:
     assert list(house.unused(door, code)) == ["gpustack/old/: is listed as a place for paramiko, and uses none of them"]
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('remedy = f"run: gpustack flavor delete {flavor.name}"', "flavor.name"),
+        ('remedy = f"`openstack server show {x}` lists it"', "x"),
+        ('remedy = f"(gpustack flavor show {quoted(a)} {b})"', "b"),
+        ('remedy = "run ssh -v " + host', "host"),
+        ('remedy = "systemctl disable %s" % unit', "unit"),
+        ('remedy = "see `gpustack flavor show {}`".format(name)', "'see `gpustack flavor show {}`'"),
+        ("remedy = f\"gpustack host undo {' '.join(hosts)}\"", "' '.join(hosts)"),
+        ('advice = f"first openstack server set --state active {uuid}; then {more}"', "uuid"),
+    ],
+)
+def test_unquoted_words_of_commands(text: str, name: str) -> None:
+    breach = f"gpustack/offer/x.py:1: {name} is in a command to paste: use base.text.quoted"
+    assert list(house.pasted([source("offer/x.py", text)], {"flavor", "host"})) == [breach]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'f"run: gpustack flavor delete {quoted(flavor.name)}"',
+        'f"`gpustack flavor apply` completes {flavor.name}"',
+        'f"gpustack derives {key} from the flavor"',
+        'f"gpustack host undo {join(hosts)}, then see {page}"',
+        'f"openstack aggregate delete {LOCK}"',
+        'word = quoted(path)\nf"mkdir -p {word}"',
+    ],
+)
+def test_quoted_words_of_commands_and_plain_texts(text: str) -> None:
+    assert list(house.pasted([source("offer/x.py", text)], {"flavor", "host"})) == []
+
+
+def test_placeholders_of_findings_in_commands() -> None:
+    assert house.unquoted("run `gpustack flavor show {name}` of {place}", {"flavor"}) == []
+    assert house.unquoted("run gpustack flavor show {name}", {"flavor"}) == ["{name}"]
+    assert house.unquoted('run `gpustack flavor show "{name}"`', {"flavor"}) == ["{name}"]
+
+
 def test_a_cloud_is_changed_by_its_writers_only() -> None:
     text = """
 def read(cloud): request(cloud, "GET")

@@ -8,11 +8,11 @@ directory would therefore disable the variables of a file of the same name.
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.text import quoted
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, template, typed
@@ -90,10 +90,10 @@ def findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
 
 def _hidden(file: Path, directory: Path) -> Finding:
     if file == directory:
-        move = "mv {0} {0}.tmp && mkdir {1} && mv {0}.tmp {1}/main.yml"
+        aside = quoted(f"{file}.tmp")
+        move = f"mv {quoted(file)} {aside} && mkdir {quoted(directory)} && mv {aside} {quoted(directory / 'main.yml')}"
     else:
-        move = f"mkdir -p {{1}} && mv {{0}} {{1}}/main{file.suffix}"
-    move = move.format(quote(str(file)), quote(str(directory)))
+        move = f"mkdir -p {quoted(directory)} && mv {quoted(file)} {quoted(directory / f'main{file.suffix}')}"
     return finding(Code.VARIABLES_FILE_HIDDEN, place=str(file), directory=directory, command=move)
 
 

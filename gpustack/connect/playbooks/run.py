@@ -119,7 +119,7 @@ def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Seq
     with os.fdopen(reading, encoding="utf-8") as events, log.open("ab") as stream, ExitStack() as stack:
         variables = environment(writing, directory)
         stream.write(
-            f"# ANSIBLE_CONFIG={variables['ANSIBLE_CONFIG']}\n$ ansible-playbook {' '.join(argv[5:])}\n".encode()
+            f"# ANSIBLE_CONFIG={variables['ANSIBLE_CONFIG']}\n$ ansible-playbook {shlex.join(argv[5:])}\n".encode()
         )
         stream.flush()
         printed = stack.enter_context(printable_log(stream))

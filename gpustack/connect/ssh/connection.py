@@ -16,6 +16,7 @@ from typing import Self
 import paramiko
 
 from gpustack.base.errors import GpustackError, HostError
+from gpustack.base.text import quoted
 from gpustack.connect.ssh.config import SshConfig, SshOptions, SshTarget
 from gpustack.connect.ssh.keys import authenticate, reason
 from gpustack.connect.ssh.known_hosts import KnownHosts
@@ -106,7 +107,7 @@ class Connections:
                 raise HostError(
                     f"no SSH connection: {reason(error)}",
                     where=target.name,
-                    remedy=f"check that an SSH server answers: ssh -v {target.hostname}",
+                    remedy=f"check that an SSH server answers: ssh -v -- {quoted(target.hostname)}",
                 ) from error
             raise
         return transport

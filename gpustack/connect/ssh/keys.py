@@ -7,6 +7,7 @@ from pathlib import Path
 import paramiko
 
 from gpustack.base.errors import HostError
+from gpustack.base.text import quoted
 from gpustack.connect.ssh.config import SshTarget
 
 
@@ -46,7 +47,7 @@ def _refused(target: SshTarget, why: str) -> HostError:
     return HostError(
         f"refuses the user {target.user}: {why}",
         where=target.name,
-        remedy=f"check that `ssh {target.user}@{target.hostname} true` works without a password"
+        remedy=f"check that `ssh {quoted(f'{target.user}@{target.hostname}')} true` works without a password"
         " (ssh-add, --identity, --user)",
     )
 

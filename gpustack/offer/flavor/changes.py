@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from gpustack.base.errors import CloudError, FlavorError
+from gpustack.base.text import quoted
 from gpustack.changes.change import CloudChange, Value, difference
 from gpustack.cloud import Connection, identity
 from gpustack.cloud.flavors import FlavorCloud, Sizes
@@ -155,7 +156,7 @@ class FlavorChange(_ChangeOfFlavor):
             raise FlavorError(
                 f"{self.name} may exist without its alias: {reason.what}; it could not be removed: {error.what}",
                 remedy="`gpustack flavor apply` completes a flavor of the spec;"
-                f" `gpustack flavor delete {self.name}` removes it",
+                f" `gpustack flavor delete {quoted(self.name)}` removes it",
             ) from reason
         if alike and not own:
             raise FlavorError(

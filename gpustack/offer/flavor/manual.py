@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpustack.base.errors import FlavorError, UsageError
+from gpustack.base.text import quoted
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, compare
 from gpustack.offer.flavor.flavors import ACCESS, MARK, ORIGIN, PresentFlavor, WantedFlavor, access_mark, gpus_text
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor
@@ -96,7 +97,7 @@ def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: M
     """
     for flavor in present:
         if flavor.name == wanted.name:
-            remedy = f"`gpustack flavor set {wanted.name}` changes it; `gpustack flavor delete` removes it"
+            remedy = f"`gpustack flavor set {quoted(wanted.name)}` changes it; `gpustack flavor delete` removes it"
             state = ", and only half made" if flavor.half_made else ""
             raise FlavorError(f"there is a flavor {wanted.name} already{state}", remedy=remedy)
         if flavor.id == wanted.id:

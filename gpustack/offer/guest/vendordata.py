@@ -9,7 +9,6 @@ import base64
 import email
 import json
 import re
-import shlex
 import textwrap
 import zlib
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import data_dir, file_error, read_text
+from gpustack.base.text import quoted
 from gpustack.offer.guest import bundle
 from gpustack.offer.guest.check import Promise, consoles
 from gpustack.offer.guest.inside.report import START
@@ -87,7 +87,7 @@ def script(flavors: Mapping[str, Promise]) -> str:
     values = {
         "@CONSOLES@": "|".join(f"0x{vendor}:{f'0x{product}' if product else '*'}" for vendor, product in consoles()),
         # Names as cloud-init writes them in JSON.
-        "@FLAVORS@": "|".join(shlex.quote(json.dumps(name)[1:-1]) for name in flavors) or "''",
+        "@FLAVORS@": "|".join(quoted(json.dumps(name)[1:-1]) for name in flavors) or "''",
         "@START@": START,
         "@PROGRAM@": "\n".join(textwrap.wrap(packed, 100)),
         "@QUOTES@": '"""',

@@ -13,6 +13,7 @@ from typing import Literal
 
 from gpustack.base.files import data_dir
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import quoted
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
 from gpustack.hosts.facts.model import Host
@@ -159,7 +160,7 @@ def _not_in_spec(wanted: WantedLimits, limit: Limit, names: Mapping[str, Project
     remedy = (
         "`gpustack quota apply --prune` deletes it"
         if limit.ours
-        else f"add it to the spec, or run `openstack limit delete {limit.id}`"
+        else f"add it to the spec, or run `openstack limit delete {quoted(limit.id)}`"
     )
     place = project.name if project else "default"
     return finding(Code.LIMIT_NOT_IN_SPEC, place=place, limit=limit.limit, model=model, remedy=remedy)

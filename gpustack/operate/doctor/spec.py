@@ -4,6 +4,7 @@ from pathlib import Path
 
 from gpustack.base.errors import GpustackError
 from gpustack.base.operations import counted
+from gpustack.base.text import quoted
 from gpustack.operate.doctor.check import Check, failed, not_configured, ok, warning
 from gpustack.spec.load import Examination, examine_file
 from gpustack.spec.model import Spec
@@ -31,5 +32,5 @@ def _check(path: Path, examination: Examination) -> Check:
     seen = f"{path}: valid, {counted(len(spec.models), 'model')}, {counted(len(spec.hosts), 'host pattern')}"
     if examination.problems:
         seen += f", {counted(len(examination.problems), 'warning')}"
-        return warning("Spec", seen, f"gpustack spec check {path}")
+        return warning("Spec", seen, f"gpustack spec check {quoted(path)}")
     return ok("Spec", seen)

@@ -8,9 +8,9 @@ PCI in Placement, only a closed host does. If it is unknown how Nova schedules, 
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from shlex import quote
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import quoted
 from gpustack.changes.change import CloudChange
 from gpustack.changes.closed import reason_change
 from gpustack.changes.history import LastChange
@@ -234,7 +234,7 @@ def _steps_off(seen: Seen) -> Iterator[str]:
 
 def _render(seen: Seen) -> str:
     return (
-        f"render and install the device_spec of {seen.host}: gpustack nova render gpustack.yaml {quote(seen.host)}"
+        f"render and install the device_spec of {seen.host}: gpustack nova render gpustack.yaml {quoted(seen.host)}"
         " --snapshot hosts.json --service compute, or the playbook nova.yml"
     )
 

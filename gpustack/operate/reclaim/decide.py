@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from shlex import quote
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import quoted
 from gpustack.cloud.marks import Since
 from gpustack.cloud.servers import Server
 from gpustack.operate.reclaim.idle import Idle, idle, length
@@ -147,7 +147,7 @@ def _unfit(candidate: Candidate, idle: Idle, rules: Rules) -> Iterator[Finding]:
     status = candidate.server.status
     if status == "SHELVED":
         problem = "it is SHELVED, and Nova keeps it on its host with its GPUs ([DEFAULT] shelved_offload_time)"
-        remedy = f"run `openstack server shelve --offload {quote(candidate.server.id)}`"
+        remedy = f"run `openstack server shelve --offload {quoted(candidate.server.id)}`"
     elif status not in ("SHUTOFF", *_IN_MEMORY):
         problem = f"it is {status}; Nova shelves ACTIVE, SHUTOFF, PAUSED and SUSPENDED instances only"
         remedy = "ask its user, or repair the instance"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import shlex
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import PlanError
 from gpustack.base.files import share_dir
+from gpustack.base.text import quoted
 from gpustack.linux.cmdline import is_plain
 from gpustack.prepare.host.decide.binding import Binding
 from gpustack.prepare.host.own_files import (
@@ -176,7 +176,7 @@ def _environment() -> jinja2.Environment:
         autoescape=False,  # noqa: S701  (these are no web pages: every value passes the filter "plain")
     )
     environment.filters["plain"] = _plain
-    environment.filters["quoted"] = shlex.quote
+    environment.filters["quoted"] = quoted
     return environment
 
 

@@ -18,10 +18,10 @@ The default of ``--stuck-after`` is an hour: Nova's services wait for each other
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from shlex import quote
 from typing import Any
 
 from gpustack.base.hostnames import extends
+from gpustack.base.text import quoted
 from gpustack.nova_options.tables import table
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.model import ERROR, Instance, Migration
@@ -225,7 +225,7 @@ def _advice(owner: Owner) -> str:
     instance, between_cells = owner.instance, owner.in_several_cells or (owner.instance and owner.instance.hidden)
     if not moves and instance is not None and owner.alive and not between_cells:
         return _advice_without_move(instance)
-    reset = f"openstack server set --state active {quote(owner.uuid)}; " if owner.alive else ""
+    reset = f"openstack server set --state active {quoted(owner.uuid)}; " if owner.alive else ""
     return (
         f"see that no copy and no domain of {owner.uuid} runs on the hosts of migration {ids or '(none)'}, as {PAGE} "
         f"shows; then: {reset}set the migration to error in the database, and plan again"
@@ -235,7 +235,7 @@ def _advice(owner: Owner) -> str:
 def _advice_without_move(instance: Instance) -> str:
     """Return the advice for a task without a migration: there is no other host, and no migration to end."""
     if instance.vm_state == "building":
-        return f"the instance was never started: run openstack server delete {quote(instance.uuid)}, and plan again"
+        return f"the instance was never started: run openstack server delete {quoted(instance.uuid)}, and plan again"
     if instance.host is None:  # "--state active" would make an active instance without a host
         return (
             f"see in the logs of nova-conductor and nova-scheduler that nothing works on {instance.uuid}; then set "
@@ -243,5 +243,5 @@ def _advice_without_move(instance: Instance) -> str:
         )
     return (
         f"see in the log of nova-compute on {instance.host} that nothing works on {instance.uuid}; then run "
-        f"openstack server set --state active {quote(instance.uuid)}, and plan again"
+        f"openstack server set --state active {quoted(instance.uuid)}, and plan again"
     )

@@ -9,8 +9,8 @@ Report only. Without PCI in Placement the device has no provider, and there is n
 """
 
 from collections.abc import Iterator, Mapping
-from shlex import quote
 
+from gpustack.base.text import quoted
 from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
 from gpustack.novadb.clock import Clock, HostState
@@ -111,7 +111,7 @@ def _word(
 
 def _heal_advice(instance: str, held: frozenset[str]) -> str:
     """Return the advice: Nova's tool creates allocations for an instance without any (``nova/cmd/manage.py``)."""
-    heal = f"nova-manage placement heal_allocations --instance {quote(instance)}"
+    heal = f"nova-manage placement heal_allocations --instance {quoted(instance)}"
     if not held:
         return f"run {heal}; the next periodic adds the device"
     others = ", ".join(sorted(held))

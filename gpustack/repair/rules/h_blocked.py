@@ -8,6 +8,7 @@ so a function is unblocked only if ``--unblock`` names it, and never if the spec
 
 from collections.abc import Iterator
 
+from gpustack.base.text import quoted
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView
@@ -45,7 +46,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 Status.REPORT,
                 "no relative of the function is taken; perhaps an operator took it out of service",
                 advice="if nobody did, make it available: gpustack cleanup apply "
-                f"--unblock {view.node.host}/{row.address} --stopped {view.node.host}",
+                f"--unblock {quoted(f'{view.node.host}/{row.address}')} --stopped {quoted(view.node.host)}",
             )
         else:
             yield case.verdict(

@@ -11,9 +11,9 @@ instance of this node.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any
 
+from gpustack.base.text import quoted
 from gpustack.cloud import Connection
 from gpustack.cloud.placement import Known, Provider, stranger
 from gpustack.novadb.clock import Clock, HostState
@@ -207,11 +207,12 @@ def _verdict(held: _Held, cloud: Connection) -> Verdict:
 
 
 def _unknown_advice(consumer: str, provider: Provider) -> str:
-    consumer, tool = quote(consumer), "openstack --os-placement-api-version 1.28 resource provider allocation"
+    command = f"openstack --os-placement-api-version 1.28 resource provider allocation show {quoted(consumer)}"
+    unset = command.replace(" show ", f" unset --provider {quoted(provider.uuid)} ", 1)
     return (
         "ask whose it is: another Nova, another service, a database that was restored "
-        f"(openstack server show {consumer}; {tool} show {consumer}). "
-        f"If nobody's, and no guest has the device: {tool} unset --provider {provider.uuid} {consumer}"
+        f"(openstack server show {quoted(consumer)}; {command}). "
+        f"If nobody's, and no guest has the device: {unset}"
     )
 
 

@@ -8,8 +8,8 @@ Hosts are asked before the rows are read. A row that changed in between is prote
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from shlex import quote
 
+from gpustack.base.text import quoted
 from gpustack.novadb.clock import Clock
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.read import CellReader
@@ -158,7 +158,7 @@ def _verdict(
     advice = f"start or stop the instance, or hard-reboot it, until both agree: {_PAGE}"
     if user is not None:
         advice = (
-            f"at once: openstack compute service set --disable {quote(str(view.node.host))} nova-compute; do not "
+            f"at once: openstack compute service set --disable {quoted(view.node.host)} nova-compute; do not "
             f"restart nova-compute; then follow {_PAGE}"
         )
     return Verdict(
@@ -190,5 +190,5 @@ def _unasked(view: NodeView, clock: Clock, because: str) -> Verdict:
         evidence=(node_words(view, clock),),
         because=because,
         advice=f"make it reachable over SSH for root, or with --sudo: gpustack cleanup plan --ask-hosts --host "
-        f"{view.node.host}",
+        f"{quoted(view.node.host)}",
     )

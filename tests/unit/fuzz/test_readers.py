@@ -47,6 +47,11 @@ def test_every_reader_of_an_api_is_found() -> None:
     assert not names & (UNREAD | ELSEWHERE | WRITES)
 
 
+def test_every_reader_of_an_api_accepts_an_honest_answer(tmp_path: Path) -> None:
+    for name in READERS.keys() - OTHERS:
+        READERS[name].read(READERS[name].honest[0], tmp_path)
+
+
 @pytest.mark.parametrize("name", [*OTHERS, *FEW])
 def test_a_planted_fault_is_found_and_otherwise_none(name: str) -> None:
     reader = READERS[name]

@@ -5,12 +5,12 @@ TripleO manages and rewrites. It must be removed from that source.
 """
 
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
 from gpustack.base.findings import Code, Finding
+from gpustack.base.text import quoted
 from gpustack.hosts.facts.model import Host
 from gpustack.linux.grub import DEFAULTS, TUNED
 from gpustack.prepare.host.prior_setup.traces import Part, Trace
@@ -62,7 +62,7 @@ def _way(host: Host, place: str, conflicting: list[Trace], by_place: dict[str, l
     if texts and has_entries(host):
         return _from_entries(host, text, by_place)
     if "/systemd/system/" in path:
-        return f"`systemctl disable {PurePosixPath(path).name}`, or take the device out of the unit"
+        return f"`systemctl disable {quoted(PurePosixPath(path).name)}`, or take the device out of the unit"
     if not path.startswith("/etc/"):
         return _hidden(path)
     return f"take {text} out of {conflicting[0].place if conflicting else place}, or correct it there, by hand"
@@ -80,7 +80,7 @@ def _from_entries(host: Host, text: str, by_place: dict[str, list[Trace]]) -> st
             return f"change {owner}: {text} comes from {variable[1]} ({trace.place})"
     sources_of_new = (path for path in (KERNEL_CMDLINE, DEFAULTS) if path in host.files)
     files = " and ".join(path for path in sources_of_new if any(t in host.files[path].text for t in text.split(" ")))
-    command = f"`grubby --update-kernel=ALL --remove-args={shlex.quote(text)} --no-etc-grub-update`"
+    command = f"`grubby --update-kernel=ALL --remove-args={quoted(text)} --no-etc-grub-update`"
     return f"{command}; take it out of {files} as well" if files else command
 
 
@@ -89,4 +89,5 @@ def _hidden(path: str) -> str:
     name = re.sub(r"^/(?:usr/local/lib|usr/lib|lib|run)/", "/etc/", path)
     if name == path or path.startswith("/run/"):
         return f"find what writes {path}, and change that"
-    return f"`ln -s /dev/null {name}` hides this file of a package (copy its other lines to a file of another name)"
+    command = f"`ln -s /dev/null {quoted(name)}`"
+    return f"{command} hides this file of a package (copy its other lines to a file of another name)"

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
+from gpustack.base.text import quoted
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import BY_ID
@@ -92,7 +93,8 @@ def _instance(path: str, targets: Targets) -> Iterator[Trace]:
     """A unit instance that is enabled for an address: ``bind-vfio@0000:84:00.0.service``."""
     if any(address in path for address in targets.functions):
         unit = path.rpartition("/")[2]
-        yield Trace(path=path, line=0, said=unit, part=Part.FILE, agrees=False, stays=f"systemctl disable {unit}")
+        stays = f"systemctl disable {quoted(unit)}"
+        yield Trace(path=path, line=0, said=unit, part=Part.FILE, agrees=False, stays=stays)
 
 
 def _is_command(path: str, code: str) -> bool:
