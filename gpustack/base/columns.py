@@ -8,10 +8,11 @@ from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding
 
 Row = TypeVar("Row")
+Row_contra = TypeVar("Row_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
-class Column(Generic[Row]):
+class Column(Generic[Row_contra]):
     """One column.
 
     :ivar key: its name for programs.
@@ -23,9 +24,9 @@ class Column(Generic[Row]):
     """
 
     key: str
-    value: Callable[[Row], object]
+    value: Callable[[Row_contra], object]
     title: str = ""
-    text: Callable[[Row], object] | None = None
+    text: Callable[[Row_contra], object] | None = None
     long: bool = False
     lines: bool = False
 
@@ -34,7 +35,7 @@ class Column(Generic[Row]):
         """The title, or the key without one."""
         return self.title or self.key
 
-    def cell(self, row: Row) -> object:
+    def cell(self, row: Row_contra) -> object:
         """The value or the text for people: numbers stay numbers, so that tables align them."""
         shown = self.value(row) if self.text is None else self.text(row)
         return shown if type(shown) in (int, float) else in_words(shown)

@@ -1,4 +1,4 @@
-"""``gpustack why``: why a flavor finds no host, and why an instance failed or lacks a GPU."""
+"""``gpustack why``: why a flavor finds no host, an instance failed or lacks a GPU, or a host offers none."""
 
 import argparse
 from collections.abc import Sequence
@@ -16,11 +16,14 @@ from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
+from gpustack.hosts.facts.gather import gather
+from gpustack.novadb.hardware import device_specs
 from gpustack.operate.capacity.assess import findings
 from gpustack.operate.capacity.model import Capacity
 from gpustack.operate.capacity.table import fits
-from gpustack.operate.why import instance
+from gpustack.operate.why import host, instance
 from gpustack.operate.why.flavor import STEP_COLUMNS, columns
+from gpustack.operate.why.links import HOST_COLUMNS
 from gpustack.operate.why.read import FlavorAnswer, FlavorQuestion, WhySources, answer
 from gpustack.repair.hypervisor import Hypervisors
 
@@ -155,6 +158,49 @@ gpustack why instance vm1 --scheduler-log /var/log/nova/nova-scheduler.log -f js
         """Report the findings, and what is missing."""
         self.close(self._answer.findings, self._answer.gaps, partial=parsed_args.exit_code)
         self.to_do = bool(self._answer.failure) or any(gpu.broken for gpu in self._answer.gpus)
+        return 0
+
+
+class WhyHostCommand(_WhyCommand, Lister):
+    """Show the first broken link between each GPU of a host and new instances.
+
+    The links are the hardware, the spec, its verdict, the driver, device_spec, the row of Nova, Placement,
+    nova-compute, and whether the GPU is in service. The first line counts the GPUs that reach each link. A link that
+    no source shows is empty. Name nova.conf of nova-compute with --config-file for device_spec.
+
+    Exit codes: 0 the question was answered. With --exit-code: 3 something is broken, 23 a source is missing.
+    """
+
+    epilog = """\
+gpustack why host gpu07 --ask-host --sudo; gpustack why host gpu07 --snapshot fleet.json -f json;
+gpustack why host gpu07 --ask-host --config-file /etc/nova/nova.conf --config-file gpu07/nova-compute.conf"""
+
+    _answer: host.HostAnswer
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("name", metavar="HOST", help="the host, as Nova names it")
+        option(add_hypervisors(parser, "gpustack reads the GPUs of the host over SSH"), "--ask-host", "read its GPUs")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> Table:
+        more: dict[str, Any] = {}
+        self._unread: list[str] = []
+        if parsed_args.ask_host:
+            read = gather([parsed_args.name], ssh=ssh_options(parsed_args))
+            more["scanned"] = read.hosts
+            self._unread = [f"{failed.host}: {failed.error.what}" for failed in read.failures]
+        if parsed_args.config_file:
+            more["device_specs"] = device_specs(parsed_args.config_file)
+        with counting(self, "asking Nova and Placement") as progress:
+            sources = self.sources(parsed_args, progress=progress, **more)
+            self._answer = host.answer(self.connection(parsed_args), parsed_args.name, sources)
+        self.report(self._answer.summary)
+        return table(parsed_args, HOST_COLUMNS, self._answer.gpus)
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings, and what is missing."""
+        self.close(self._answer.findings, [*self._unread, *self._answer.gaps], partial=parsed_args.exit_code)
+        self.to_do = any(gpu.is_broken for gpu in self._answer.gpus)
         return 0
 
 

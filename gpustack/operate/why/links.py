@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpustack.base.columns import Column
@@ -22,23 +22,30 @@ _CODES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldGpu:
-    """A GPU of an instance in each record; a record that was not read is None.
+class Chain:
+    """A GPU in each record; a record that was not read is None.
 
     :ivar address: empty for a GPU that no record has.
-    :ivar alias: of the PCI request; empty if unknown.
-    :ivar records: whether the row, Placement and the domain have it.
     """
 
-    instance: str
     address: str = ""
-    alias: str = ""
     records: Mapping[str, bool | None]
 
     @property
     def broken(self) -> str:
         """The first record that lacks it; empty if none is known to."""
         return next((name for name, has in self.records.items() if has is False), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldGpu(Chain):
+    """A GPU of an instance: whether the row, Placement and the domain have it.
+
+    :ivar alias: of the PCI request; empty if unknown.
+    """
+
+    instance: str
+    alias: str = ""
 
     @property
     def finding(self) -> Finding | None:
@@ -95,13 +102,86 @@ def held_gpus(
             yield HeldGpu(instance=instance, records=missing)
 
 
-def _mark(name: str) -> Column[HeldGpu]:
-    return Column(name.lower(), lambda gpu: gpu.records[name], name)
+def _mark(name: str) -> Column[Chain]:
+    return Column(name.lower().replace(" ", "_"), lambda gpu: gpu.records[name], name.capitalize())
 
 
+_ADDRESS: Column[Chain] = Column("address", lambda gpu: gpu.address or None, "Address")
+_BROKEN: Column[Chain] = Column("broken", lambda gpu: gpu.broken or None, "Broken link")
 COLUMNS: tuple[Column[HeldGpu], ...] = (
-    Column("address", lambda gpu: gpu.address or None, "Address"),
+    _ADDRESS,
     Column("alias", lambda gpu: gpu.alias or None, "Alias"),
     *map(_mark, _CODES),
-    Column("broken", lambda gpu: gpu.broken or None, "Broken link"),
+    _BROKEN,
 )
+
+HOST, SPEC, READY, BOUND, DEVICE_SPEC, ROW, PLACEMENT, SERVICE, IN_SERVICE = HOST_LINKS = (
+    *("host", "spec", "ready", "bound", "device_spec", "row", "Placement", "service", "in service"),
+)
+"""The links from the hardware to new instances, in their order."""
+_HOST_CODES = {
+    HOST: Code.WHY_HOST_LACKS_GPU,
+    SPEC: Code.WHY_NOT_ASSIGNED,
+    DEVICE_SPEC: Code.WHY_DEVICE_SPEC_LACKS_GPU,
+    ROW: Code.WHY_NO_ROW,
+    PLACEMENT: Code.WHY_PLACEMENT_OFFERS_NOT,
+    IN_SERVICE: Code.WHY_OUT_OF_SERVICE,
+}
+_BY_CHOICE = (SPEC, IN_SERVICE)
+"""Links that an operator has broken deliberately."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostGpu(Chain):
+    """A GPU of a host, from the hardware to new instances.
+
+    :ivar state: as ``gpu list`` has it; empty if neither Nova nor Placement has it.
+    :ivar because: why it is out of service.
+    :ivar reasons: why it can't be passed through, and why its host offers none.
+    """
+
+    host: str
+    model: str = ""
+    state: str = ""
+    because: str = ""
+    reasons: Sequence[Finding] = field(default_factory=tuple)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a link is broken that should not be."""
+        return bool(self.broken) and self.broken not in _BY_CHOICE
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """The broken link with its fix."""
+        if (code := _HOST_CODES.get(self.broken)) is None:
+            return self.reasons if self.broken else ()
+        place = f"{self.host} {self.address}"
+        return (finding(code, place=place, host=self.host, address=self.address, because=self.because),)
+
+
+HOST_COLUMNS: tuple[Column[HostGpu], ...] = (
+    _ADDRESS,
+    Column("model", lambda gpu: gpu.model or None, "Model"),
+    *map(_mark, HOST_LINKS),
+    Column("state", lambda gpu: gpu.state or None, "State"),
+    _BROKEN,
+)
+
+
+def counts(gpus: Sequence[HostGpu]) -> str:
+    """The number of GPUs that reach each link; a link that is unknown for all is left out."""
+    names = {
+        HOST: "in the host",
+        READY: "ready",
+        DEVICE_SPEC: "in device_spec",
+        ROW: "in Nova",
+        PLACEMENT: "in Placement",
+    }
+    texts = []
+    for name, text in names.items():
+        known = [gpu.records[name] for gpu in gpus if gpu.records[name] is not None]
+        hint = " (restart nova-compute)" if any(gpu.broken == name == ROW for gpu in gpus) else ""
+        texts += [f"{sum(map(bool, known))} {text}{hint}"] if known else []
+    free = sum(gpu.state == "free" and not gpu.broken for gpu in gpus)
+    return ", ".join([*texts, f"{free} free"])

@@ -19,6 +19,7 @@ from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.session import Progress, silent
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
+from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.assess import State, accepted_by, state
 from gpustack.operate.capacity.count import capacity
@@ -78,6 +79,8 @@ class WhySources:
     :ivar scheduler: the options of nova-scheduler; None without configuration files.
     :ivar ask: asks a host for the devices of its domains; None to ask none.
     :ivar log: the lines of nova-scheduler's log.
+    :ivar scanned: facts of hosts that were asked.
+    :ivar device_specs: those of nova-compute; empty if unknown.
     """
 
     spec: Path
@@ -86,12 +89,14 @@ class WhySources:
     scheduler: Scheduler | None = None
     ask: Ask | None = None
     log: Sequence[str] = ()
+    scanned: Sequence[Host] = ()
+    device_specs: Sequence[DeviceSpec] = ()
     progress: Progress = silent
 
     @functools.cached_property
     def facts(self) -> Sequence[Host]:
-        """The hosts of the snapshot."""
-        return load_snapshot(self.snapshot) if self.snapshot else ()
+        """The hosts of the snapshot, or those that were asked."""
+        return load_snapshot(self.snapshot) if self.snapshot else self.scanned
 
     def state(self, cloud: Connection, spec: Spec, zone: str = "") -> State:
         """Read the hosts with their free resources, as :func:`gpustack.operate.capacity.assess.state`."""

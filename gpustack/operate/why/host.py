@@ -1,0 +1,182 @@
+"""Why new instances get fewer GPUs of a host than it has: the first broken link of each GPU."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpustack.base.errors import CloudError, DatabaseError
+from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.hostnames import key
+from gpustack.cloud import Connection, compute
+from gpustack.fleet.answers import Answers
+from gpustack.fleet.cards import models_of
+from gpustack.fleet.index import Index
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet, Gpu, Source, State
+from gpustack.fleet.read import Detail, Given
+from gpustack.fleet.read import read as read_fleet
+from gpustack.hosts.readiness.assessment import State as Readiness
+from gpustack.operate.why.links import (
+    BOUND,
+    DEVICE_SPEC,
+    HOST,
+    IN_SERVICE,
+    PLACEMENT,
+    READY,
+    ROW,
+    SERVICE,
+    SPEC,
+    HostGpu,
+    counts,
+)
+from gpustack.operate.why.read import WhySources, unknown
+from gpustack.spec.load import load_spec
+from gpustack.spec.verdict import Verdict, verdicts
+
+_CLOSED = {"disabled": Code.WHY_DISABLED, "down": Code.WHY_DOWN}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostAnswer:
+    """The answer about a host.
+
+    :ivar aggregates: the names of its aggregates.
+    :ivar findings: the causes with their fixes, and what Nova, Placement and the host disagree about.
+    :ivar gaps: what could not be read.
+    """
+
+    host: str
+    gpus: Sequence[HostGpu]
+    aggregates: Sequence[str] = ()
+    findings: Sequence[Finding] = ()
+    gaps: Sequence[str] = ()
+
+    @property
+    def summary(self) -> str:
+        """The answer in one line."""
+        names = f"; aggregates: {', '.join(self.aggregates)}" if self.aggregates else ""
+        return f"{self.host}: {counts(self.gpus)}{names}"
+
+
+def answer(cloud: Connection, name: str, sources: WhySources) -> HostAnswer:
+    """Answer a question about a host.
+
+    :param name: of the host or its compute node.
+    :raises UsageError: if no source has the host.
+    :raises CloudError: if neither Nova nor Placement answers.
+    """
+    spec = load_spec(sources.spec, sources.facts)
+    given = Given(hosts=tuple(sources.facts), models=models_of(spec, sources.scheduler), spec=spec)
+    gaps: list[str] = []
+    answers = _with_rows(read_fleet(lambda: cloud, Detail.STATES, given, progress=sources.progress), sources, gaps)
+    index, fleet = Index(answers), join(answers)
+    if not (fleet.at(name) or index.facts(name) or index.service(name)):
+        known = {service.host for service in answers.services or ()} | {host.hostname for host in sources.facts}
+        raise unknown("host", name, sorted(known))
+    aggregates: list[str] = []
+    try:
+        aggregates = [entry.name for entry in compute.aggregates(cloud) if entry.has(index.host_of(name))]
+    except CloudError as error:
+        gaps.append(error.what)
+    gpus = tuple(_gpus(index, fleet, name, sources))
+    places = {place for gpu in gpus for place in (f"{gpu.host} {gpu.address}", gpu.host)}
+    of_fleet = [entry for entry in fleet.findings if entry.place in places and entry.code != Code.GPU_NOT_OFFERED]
+    found = [*(entry for gpu in gpus for entry in gpu.findings), *of_fleet]
+    return HostAnswer(
+        host=name,
+        gpus=gpus,
+        aggregates=aggregates,
+        findings=list(dict.fromkeys(found)),
+        gaps=[*(f"{gap.source}: {gap.reason}" for gap in fleet.partial), *gaps],
+    )
+
+
+def _with_rows(answers: Answers, sources: WhySources, gaps: list[str]) -> Answers:
+    """The rows of the databases, instead of the instances of Nova's API."""
+    if sources.databases is None:
+        return answers
+    from gpustack.fleet import databases
+
+    try:
+        known = databases.cells(databases.with_facts(sources.databases(), sources.facts))
+    except DatabaseError as error:
+        gaps.append(error.what)
+        return answers
+    of_api = tuple(gap for gap in answers.gaps if gap.source is not Source.NOVA)
+    more = {"servers": known.servers, "rows": known.rows, "verdicts": known.verdicts}
+    return replace(answers, **more, everything=not known.gaps, gaps=(*of_api, *known.gaps))  # type: ignore[arg-type]
+
+
+def _gpus(index: Index, fleet: Fleet, name: str, sources: WhySources) -> Iterator[HostGpu]:
+    """The GPUs of the host's facts, of Nova and of Placement, by address."""
+    facts, spec = index.facts(name), index.answers.spec
+    offered = None
+    if sources.device_specs and facts is not None:
+        from gpustack.nova_options.device_spec import offered as matched
+
+        offered = matched(sources.device_specs, facts)
+    of_facts = {entry.address: entry for entry in verdicts(spec, facts).all} if facts else {}
+    known = {gpu.address: gpu for gpu in fleet.at(name) if gpu.address}
+    service = index.service(name)
+    for address in sorted({*of_facts, *known}):
+        verdict, gpu = of_facts.get(address), known.get(address)
+        if verdict is None and facts is not None and gpu is not None and gpu.parent in of_facts:
+            verdict = of_facts[gpu.parent]
+        records = {
+            HOST: None if facts is None else address in facts.functions,
+            **_prepared(verdict),
+            DEVICE_SPEC: None if offered is None else address in offered,
+            **_offered(index, name, address, gpu),
+            SERVICE: service == "up" if service else None,
+            IN_SERVICE: _in_service(verdict, gpu),
+        }
+        reasons = verdict.readiness.reasons if verdict else ()
+        if service in _CLOSED and all(records[link] is not False for link in (READY, BOUND)):
+            reasons = (finding(_CLOSED[service], place=name, step=f"nova-compute is {service}"),)
+        yield HostGpu(
+            address=address,
+            host=name,
+            model=verdict.gpu.name if verdict else gpu.model if gpu else "",
+            state=gpu.state.value if gpu and gpu.sources != (Source.SNAPSHOT,) else "",
+            because=_because(verdict, gpu),
+            records=records,
+            reasons=reasons,
+        )
+
+
+def _prepared(verdict: Verdict | None) -> Mapping[str, bool | None]:
+    if verdict is None:
+        return {SPEC: None, READY: None, BOUND: None}
+    known = verdict.state is not Readiness.UNKNOWN
+    return {
+        SPEC: verdict.target is not None,
+        READY: verdict.state is not Readiness.BLOCKED if known else None,
+        BOUND: verdict.state is Readiness.READY if known else None,
+    }
+
+
+def _offered(index: Index, name: str, address: str, gpu: Gpu | None) -> Mapping[str, bool | None]:
+    """Whether Nova has a row, and Placement a device that is free if the row is."""
+    rows, node = index.answers.rows, key(gpu.node if gpu else name)
+    row = index.rows.get((node, address)) or next(
+        (row for spot, row in index.rows.items() if spot[0] == node and row.parent == address), None
+    )
+    device = index.devices.get((node, row.parent if row and row.parent else address))
+    scheduled = index.answers.models.scheduled
+    placed: bool | None = None
+    if index.answers.devices is not None and scheduled is not False and (node in index.reporting or scheduled):
+        placed = device is not None and not (row and row.status == "available" and not row.parent and device.used)
+    elif scheduled and gpu is not None:
+        placed = False
+    return {ROW: None if rows is None else row is not None, PLACEMENT: placed}
+
+
+def _in_service(verdict: Verdict | None, gpu: Gpu | None) -> bool | None:
+    if (verdict and verdict.out_of_service) or (gpu and (gpu.out_of_service or gpu.reserved)):
+        return False
+    return None if gpu is None or gpu.state is State.UNAVAILABLE else True
+
+
+def _because(verdict: Verdict | None, gpu: Gpu | None) -> str:
+    entry = verdict.out_of_service if verdict else None
+    text = entry.why if entry else gpu.out_of_service if gpu else ""
+    return f"out of service in the spec: {text}" if text else "reserved in Placement"

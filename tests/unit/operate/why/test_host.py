@@ -1,0 +1,116 @@
+"""``why host``: the first broken link of each GPU, and the requests. Nova, Placement and facts are made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.base.errors import UsageError
+from gpustack.fleet.answers import Row
+from gpustack.fleet.databases import CellRows
+from gpustack.fleet.placement import Device
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options.device_spec import parse_line
+from gpustack.nova_options.scheduler import Scheduler
+from gpustack.novadb.sources import Sources
+from gpustack.operate.why.host import HostAnswer, answer
+from gpustack.operate.why.read import WhySources
+from support.fleet_answers import device, facts
+from support.fleet_cloud import StandIn, servers, service, with_devices
+
+SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu1: [k4200]}\n'
+FULL = SPEC.replace("gpu1:", "gpu1.example.org:")
+OUT = 'out_of_service: [{host: gpu1, address: "0000:81:00.0", reason: "fan"}]\n'
+BUSES = (0x81, 0x82, 0x83)
+MATCHED = tuple(parse_line('{"vendor_id": "10de", "product_id": "11b4"}'))
+ONE_LESS = tuple(parse_line('{"address": "0000:82:00.0"}'))
+
+
+def row(bus: int, **more: Any) -> Row:
+    known = {"cell": "cell1", "host": "gpu1", "node": "gpu1", "vendor_id": "10de", "product_id": "11b4"}
+    return Row(**{**known, "address": f"0000:{bus:02x}:00.0", "dev_type": "type-PCI", "status": "available", **more})
+
+
+def asked(
+    monkeypatch: pytest.MonkeyPatch,
+    directory: Path,
+    *,
+    hosts: tuple[Host, ...] = (facts("gpu1", *BUSES),),
+    rows: tuple[Row, ...] | None = tuple(map(row, BUSES)),
+    devices: tuple[Device, ...] = tuple(device("gpu1", bus) for bus in BUSES),
+    spec: str = SPEC,
+    state: dict[str, Any] | None = None,
+    name: str = "gpu1",
+    **more: Any,
+) -> tuple[HostAnswer, StandIn]:
+    (directory / "gpustack.yaml").write_text(spec)
+    cloud = with_devices(devices)
+    cloud.answers["compute /servers/detail?all_tenants=1"] = servers()
+    cloud.answers["compute /os-services"] = (200, {"services": [service("gpu1", **(state or {}))]})
+    aggregates = [{"id": 1, "name": "racks", "hosts": ["gpu1"], "metadata": {}}]
+    cloud.answers["compute /os-aggregates"] = (200, {"aggregates": aggregates})
+    if rows is not None:
+        monkeypatch.setattr("gpustack.fleet.databases.cells", lambda _sources: CellRows(rows=rows))
+        more["databases"] = lambda: Sources(api=None, cells=())
+    known = {"device_specs": MATCHED, "scheduler": Scheduler(by_devices=True), **more}
+    sources = WhySources(spec=directory / "gpustack.yaml", scanned=hosts, **known)
+    return answer(cloud.connection, name, sources), cloud
+
+
+@pytest.mark.parametrize(
+    ("change", "link", "codes"),
+    [
+        ({}, "", set()),
+        ({"hosts": (facts("gpu1", 0x82, 0x83),)}, "host", {"GPU589"}),
+        ({"spec": SPEC.replace("11b4", "11b5")}, "spec", {"GPU590"}),
+        ({"hosts": (facts("gpu1", *BUSES, driver="nouveau"),)}, "bound", {"GPU010"}),
+        ({"device_specs": ONE_LESS}, "device_spec", {"GPU591"}),
+        ({"rows": tuple(map(row, BUSES[1:]))}, "row", {"GPU592"}),
+        ({"devices": tuple(device("gpu1", bus) for bus in BUSES[1:])}, "Placement", {"GPU593"}),
+        ({"devices": tuple(device("gpu1", bus, used=int(bus == 0x81)) for bus in BUSES)}, "Placement", {"GPU593"}),
+        ({"state": {"status": "disabled"}}, "service", {"GPU574"}),
+        ({"state": {"state": "down"}}, "service", {"GPU575"}),
+        ({"devices": tuple(device("gpu1", bus, capacity=int(bus != 0x81)) for bus in BUSES)}, "in service", {"GPU594"}),
+        ({"spec": SPEC + OUT}, "in service", {"GPU594"}),
+    ],
+)
+def test_the_first_broken_link_of_a_gpu_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: dict[str, Any], link: str, codes: set[str]
+) -> None:
+    found, cloud = asked(monkeypatch, tmp_path, **change)
+    assert [gpu.broken for gpu in found.gpus if gpu.address == "0000:81:00.0"] == [link]
+    assert codes <= {entry.code.value for entry in found.findings}
+    assert bool(found.gpus[0].findings) == bool(link)
+    assert len(cloud.requests) <= 9, cloud.requests  # and one to sign in
+
+
+def test_the_first_line_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, _cloud = asked(monkeypatch, tmp_path, rows=(row(0x81), row(0x82, status="allocated", owner="vm")))
+    assert found.summary == (
+        "gpu1: 3 in the host, 3 ready, 3 in device_spec, 2 in Nova (restart nova-compute), 3 in Placement, 1 free;"
+        " aggregates: racks"
+    )
+
+
+def test_sources_that_were_not_read_leave_links_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, _cloud = asked(monkeypatch, tmp_path, hosts=(), rows=None, device_specs=(), scheduler=None)
+    unknown = {name for name, has in found.gpus[0].records.items() if has is None}
+    assert unknown == {"host", "spec", "ready", "bound", "device_spec", "row"}
+    assert found.summary.startswith("gpu1: 3 in Placement, 3 free")
+
+
+def test_an_unknown_host_has_the_nearest_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no host 'gpu11'") as raised:
+        asked(monkeypatch, tmp_path, name="gpu11")
+    assert "gpu1" in (raised.value.remedy or "")
+
+
+def test_a_full_name_is_the_same_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, _cloud = asked(monkeypatch, tmp_path, hosts=(fully_named(facts("gpu1", *BUSES)),), spec=FULL)
+    assert {gpu.broken for gpu in found.gpus} == {""}
+
+
+def fully_named(host: Host) -> Host:
+    return host.model_copy(update={"hostname": "gpu1.example.org"})
