@@ -19,7 +19,6 @@ from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.facts.gather import gather
 from gpustack.novadb.hardware import device_specs
 from gpustack.operate.capacity.assess import findings
-from gpustack.operate.capacity.model import Capacity
 from gpustack.operate.capacity.table import fits
 from gpustack.operate.why import host, instance
 from gpustack.operate.why.flavor import STEP_COLUMNS, columns
@@ -72,7 +71,7 @@ class WhyFlavorCommand(_WhyCommand, Lister):
 
     Steps have Nova's names: the API, its filters of requests, Placement with the resource class, each filter of the
     scheduler, and the claim of nova-compute. The flavor is that of the cloud. With --host, every step of one host is
-    listed. Quotas, server groups and third-party filters are not evaluated.
+    listed. Quotas are those of --project. Server groups and third-party filters are not evaluated.
 
     Exit codes: 0 the question was answered. With --exit-code: 3 too few instances fit, 23 a source is missing.
     """
@@ -103,7 +102,7 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
         with counting(self, "asking Nova and Placement") as progress:
             sources = self.sources(parsed_args, progress=progress)
             self._answer = answer(self.connection(parsed_args), question, sources)
-        self.report(_number(self._answer.capacity))
+        self.report(_number(self._answer))
         if self._answer.steps is not None:
             return table(parsed_args, STEP_COLUMNS, self._answer.steps)
         return table(parsed_args, columns(later=self.verbosity > 1), self._answer.causes)
@@ -112,7 +111,7 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
         """Report the doubts, the findings and what is missing."""
         found = [*self._answer.findings, *findings([self._answer.capacity])]
         self.close(found, self._answer.gaps, partial=parsed_args.exit_code)
-        self.to_do = self._answer.capacity.least < parsed_args.count
+        self.to_do = self._answer.least < parsed_args.count
         return 0
 
 
@@ -213,6 +212,8 @@ def _text(value: object) -> str:
     )
 
 
-def _number(capacity: Capacity) -> str:
+def _number(found: FlavorAnswer) -> str:
+    capacity = found.capacity
     hosts = sum(1 for host in capacity.hosts if host.fits)
-    return f"{capacity.demand.flavor}: {fits(capacity)} more fit, on {hosts} hosts"
+    quota = "" if found.allowed is None else f"; the quota of the project allows {found.allowed}"
+    return f"{capacity.demand.flavor}: {fits(capacity)} more fit, on {hosts} hosts{quota}"

@@ -163,6 +163,26 @@ def delete_aggregate(cloud: Connection, aggregate: int) -> None:
     request(cloud, "compute", "DELETE", f"/os-aggregates/{aggregate}", "delete an aggregate", version=UUIDS)
 
 
+def quotas(cloud: Connection, project: str) -> dict[str, tuple[int, int]]:
+    """The quotas of a project that an instance counts against, with their use: limit and use; -1 is unlimited.
+
+    :param project: its id.
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = "read the quotas of a project"
+    content = get(cloud, "compute", f"/limits?tenant_id={quote(project)}", doing, version=UUIDS)
+    with well_formed(doing):
+        limits = content["limits"]["absolute"]
+        return {
+            name: (int(limits[f"maxTotal{limit}"]), int(limits[f"total{used}Used"]))
+            for name, limit, used in (
+                ("instances", "Instances", "Instances"),
+                ("cores", "Cores", "Cores"),
+                ("ram", "RAMSize", "RAM"),
+            )
+        }
+
+
 def hypervisors(cloud: Connection) -> list[Hypervisor]:
     """List the compute nodes: one request for each thousand.
 

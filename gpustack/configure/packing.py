@@ -5,7 +5,6 @@ and CPUs outvote it unless its multiplier is larger. With PCI in Placement, each
 its own, so Placement combines every free GPU with every other: 1,680 candidates for 4 of 8 GPUs, 40,320 for 8 of 8.
 """
 
-import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +13,11 @@ from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Option, Release
 from gpustack.spec.model import Placement, Spec
-from gpustack.spec.requests import requests
+from gpustack.spec.requests import SLOW, candidates, requests
 from gpustack.spec.verdict import HostVerdicts, verdicts
 
 MANY = 4
 """The number of GPUs in one flavor from which Placement's candidates need a limit: one host with eight has 1,680."""
-SLOW = 20_000
-"""The number of candidates on all hosts for which a query takes seconds."""
 LIMIT = 1000
 """The number of candidates that Nova requests (the default of ``[scheduler] max_placement_results``)."""
 
@@ -91,7 +88,7 @@ def requested(spec: Spec, gpus: Collection[Mapping[str, int]] = ()) -> Requested
     return Requested(
         mixed=tuple(alias for alias, several in counts.items() if len(several) > 1),
         largest=max((sum(flavor.values()) for flavor in flavors), default=0),
-        candidates=max((sum(_candidates(flavor, host) for host in gpus) for flavor in flavors), default=0),
+        candidates=max((sum(candidates(flavor, host) for host in gpus) for flavor in flavors), default=0),
     )
 
 
@@ -103,10 +100,6 @@ def gpus_by_alias(spec: Spec, judged: HostVerdicts) -> Mapping[str, int]:
 def gpus_of(spec: Spec, hosts: Sequence[Host]) -> list[Mapping[str, int]]:
     """The number of GPUs by alias, for each host of a spec."""
     return [gpus_by_alias(spec, verdicts(spec, host)) for host in hosts]
-
-
-def _candidates(flavor: Mapping[str, int], host: Mapping[str, int]) -> int:
-    return math.prod(math.perm(host.get(alias, 0), count) for alias, count in flavor.items())
 
 
 def advised(wanted: Requested, release: Release, placement: Placement) -> Iterator[Advised]:

@@ -1,11 +1,13 @@
 """What the given files of nova.conf show of nova-scheduler. They may be those of another service."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
+from gpustack.nova_options.pci_values import EntryError, alias_of
 from gpustack.nova_options.releases import Option
 from gpustack.spec.model import Placement, Spec
 
@@ -14,6 +16,8 @@ _FILTERS = releases.option("filter_scheduler/enabled_filters")
 _ISOLATED = releases.option("scheduler/enable_isolated_aggregate_filtering")
 _BY_PROJECT = releases.option("scheduler/limit_tenants_to_placement_aggregate")
 _NO_FALLBACK = releases.option("workarounds/disable_fallback_pcpu_query")
+_CANDIDATES = releases.option("placement/max_allocation_candidates")
+_ALIAS = releases.option("pci/alias")
 _ZONE = releases.option("DEFAULT/default_schedule_zone")
 
 
@@ -26,6 +30,8 @@ class Scheduler:
     :ivar isolated: whether the traits of aggregates keep out instances that do not require them.
     :ivar by_project: whether the metadata of aggregates restricts projects to their hosts.
     :ivar fallback: whether it asks Placement for ``VCPU`` too if an instance has dedicated processors.
+    :ivar aliases: the names of the aliases; None if the files have none.
+    :ivar candidates: the most candidates that Placement makes; None if it has no limit, or it is unknown.
     :ivar zone: the availability zone of instances that request none; empty for any.
     """
 
@@ -34,6 +40,8 @@ class Scheduler:
     isolated: bool | None = None
     by_project: bool | None = None
     fallback: bool | None = None
+    aliases: frozenset[str] | None = None
+    candidates: int | None = None
     zone: str = ""
 
     def enables(self, name: str) -> bool | None:
@@ -51,7 +59,14 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
     # The files that set the filters are those of nova-scheduler: what they do not set is off.
     default = None if filters is None else False
     without_fallback = _enabled(configuration, _NO_FALLBACK, default)
+    aliases: set[str] = set()
+    for setting in configuration.effective(_ALIAS):
+        with contextlib.suppress(EntryError):
+            aliases.add(str(alias_of(setting.value).get("name", "")).strip())
+    limit = configuration.value(_CANDIDATES) or ""
     return Scheduler(
+        aliases=frozenset(aliases) or None,
+        candidates=int(limit) if limit.isdecimal() else None,
         by_devices=_enabled(configuration, _IN_PLACEMENT, None),
         filters=None if filters is None else tuple(dict.fromkeys(map(str.strip, filters.split(",")))),
         isolated=_enabled(configuration, _ISOLATED, default),

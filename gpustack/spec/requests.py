@@ -1,10 +1,14 @@
 """The GPUs that the flavors of a spec request, by model and by alias."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from gpustack.spec.attributes import alias_name
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
+
+SLOW = 20_000
+"""The number of candidates on all hosts for which a query of Placement takes seconds."""
 
 
 def by_alias(spec: Spec, models: Mapping[str, int]) -> dict[str, int]:
@@ -19,6 +23,15 @@ def requests(spec: Spec) -> Iterator[dict[str, int]]:
     """The number of GPUs by alias, for each flavor of the spec."""
     for flavor in spec.flavors.values():
         yield from (by_alias(spec, models) for _, models in by_model(flavor))
+
+
+def candidates(flavor: Mapping[str, int], host: Mapping[str, int]) -> int:
+    """The number of Placement's candidates on a host: each GPU is a request group of its own.
+
+    :param flavor: the number of GPUs by alias.
+    :param host: the free GPUs by alias.
+    """
+    return math.prod(math.perm(host.get(alias, 0), count) for alias, count in flavor.items())
 
 
 def restricted(spec: Spec) -> list[str]:

@@ -32,7 +32,7 @@ def capacity(
         for doubt in entry.doubts:
             doubtful.setdefault(doubt, []).append(entry.host)
     doubts = {UNKNOWN_GPUS: unknown} if unknown else {}
-    doubts |= {UNKNOWN_ALIAS.format(alias=alias): [] for alias in demand.unknown}
+    doubts |= {UNKNOWN_ALIAS.format(alias=alias): [] for alias in demand.unknown if not demand.refused}
     return Capacity(
         demand=demand,
         least=sum(entry.certain for entry in counted),

@@ -132,6 +132,8 @@ def demand_of(
         requests = requests_of(request, sizes, processors)
     except FlavorRefusedError as error:
         refused = str(error)
+    if scheduler and scheduler.aliases is not None and (missing := sorted(gpus.keys() - scheduler.aliases)):
+        refused = refused or f"the alias {', '.join(missing)} is not in nova.conf"
     second = requests[1] if len(requests) > 1 and not (scheduler and scheduler.fallback is False) else None
     return Demand(
         flavor=name,

@@ -16,6 +16,7 @@ class Reason(enum.StrEnum):
 
     API = "API"
     """Nova's API refuses the flavor."""
+    QUOTA = "quota"
     FRAGMENTS = "fragments"
     """A host has free GPUs, but fewer than one instance needs."""
     VCPUS = "vCPUs"
@@ -133,6 +134,7 @@ class Demand(PlacementRequest):
     :ivar refused: why Nova's API refuses the flavor; empty if it accepts it.
     :ivar in_cloud: whether the cloud has the flavor.
     :ivar project: the id of the project of the instances; empty if unknown.
+    :ivar quota: which quota of the project refuses one instance; empty if none does, None if unknown.
     """
 
     flavor: str
@@ -150,6 +152,7 @@ class Demand(PlacementRequest):
     refused: str = ""
     in_cloud: bool = True
     project: str = ""
+    quota: str | None = None
 
     @property
     def requests(self) -> tuple[PlacementRequest, ...]:

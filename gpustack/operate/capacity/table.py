@@ -7,6 +7,7 @@ from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limi
 
 _TEXTS = {
     Reason.API: "refused by Nova's API",
+    Reason.QUOTA: "over the quota",
     Reason.VCPUS: "too few vCPUs",
     Reason.RAM: "too little RAM",
     Reason.DISK: "too little disk",

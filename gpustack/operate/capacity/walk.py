@@ -13,7 +13,7 @@ from gpustack.operate.capacity.aggregates import EXTRA_SPECS, ISOLATED, TENANTS,
 from gpustack.operate.capacity.model import BY_CLASS, Demand, Outcome, PlacementRequest, Reason, Step
 from gpustack.operate.capacity.room import Claim, Room
 
-PLACEMENT = "Placement: "
+QUOTA, PLACEMENT = "API: quota", "Placement: "
 NUMA, PCI, COMPUTE, CAPABILITIES = (
     *("NUMATopologyFilter", "PciPassthroughFilter", "ComputeFilter", "ComputeCapabilitiesFilter"),
 )
@@ -90,6 +90,10 @@ class _Walker:
     def steps(self) -> Iterator[Step]:
         host, demand = self.room.host, self.demand
         yield _failed("API", Reason.API, demand.refused) if demand.refused else Step(name="API")
+        if demand.quota:
+            yield _failed(QUOTA, Reason.QUOTA, demand.quota)
+        else:
+            yield Step(name=QUOTA, outcome=Outcome.UNKNOWN if demand.quota is None else Outcome.PASSED)
         yield self._aggregate(TENANTS)
         for name, reason in ((ZONE, Reason.ZONE), (STATUS, Reason.DISABLED)):
             yield _failed(name, reason) if host.closed is reason else Step(name=name)

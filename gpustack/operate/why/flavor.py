@@ -14,6 +14,7 @@ from gpustack.operate.capacity.walk import Walk, walk
 
 _CODES: Mapping[Reason, Code] = {
     Reason.API: Code.WHY_REFUSED_BY_API,
+    Reason.QUOTA: Code.WHY_QUOTA,
     Reason.ZONE: Code.WHY_AGGREGATE,
     Reason.AGGREGATE: Code.WHY_AGGREGATE,
     Reason.DISABLED: Code.WHY_DISABLED,
@@ -59,7 +60,8 @@ class Cause:
         amounts = [f"needs {self.step.wanted}"] if self.step.wanted is not None else []
         amounts += [f"free: {self.available}"] if self.available else []
         text = f"{self.step.name} ({', '.join(amounts)})" if amounts else self.step.name
-        return finding(_CODES.get(self.step.reason, Code.WHY_TOO_LITTLE), place=hosts, step=text)
+        code = _CODES.get(self.step.reason, Code.WHY_TOO_LITTLE)
+        return finding(code, place=hosts, step=text, reason=self.step.wanted)
 
 
 def causes(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import UsageError
-from gpustack.base.findings import Finding
+from gpustack.base.errors import CloudError, UsageError
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key
 from gpustack.base.text import listed
-from gpustack.cloud import Connection, identity
+from gpustack.cloud import Connection, compute, identity
 from gpustack.cloud.flavors import Flavor, FlavorCloud
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.session import Progress, silent
@@ -30,6 +30,7 @@ from gpustack.operate.capacity.walk import walk
 from gpustack.operate.why.flavor import Cause, causes
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
+from gpustack.spec.requests import SLOW, candidates
 
 if TYPE_CHECKING:
     from gpustack.operate.capacity.assess import Databases
@@ -55,18 +56,26 @@ class FlavorAnswer:
 
     :ivar causes: why each host without room refuses.
     :ivar steps: every step of the host of the question; None without one.
+    :ivar allowed: the instances that the quota of the project allows; None if unknown or unlimited.
     :ivar gaps: what could not be read.
     """
 
     capacity: Capacity
     causes: Sequence[Cause]
     steps: Sequence[Step] | None = None
+    allowed: int | None = None
+    many: Sequence[Finding] = ()
     gaps: Sequence[str] = ()
 
     @property
     def findings(self) -> list[Finding]:
         """The causes with their fixes."""
-        return [cause.finding for cause in self.causes]
+        return [*(cause.finding for cause in self.causes), *self.many]
+
+    @property
+    def least(self) -> int:
+        """The instances that certainly fit, and that the quota allows."""
+        return self.capacity.least if self.allowed is None else min(self.capacity.least, self.allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +123,24 @@ def answer(cloud: Connection, question: FlavorQuestion, sources: WhySources) -> 
     known = sources.state(cloud, spec, question.zone)
     flavor = _flavor(known, question.name)
     properties = _image(cloud, question.image) if question.image else None
-    demand = _of_project(
-        cloud, flavor, demand_of_present(spec, flavor, sources.scheduler, properties), question.project
-    )
+    demand = demand_of_present(spec, flavor, sources.scheduler, properties)
     if not demand.gpus:
         raise UsageError(f"the flavor {flavor.name} requests no GPU", remedy="name a flavor with pci_passthrough:alias")
-    return judged(cloud, known, demand, question.host, sources.progress)
+    gaps = [*known.gaps]
+    demand, allowed = _of_project(cloud, flavor, demand, question.project, gaps)
+    found = judged(cloud, known, demand, question.host, sources.progress)
+    return replace(found, allowed=allowed, many=list(_many(known, demand)), gaps=gaps)
+
+
+def _many(known: State, demand: Demand) -> Iterator[Finding]:
+    """Whether Placement makes so many candidates for a flavor that it takes long, and no limit is known.
+
+    No request of this module makes them: GPUs are counted from the providers.
+    """
+    hosts = [{alias: host.count(frozenset({alias})) for alias in demand.gpus} for host in known.hosts]
+    number = sum(candidates(demand.gpus, host) for host in hosts)
+    if demand.classes and number > SLOW and not known.scheduler.candidates:
+        yield finding(Code.WHY_MANY_CANDIDATES, place=demand.flavor, number=number)
 
 
 def judged(
@@ -172,11 +193,25 @@ def _image(cloud: Connection, name: str) -> dict[str, str]:
     return dict(found[0].properties)
 
 
-def _of_project(cloud: Connection, flavor: Flavor, demand: Demand, project: str) -> Demand:
-    """The needs of an instance of a project: the API refuses a private flavor without access."""
+def _of_project(
+    cloud: Connection, flavor: Flavor, demand: Demand, project: str, gaps: list[str]
+) -> tuple[Demand, int | None]:
+    """The needs of an instance of a project, and how many its quota allows; None if unlimited or unknown.
+
+    The API refuses a private flavor without access.
+    """
     if not project:
-        return demand
-    found = identity.project_id(cloud, project)
-    if not flavor.public and found not in FlavorCloud(cloud, Flavor).access(flavor.id):
-        return replace(demand, refused=f"the project {project} has no access to the private flavor")
-    return replace(demand, project=found)
+        return demand, None
+    demand = replace(demand, project=identity.project_id(cloud, project))
+    try:
+        if not flavor.public and demand.project not in FlavorCloud(cloud, Flavor).access(flavor.id):
+            demand = replace(demand, refused=f"the project {project} has no access to the private flavor")
+        quotas = compute.quotas(cloud, demand.project)
+    except CloudError as error:
+        gaps.append(error.what)
+        return demand, None
+    needs = {name: need for name, need in (("instances", 1), ("cores", demand.vcpus), ("ram", demand.ram)) if need}
+    left = {name: limit - used for name, (limit, used) in quotas.items() if limit >= 0 and name in needs}
+    over = (f"{name} needs {needs[name]}, {max(rest, 0)} left" for name, rest in left.items() if rest < needs[name])
+    allowed = [max(rest, 0) // needs[name] for name, rest in left.items()]
+    return replace(demand, quota="; ".join(over)), min(allowed, default=None)

@@ -1,8 +1,9 @@
-"""``gpustack why flavor``: options, output, exit codes. Hosts, flavors and Placement are made."""
+"""``gpustack why flavor`` and ``why host``: options, output, exit codes. Nova and Placement are made, sshd is real."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from gpustack.base.errors import PartialError
 from gpustack.cli.app import main
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cloud.flavors import Flavor, Sizes
+from gpustack.hosts.facts.store import save_snapshot
 from gpustack.operate.capacity import read as placement
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.capacity.model import Cards, Host, Reason
 from gpustack.operate.why import read
-from support.fleet_cloud import StandIn
+from support.fleet_answers import device, facts
+from support.fleet_cloud import StandIn, servers, with_devices
+from support.sshd import Sshd
 
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu[1:3]": [k4200]}\n'
 AMOUNTS = {"VCPU": 32, "MEMORY_MB": 1 << 17, "DISK_GB": 1000}
@@ -114,9 +118,104 @@ def test_access_of_a_project_is_checked(known: dict[str, Any], capsys: pytest.Ca
     assert len([line for line in known["cloud"].requests if "os-flavor-access" in line]) == 2
 
 
+LIMITS = {"maxTotalInstances": 10, "totalInstancesUsed": 2, "maxTotalRAMSize": -1, "totalRAMUsed": 1 << 20}
+
+
+@pytest.mark.parametrize(
+    ("cores", "used", "number", "step"), [(20, 12, 2, "PciPassthroughFilter"), (14, 12, 0, "API: quota")]
+)
+def test_the_quota_of_a_project_counts(
+    known: dict[str, Any], cores: int, used: int, number: int, step: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = {"limits": {"absolute": {**LIMITS, "maxTotalCores": cores, "totalCoresUsed": used}}}
+    known["cloud"].answers[f"compute /limits?tenant_id={'a' * 32}"] = (200, limits)
+    code, rows, err = asked(capsys, "g4", "--project", "a" * 32, "--exit-code", "--count", "2")
+    assert f"the quota of the project allows {number}" in err
+    assert (rows[0]["step"], code) == (step, 0 if number else 3)
+    assert ("GPU587" in err) == (not number)
+
+
+def test_a_quota_that_may_not_be_read_is_a_gap(known: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    code, _rows, err = asked(capsys, "g4", "--project", "a" * 32, "--exit-code")
+    assert (code, "partial: " in err, "allows" in err) == (PartialError.exit_code, True, False)
+
+
+@pytest.mark.parametrize(("limit", "warned"), [("", True), ("max_allocation_candidates = 1000", False)])
+def test_many_candidates_are_computed_and_not_requested(
+    one_gpu: StandIn, limit: str, warned: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 of 8 GPUs have 40,320 candidates; Placement is never asked for them."""
+    eight = with_devices([device("gpu1", bus) for bus in range(0x81, 0x89)])
+    one_gpu.answers.update(eight.answers)
+    specs = {"pci_passthrough:alias": "k4200:8"}
+    entry = {"id": "8", "name": "g8", "vcpus": 1, "ram": 512, "disk": 1, "extra_specs": specs}
+    one_gpu.answers["compute /flavors/detail"] = (200, {"flavors": [{**entry, "os-flavor-access:is_public": True}]})
+    one_gpu.answers["compute /servers/detail"] = servers()
+    Path("placement.conf").write_text(f"[placement]\n{limit}\n[filter_scheduler]\npci_in_placement = true\n")
+    monkeypatch.setattr("gpustack.cli.why.databases_of", lambda _parsed_args: None)
+    code, _rows, err = asked(capsys, "g8", "--config-file", "placement.conf")
+    assert (code, "g8: 1 more fit" in err) == (0, True), err
+    assert ("GPU595" in err, "40320 candidates" in err) == (warned, warned)
+    asks = [line for line in one_gpu.requests if line.startswith("placement ")]
+    assert asks
+    assert not [line for line in asks if "CUSTOM_PCI" in line and "allocation_candidates" in line]
+
+
 def test_properties_of_an_image_count(known: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     _code, rows, err = asked(capsys, "g4", "--image", "pinned")
     assert rows[0]["step"] == "API"
     assert "not divisible by 3 NUMA nodes" in err
     code, _rows, err = asked(capsys, "g4", "--image", "pined")
     assert (code, "use one of: pinned" in err) == (2, True)
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> StandIn:
+    """One GPU in Placement."""
+    made = with_devices([device("gpu1", 0x81)])
+    made.answers["compute /servers/detail?all_tenants=1"] = servers()
+    monkeypatch.setattr(OpenStackCommand, "connection", lambda *_arguments, **_options: made)
+    monkeypatch.chdir(tmp_path)
+    Path("gpustack.yaml").write_text(SPEC, encoding="utf-8")
+    return made
+
+
+def test_a_snapshot_shows_the_links_of_each_gpu(one_gpu: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    save_snapshot(Path("fleet.json"), [facts("gpu1", 0x81, 0x82).model_dump(mode="json", by_alias=True)])
+    code = main(["why", "host", "gpu1", "--snapshot", "fleet.json", "-f", "json", "--exit-code"])
+    output = capsys.readouterr()
+    assert code == 3, output.err
+    assert [(row["address"], row["host"], row["placement"], row["broken"]) for row in json.loads(output.out)] == [
+        ("0000:81:00.0", True, True, None),
+        ("0000:82:00.0", True, False, "Placement"),
+    ]
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[Sshd]:
+    server = Sshd(directory=tmp_path / "server")
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_the_host_is_asked_in_one_session(one_gpu: StandIn, sshd: Sshd, capsys: pytest.CaptureFixture[str]) -> None:
+    """This machine answers, which has no GPU at this address."""
+    Path("config").write_text(f"Host gpu1\nHostName 127.0.0.1\nPort {sshd.port}\nIdentityFile {sshd.client_key}\n")
+    Path("known").write_text(sshd.known())
+    more = ["--ssh-config", "config", "--known-hosts", "known", "--timeout", "120"]
+    code = main(["why", "host", "gpu1", "--ask-host", *more, "-f", "json", "--exit-code"])
+    output = capsys.readouterr()
+    assert code == 3, output.err
+    assert [row["broken"] for row in json.loads(output.out) if row["address"] == "0000:81:00.0"] == ["host"]
+    assert "GPU589" in output.err
+    assert (sshd.directory / "log").read_text().count("Accepted publickey") == 1
+
+
+def test_a_silent_host_leaves_the_answer_partial(one_gpu: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("config").write_text("Host gpu1\nHostName 127.0.0.1\nPort 9\n")
+    code = main(["why", "host", "gpu1", "--ask-host", "--ssh-config", "config", "-f", "json", "--exit-code"])
+    output = capsys.readouterr()
+    assert code == PartialError.exit_code
+    assert "partial: gpu1: " in output.err
+    assert json.loads(output.out)[0]["host"] is None

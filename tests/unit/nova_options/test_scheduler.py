@@ -30,6 +30,15 @@ def test_options_of_a_directory(tmp_path: Path) -> None:
     assert (found.filters, found.fallback) == (("ComputeFilter", "PciPassthroughFilter"), True)
 
 
+def test_aliases_and_the_limit_of_placement(tmp_path: Path) -> None:
+    (tmp_path / "nova.conf").write_text('[pci]\nalias = {"name": "a"}\nalias = broken\nalias = {"name": "b"}\n')
+    (tmp_path / "placement.conf").write_text("[placement]\nmax_allocation_candidates = 1000\n")
+    found = scheduler([tmp_path / "nova.conf", tmp_path / "placement.conf"])
+    assert (found.aliases, found.candidates) == ({"a", "b"}, 1000)
+    (tmp_path / "placement.conf").write_text("[placement]\nmax_allocation_candidates = -1\n")
+    assert scheduler([tmp_path / "placement.conf"]).candidates is None
+
+
 def test_the_second_request_for_processors_can_be_off(tmp_path: Path) -> None:
     (tmp_path / "nova.conf").write_text("[workarounds]\ndisable_fallback_pcpu_query = true\n")
     assert scheduler([tmp_path]).fallback is False
