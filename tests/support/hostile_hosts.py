@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ import yaml
 
 from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
+from support import warm
 from support.lowest_ansible import environment_of
 from support.playbook_place import Place, environment
 
@@ -127,7 +127,7 @@ class Hostile:
             str(COLLECTION / "playbooks" / f"{playbook}.yml"),
             *arguments,
         ]
-        process = subprocess.run(
+        process = warm.run(
             [*command, "-e", json.dumps(values)],
             cwd=self.place.path,
             env={
@@ -135,8 +135,5 @@ class Hostile:
                 **environment_of(version),
                 **(self.cache() if cached else {}),
             },
-            capture_output=True,
-            text=True,
-            check=False,
         )
         return process.stdout + process.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
+from support import warm
 from support.playbook_place import branches
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class World:
         """Run a playbook on the example host, or on several by name; return its exit code and output."""
         path = collection_dir() / "playbooks" / f"{playbook}.yml"
         variables = json.dumps({"gpustack_reboot": True, "gpustack_cloud": CLOUD, **extra})
-        return self._run(roots, ["ansible-playbook", "-i", "inventory", str(path), "-e", variables, *arguments])
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        return self._run(roots, [program, "-i", "inventory", str(path), "-e", variables, *arguments])
 
     def shell(self, root: Path, script: str) -> tuple[int, str]:
         """Run commands in a shell."""
@@ -111,14 +112,10 @@ class World:
             "PYTHONWARNINGS": "ignore",
             "XDG_STATE_HOME": str(self.path / "state"),
         }
-        process = subprocess.run(
+        process = warm.run(
             command,
             cwd=self.path,
             env={**branches(), **inherited, **settings},
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
         )
         return process.returncode, process.stdout + process.stderr
 

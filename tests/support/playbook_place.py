@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.machine import Machine
+from support import warm
 
 EXAMPLES: dict[str, Callable[[str], Machine]] = {
     "talk": hosts.talk_host,
@@ -110,7 +110,7 @@ class Place:
     def play(self, playbook: str, *arguments: str, **variables: Any) -> Run:
         """Run a playbook from this directory."""
         self.inventory()
-        process = subprocess.run(
+        process = warm.run(
             [
                 str(Path(sys.executable).with_name("ansible-playbook")),
                 "-i",
@@ -122,9 +122,6 @@ class Place:
             ],
             cwd=self.path,
             env=environment(self.path),
-            capture_output=True,
-            text=True,
-            check=False,
         )
         return Run(code=process.returncode, output=process.stdout + process.stderr)
 

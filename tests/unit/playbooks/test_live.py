@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.live import LiveKernel
+from support import warm
 from support.playbook_place import SPEC, Place, drivers, tree
 
 FIRST = """\
@@ -123,7 +123,7 @@ def module(root: Path, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
     ]
     card = {"card": CARD, "driver": "vfio-pci", "functions": arguments.pop("functions", functions)}
     values = {"root": str(root), "cards": [card], **arguments}
-    process = subprocess.run(
+    process = warm.run(
         [
             str(Path(sys.executable).with_name("ansible")),
             *("-i", "localhost,", "-c", "local", "localhost"),
@@ -132,9 +132,6 @@ def module(root: Path, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
         ],
         cwd=tmp_path,
         env={**os.environ, "ANSIBLE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     output = process.stdout.partition("=>")[2].strip()
     result: dict[str, Any] = json.loads(output[: output.rindex("}") + 1])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.base.files import collection_dir
+from support import warm
 from support.lowest_ansible import environment_of, supported
 from support.playbook_place import Place, environment
 
@@ -88,12 +88,9 @@ def test_a_printed_command_runs(
     inventory.write_text(inventory.read_text().replace('{"all"', '{"compute": {"hosts": {"talk": {}}}, "all"'))
     more = [word for variable in variables for word in ("-e", variable)]
     program = Path(sys.executable).with_name("ansible-playbook")
-    process = subprocess.run(
-        [program, "-i", inventory, collection_dir() / "playbooks" / f"{playbook}.yml", *more, *check],
+    process = warm.run(
+        [str(program), "-i", str(inventory), str(collection_dir() / "playbooks" / f"{playbook}.yml"), *more, *check],
         cwd=used.path,
         env={**environment(used.path), **environment_of(version)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert process.returncode == 0, process.stdout + process.stderr

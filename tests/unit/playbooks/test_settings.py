@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpustack.connect.playbooks.inventory import interpreter
+from support import warm
 from support.lowest_ansible import environment_of, supported
 from support.playbook_place import environment
 
@@ -45,13 +45,10 @@ def settings(directory: Path, version: str, *arguments: str) -> tuple[dict[str, 
     }.items():
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8")
-    process = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", "inventory", "play.yml", *arguments],
+    process = warm.run(
+        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory", "play.yml", *arguments],
         cwd=directory,
         env={**environment(directory), **environment_of(version)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     result = directory / "settings.json"
     resolved = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}

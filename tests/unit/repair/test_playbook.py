@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.connect.playbooks.inventory import interpreter
+from support import warm
 from support.cellfile import CellFile, nova_conf
 from support.hostile_hosts import Hostile, forged
 from support.lowest_ansible import environment_of, supported
@@ -52,10 +53,7 @@ def play(
     environment = {**os.environ, "ANSIBLE_CONFIG": str(directory / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
     environment["XDG_STATE_HOME"] = str(directory / "state")
     command = [PROGRAM, "-i", str(inventory), str(ROOT / "playbooks" / "cleanup.yml"), "-l"]
-    return {
-        host: subprocess.run([*command, host], env=environment, capture_output=True, text=True, check=False)
-        for host in hosts
-    }
+    return {host: warm.run([*command, host], cwd=directory, env=environment) for host in hosts}
 
 
 @pytest.fixture
@@ -156,7 +154,7 @@ def test_the_printed_commands_find_and_restart_the_unit(tmp_path: Path, ansible:
     unblock = ["-e", '{"gpustack_cleanup_unblock": ["blocked/0000:81:00.0"]}']
 
     def run(*arguments: str) -> None:
-        process = subprocess.run([*printed, *arguments], env=environment, capture_output=True, text=True, check=False)
+        process = warm.run([*printed, *arguments], cwd=tmp_path, env=environment)
         assert process.returncode == 0, process.stdout + process.stderr
 
     run(*([*unblock, "--check"] if attack == "none" else ()))  # without --unblock, there is no stale row
