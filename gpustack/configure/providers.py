@@ -4,19 +4,22 @@ nova-compute reads ``*.yaml`` of ``[compute] provider_config_location`` when it 
 there: neither its periodic tasks nor PCI in Placement touch the inventories.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.sources import Source
+from gpustack.nova_options import provider_config, releases
 from gpustack.nova_options.config import NovaConfiguration
 from gpustack.nova_options.markers import MARK
 from gpustack.nova_options.releases import Release
+from gpustack.spec.document import LimitedLoader
 
 DIRECTORY = "/etc/nova/provider_config"
 """The default of ``[compute] provider_config_location``."""
 PATH = f"{DIRECTORY}/gpustack.yaml"
+_LOCATION = releases.option("compute/provider_config_location")
 
 
 _ANSIBLE = "in the host_vars of each host, set nova_cell_compute_provider_config to its content"
@@ -35,37 +38,56 @@ _SINCE: Mapping[str, int] = {"drop-in": 0, "rhoso": 0, "openstack-ansible": 27}
 """The deployment tools whose rendering contains the file, and the release of Nova from which they take it."""
 
 
-def provided(sources: Iterable[Source]) -> dict[str, dict[str, int]]:
-    """The resources in the files of ``provider_config`` beside configurations, by the label of the configuration.
+@dataclass(frozen=True, kw_only=True)
+class ProviderFiles:
+    """What the files of provider_config beside a configuration add to the provider of a compute node.
 
-    Without those that are not known: no such directory, another location in nova.conf, or a file that is no YAML.
+    :ivar totals: the units by resource class.
+    :ivar faults: the place and the reason of each refusal of nova-compute.
     """
-    return {
-        source.label: found
-        for source in sources
-        if "compute" in source.services and (found := _beside(source.configuration)) is not None
-    }
+
+    totals: Mapping[str, int]
+    faults: Sequence[tuple[str, str]] = ()
 
 
-def _beside(configuration: NovaConfiguration) -> dict[str, int] | None:
+def read(configuration: NovaConfiguration, release: Release) -> ProviderFiles | None:
+    """Read ``*.yaml`` of the directory beside a configuration that has the name of provider_config_location.
+
+    None if there is no such directory, another option decides its name, or the release reads none. Anchors that grow,
+    and Python's tags, are refused without expanding them.
+    """
     import yaml
 
-    if any(setting.path == "compute/provider_config_location" for setting in configuration.settings):
+    settings = configuration.effective(_LOCATION)
+    if not _LOCATION.known_to(release) or (settings and settings[-1].unknown):
         return None
+    name = PurePosixPath(settings[-1].value if settings else DIRECTORY).name
     parents = (Path(file).parent for file in configuration.files)
-    tops = {parent.parent if parent.name.endswith(".d") else parent for parent in parents}
-    directories = [top / PurePosixPath(DIRECTORY).name for top in tops]
-    if not any(directory.is_dir() for directory in directories):
-        return None
+    tops = dict.fromkeys(parent.parent if parent.name.endswith(".d") else parent for parent in parents)
+    directories = [top / name for top in tops if name and (top / name).is_dir()]
     totals: dict[str, int] = {}
-    try:
-        for file in (file for directory in directories for file in sorted(directory.glob("*.yaml"))):
-            for provider in yaml.safe_load(read_text(file))["providers"]:
-                for inventory in provider["inventories"]["additional"]:
-                    totals |= {str(name): int(of["total"]) for name, of in inventory.items()}
-    except (OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError, yaml.YAMLError):
-        return None
-    return totals
+    faults: list[tuple[str, str]] = []
+    owners: dict[str, str] = {}
+    for file in (file for directory in directories for file in sorted(directory.glob("*.yaml"))):
+        try:
+            data = yaml.load(read_text(file), Loader=LimitedLoader)  # noqa: S506 - a safe loader with limits
+        except yaml.MarkedYAMLError as error:
+            line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+            faults.append((f"{file}{line}", error.problem or "it is no YAML"))
+            continue
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            faults.append((str(file), f"it can't be read: {' '.join(str(error).split())}"))
+            continue
+        if reasons := list(provider_config.faults(data, release)):
+            faults += [(str(file), reason) for reason in reasons]
+            continue
+        for owner, provider in provider_config.providers(data):
+            if owner in owners:
+                faults.append((str(file), f"{owners[owner]} also describes the provider {owner}"))
+            owners.setdefault(owner, str(file))
+            for inventory in provider_config.additions(provider, "inventories"):
+                totals |= {name: int(of["total"]) for name, of in inventory.items()}
+    return ProviderFiles(totals=totals, faults=faults) if directories else None
 
 
 def is_written(deployment: str, release: Release) -> bool:

@@ -54,6 +54,7 @@ class Setting:
     :ivar written: the value before references are replaced.
     :ivar names: the options that the value references (``$name``).
     :ivar unknown: the referenced options that no file sets; their value is Nova's default.
+    :ivar endless: whether the references lead back to themselves: oslo.config replaces them until Python stops it.
     :ivar key: the path of the value in a file that is not an INI file (``conf.nova.pci.alias``); empty for INI files.
     :ivar ours: whether gpustack wrote the line: the file, or the block that contains it.
     """
@@ -68,6 +69,7 @@ class Setting:
     unknown: tuple[str, ...] = ()
     key: str = ""
     ours: bool = False
+    endless: bool = False
 
     @property
     def is_template(self) -> bool:
@@ -174,6 +176,9 @@ def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
             except TooLongError as error:
                 problem = "options name one another ($name) until their values are over a MiB long"
                 raise NovaConfigError(problem, where=setting.place, remedy=_STOPS) from error
+            except EndlessError as error:
+                yield replace(setting, names=error.args, unknown=error.args, endless=True)
+                continue
             yield replace(setting, value=value, names=names, unknown=unknown)
         else:
             yield setting
@@ -226,7 +231,10 @@ def _text_of(path: Path) -> str:
             raise NovaConfigError("is no regular file", where=str(path), remedy=_STOPS)
         return read_text(path, _MAX_BYTES)
     except UnicodeDecodeError as error:
-        raise NovaConfigError(f"the file is not UTF-8: {error.reason}", where=str(path), remedy=_STOPS) from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise NovaConfigError(
+            f"the file is not UTF-8: {error.reason}", where=f"{path}:{line}", remedy=_STOPS
+        ) from error
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise _too_large(str(path)) from error
@@ -284,8 +292,8 @@ class _Parser(iniparser.BaseParser):
         self.settings.append(replace(setting, ours=self.ours[self._line - 1]))
 
 
-_DEPTH = 8
-"""Values may reference further options; deeper references are a cycle, which also stops the service."""
+_DEPTH = 64
+"""Values may reference further options; Python also stops the service at references that are deeper."""
 
 
 MOST = 1 << 20
@@ -297,6 +305,10 @@ _MASK = "***"
 
 class TooLongError(ValueError):
     """Options reference one another until their values are longer than :data:`MOST`."""
+
+
+class EndlessError(ValueError):
+    """An option's references lead back to it, or are deeper than :data:`_DEPTH`."""
 
 
 class Substitution:
@@ -323,8 +335,9 @@ class Substitution:
 
         :param path: the option that has the value, as ``group/name``.
         :raises TooLongError: when the total length exceeds :data:`MOST`.
+        :raises EndlessError: when the references lead back to the option.
         """
-        options = _Options(self, path.partition("/")[0], _DEPTH, secret=is_secret(path))
+        options = _Options(self, (path,), secret=is_secret(path))
         filled = _substituted(value, options)
         return filled, tuple(dict.fromkeys(options.named)), tuple(dict.fromkeys(options.unknown))
 
@@ -334,17 +347,17 @@ class _Template(string.Template):
 
 
 class _Options:
-    """The values of options by ``group/name``, looked up from one group; records the requested names.
+    """The values of options by ``group/name``, looked up from the last option of a chain; records the requested names.
 
     :param secret: whether the value that they become part of may contain a password.
     """
 
-    def __init__(self, of: Substitution, group: str, depth: int, *, secret: bool) -> None:
+    def __init__(self, of: Substitution, chain: tuple[str, ...], *, secret: bool) -> None:
         self.named: list[str] = []
         self.unknown: list[str] = []
         self._of = of
-        self._group = group
-        self._depth = depth
+        self._group = chain[-1].partition("/")[0]
+        self._chain = chain
         self._secret = secret
 
     def __getitem__(self, name: str) -> str:
@@ -353,10 +366,12 @@ class _Options:
         candidates = (f"{prefix}/{option}",) if separator else (f"{self._group}/{name}", f"DEFAULT/{name}")
         path = next((path for path in candidates if path in self._of.values), None)
         self._of.spend(name)
-        if path is None or self._depth == 0:
+        if path is None:
             self.unknown.append(name)
             raise KeyError(name)
-        inner = _Options(self._of, path.partition("/")[0], self._depth - 1, secret=self._secret)
+        if path in self._chain or len(self._chain) == _DEPTH:
+            raise EndlessError(name)
+        inner = _Options(self._of, (*self._chain, path), secret=self._secret)
         text = _MASK if is_secret(path) and not self._secret else _substituted(self._of.values[path], inner)
         self._of.spend(text)
         self.unknown += inner.unknown

@@ -18,7 +18,7 @@ from gpustack.nova_options.releases import Release
 ALL = "nova.scheduler.filters.all_filters"
 _PACKAGE = "nova.scheduler.filters."
 _PCI_FILTER = f"{_PACKAGE}pci_passthrough_filter.PciPassthroughFilter"
-_DOTTED = re.compile(r"\w+(\.\w+)+")
+DOTTED = re.compile(r"\w+(\.\w+)+")
 _NEAR = 0.8
 
 
@@ -79,7 +79,7 @@ def not_importable(lines: Sequence[str], release: Release) -> Iterator[FilterFau
         module, _, last = line.rpartition(".")
         directly = f"{module}." == _PACKAGE
         instead = None
-        if _DOTTED.fullmatch(line) is None:
+        if DOTTED.fullmatch(line) is None:
             hint = "each line of available_filters takes one MODULE.CLASS"
         elif last == _PCI_FILTER.rpartition(".")[2] and module.startswith(_PACKAGE[:-1]) and line != _PCI_FILTER:
             hint, instead = f"did you mean {_PCI_FILTER}?", _PCI_FILTER

@@ -8,7 +8,7 @@ from typing import Any
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Key, Release
 
-_HEX4 = re.compile(r"^([\da-fA-F]{4})$", re.ASCII)
+_HEX4 = re.compile(r"^([\da-fA-F]{4})$")
 _TRUE = frozenset(("1", "t", "true", "on", "y", "yes"))
 BOOLEANS = _TRUE | {"0", "f", "false", "off", "n", "no"}
 """The words of ``oslo_utils.strutils.bool_from_string``, which Nova uses for keys and tags, but not for options."""

@@ -88,7 +88,7 @@ class _Refused(yaml.MarkedYAMLError):
     """The document exceeds a limit."""
 
 
-class _Loader(yaml.SafeLoader):
+class LimitedLoader(yaml.SafeLoader):
     """PyYAML's composer with limits: the expanded size of aliases is counted before they are expanded."""
 
     def __init__(self, text: str) -> None:
@@ -122,6 +122,10 @@ class _Loader(yaml.SafeLoader):
             raise _Refused(problem=f"nested more than {MAX_DEPTH} levels deep", problem_mark=mark)
         if self._nodes > MAX_NODES:
             raise _Refused(problem=f"more than {MAX_NODES} values, with aliases expanded", problem_mark=mark)
+
+
+class _Loader(LimitedLoader):
+    """The loader of specs, which also reads the numbers of YAML 1.2 as numbers."""
 
 
 _Loader.add_implicit_resolver(_INT, re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+)$"), list("-+0123456789"))

@@ -387,15 +387,22 @@ def compared(
         path.write_text(text, encoding="utf-8")
         paths.append(path)
     facts: tuple[Host, ...] = (GPU_HOST,) if configuration.facts else ()
-    answer = judge.asked(paths, GPU_HOST if configuration.facts else None, services=configuration.services, cpus=None)
-    refused = [f"{r['option'] or r['step']}: {' '.join(r['error'].split())[:160]}" for r in answer["refused"]]
+    refused = _refused(judge, configuration, paths, GPU_HOST if configuration.facts else None)
     argument = f"{','.join(configuration.services)}={':'.join(map(str, paths))}"
     findings = lint([argument], LintSubject(release=release, hosts=facts)).findings
     errors = [f"{f.code} {f.message[:120]}" for f in findings if f.severity is Severity.ERROR]
     claims = [f"{f.code} {f.message[:120]}" for f in findings if definitions()[f.code].basis is Basis.REFUSED]
     if refused and not errors:
         return refused, []
+    # Without facts, lint judges for a host with devices.
+    if claims and not refused and not configuration.facts:
+        refused = _refused(judge, configuration, paths, GPU_HOST)
     return ([], claims) if claims and not refused else None
+
+
+def _refused(judge: Judge, configuration: Configuration, paths: Sequence[Path], on: Host | None) -> list[str]:
+    answer = judge.asked(paths, on, services=configuration.services, cpus=None)
+    return [f"{r['option'] or r['step']}: {' '.join(r['error'].split())[:160]}" for r in answer["refused"]]
 
 
 def reduced(judge: Judge, configuration: Configuration, release: Release, directory: Path) -> Configuration:

@@ -134,7 +134,8 @@ def lint(arguments: Sequence[str] | Read, subject: LintSubject, installed: Verdi
     sources = configurations.sources
     results = [LintResult(title="Files", findings=configurations.unread)]
     if sources:  # If no file could be read, no check has succeeded, so the report lists none.
-        provided = providers.provided(sources) if subject.marked else {}
+        computes = (source for source in sources if "compute" in source.services)
+        provided = {source.label: providers.read(source.configuration, subject.release) for source in computes}
         results += judged(replace(subject, sources=sources, provided=provided))
     if installed is not None:
         found = tuple(compared(sources, Report(results=tuple(results)).findings, installed))

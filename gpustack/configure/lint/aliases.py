@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject
+from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject, padded_traits
 from gpustack.nova_options import releases
 from gpustack.nova_options.pci_values import EntryError, alias_faults, alias_of, load, placement_faults, quotes_hint
 
@@ -57,6 +57,7 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
         if subject.scheduled_by_placement is not None and not list(alias_faults(line.data, subject.release)):
             for fault in placement_faults(line.data):
                 yield finding(Code.VALUE_INVALID, place=line.place, where="alias", error=fault)
+            yield from padded_traits(line)
         for character in ",:":
             if character in line.name:
                 yield finding(Code.ALIAS_NAME_UNUSABLE, place=line.place, alias=line.name, character=repr(character))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.lint.subject import DeviceLine, LintSubject
 from gpustack.configure.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
@@ -114,7 +114,42 @@ def _types(subject: LintSubject, source: Source, listing: Setting, types: Sequen
                 yield _refused(line, f"{address} is already an address of {owner[address]}")
             elif _ADDRESS.fullmatch(address) is None:
                 yield _refused(line, f"{address!r} is no PCI address such as 0000:84:00.0")
+            elif address != address.lower():
+                yield finding(Code.CAPITAL_IN_ADDRESS, place=line.place, value=address)
             owner.setdefault(address, type_)
+
+
+@check(_TITLE)
+def provider_files(subject: LintSubject) -> Iterator[Finding]:
+    """Files of provider_config that Nova refuses."""
+    for provided in subject.provided.values():
+        for place, error in provided.faults if provided else ():
+            yield finding(Code.PROVIDER_FILE_REFUSED, place=place, error=error)
+
+
+@check(_TITLE)
+def offered_twice(subject: LintSubject) -> Iterator[Finding]:
+    """Cards of mediated devices that a device_spec matches too."""
+    for source in subject.serving("compute"):
+        option = subject.table(source).find("devices", "enabled_mdev_types")
+        setting = subject.last(source, option) if option else None
+        for type_ in values(setting.value) if setting and not setting.unknown else ():
+            addresses, line = _addresses(subject, source, type_)
+            for address in addresses or ():
+                by = next((entry for entry in subject.devices_of(source) if _matches(subject, entry, address)), None)
+                if by and line:
+                    yield finding(Code.CARD_OFFERED_TWICE, place=by.place, address=address, other=line.place)
+
+
+def _matches(subject: LintSubject, entry: DeviceLine, address: str) -> bool:
+    """Whether an entry matches the device at an address; without facts, only by its address."""
+    spec = entry.spec
+    if spec is None or _ADDRESS.fullmatch(address) is None:
+        return False
+    functions = [(host.functions.get(address), host) for host in subject.hosts_of(entry.source)]
+    if functions:
+        return any(function and spec.matches(function, host) for function, host in functions)
+    return spec.address.fits(address) and not (spec.address.is_everything or spec.devname)
 
 
 def _addresses(subject: LintSubject, source: Source, type_: str) -> tuple[tuple[str, ...] | None, Setting | None]:

@@ -1,13 +1,14 @@
 """Checks of device_spec: each entry by itself, and against the facts of its hosts."""
 
 import difflib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.coverage import what_is
 from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject
+from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, padded_traits
 from gpustack.hosts.facts.gpus import gpus, is_gpu
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.readiness.assessment import State, effect
@@ -37,6 +38,8 @@ _MISTAKEN = {
     "pci_address": "address",
 }
 _NEEDS_REPORT = ("resource_class", "traits")
+_REMOTE = 25
+"""The release that added remote_managed."""
 
 
 @check(_TITLE)
@@ -85,12 +88,32 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
+def without_effect(subject: LintSubject) -> Iterator[Finding]:
+    """Addresses that match no device, and tags that hide devices from aliases."""
+    for line in subject.devices:
+        address = line.data.get("address")
+        for pattern in address.values() if isinstance(address, dict) else ():
+            if line.spec and re.search("[A-F]", pattern) and "(?" not in pattern:
+                yield finding(Code.CAPITAL_IN_ADDRESS, place=line.place, value=pattern)
+        if line.spec and is_true(line.data.get("remote_managed")):
+            for host in subject.hosts_of(line.source):
+                function = host.functions.get(line.spec.address.text)
+                parts = [host.functions[part].product for part in function.virtual_functions] if function else []
+                if function and function.sriov_totalvfs and line.spec.product_id not in parts:
+                    error = f"remote_managed is on for the physical function {function.address} of {host.hostname}"
+                    yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=error)
+        if is_true(line.data.get("remote_managed")) and not _for_neutron(line) and subject.release.major >= _REMOTE:
+            yield finding(Code.REMOTE_MANAGED_HIDES_DEVICE, place=line.place)
+
+
+@check(_TITLE)
 def placement_tags(subject: LintSubject) -> Iterator[Finding]:
     """Tags that have no effect without report_in_placement, and with it, values that Placement refuses."""
     for line in subject.devices:
         if subject.on(REPORT, line.source):
             for fault in placement_faults(line.data):
                 yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=fault)
+            yield from padded_traits(line)
             continue
         if REPORT.known_to(subject.release):
             for key in _NEEDS_REPORT:

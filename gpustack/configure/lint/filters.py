@@ -12,7 +12,7 @@ from gpustack.configure.sections import with_filters
 from gpustack.configure.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
-from gpustack.nova_options.filters import Fault, FilterFault, faults, not_importable, startable
+from gpustack.nova_options.filters import DOTTED, Fault, FilterFault, faults, not_importable, startable
 
 _TITLE = "Scheduler filters"
 _WEIGHERS = releases.option("filter_scheduler/weight_classes")
@@ -105,7 +105,7 @@ def weighers(subject: LintSubject) -> Iterator[Finding]:
             continue
         known = {"nova.scheduler.weights.all_weighers", *releases.weighers(subject.release)}
         for name in values(setting.value):
-            if name not in known and (name.startswith("nova.scheduler.weights.") or "." not in name):
+            if name not in known and (name.startswith("nova.scheduler.weights.") or not DOTTED.fullmatch(name)):
                 yield finding(Code.WEIGHER_UNKNOWN, place=setting.place, release=subject.release, name=name or "''")
 
 

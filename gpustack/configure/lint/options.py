@@ -168,6 +168,9 @@ def substitutions(subject: LintSubject) -> Iterator[Finding]:
     for source, option, setting in subject.effective():
         if not setting.names:
             continue
+        if setting.endless:
+            yield _refused(setting, option, f"its reference ${setting.names[0]} leads back to it")
+            continue
         table = subject.table(source)
         missing = [name for name in setting.names if _referenced(name, setting.group, table) is None]
         if missing:
@@ -193,11 +196,9 @@ def substitutions(subject: LintSubject) -> Iterator[Finding]:
 def _referenced(name: str, group: str, table: OptionTable) -> Option | None:
     """The option of a reference ``$name`` or ``$group.name``."""
     of, _, rest = name.partition(".")
-    if rest and (option := table.find(of, rest)):
-        return option
-    if name in table.groups:
-        return None  # oslo.config refuses the name of a section
-    return table.find(group, name) or table.find("DEFAULT", name)
+    if name in table.groups or of == "DEFAULT":
+        return None  # oslo.config refuses the name of a section, and has none called DEFAULT
+    return table.find(of, rest) if rest else table.find(group, name) or table.find("DEFAULT", name)
 
 
 @check(_TITLE)
@@ -222,22 +223,26 @@ def limits(subject: LintSubject) -> Iterator[Finding]:
                 Code.BOOLEAN_INVALID, place=setting.place, group=setting.group, name=setting.name, value=shown
             )
         else:
-            yield finding(
-                Code.OPTION_VALUE_REFUSED,
-                place=setting.place,
-                group=setting.group,
-                name=setting.name,
-                value="its value (not shown)" if option.secret else _shown(setting.value),
-                error="oslo.config refuses it" if option.secret else " ".join(fault.split()),
-                limits=f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}",
-            )
+            yield _refused(setting, option, fault)
+
+
+def _refused(setting: Setting, option: Option, fault: str) -> Finding:
+    return finding(
+        Code.OPTION_VALUE_REFUSED,
+        place=setting.place,
+        group=setting.group,
+        name=setting.name,
+        value="its value (not shown)" if option.secret else _shown(setting.value),
+        error="oslo.config refuses it" if option.secret else " ".join(fault.split()),
+        limits=f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}",
+    )
 
 
 def _with_defaults(setting: Setting, table: OptionTable) -> str | None:
     """The value with references to options that no file sets replaced by their defaults; None if one is not known."""
     value = setting.value
     for name in setting.unknown:
-        option = None if setting.is_template else _referenced(name, setting.group, table)
+        option = None if setting.is_template or setting.endless else _referenced(name, setting.group, table)
         if option is None or option.computed:
             return None
         default = "" if option.default is None else str(option.default)

@@ -52,11 +52,11 @@ def markers(subject: LintSubject) -> Iterator[Finding]:
     for source in subject.serving("compute"):
         hosts = subject.hosts_of(source)
         provided = subject.provided.get(source.label)
-        if provided is None or len(hosts) != 1:
+        if provided is None or provided.faults or len(hosts) != 1:
             continue
         wanted = subject.marked.get(hosts[0].hostname, {})
-        for name in sorted({*wanted, *(name for name in provided if name in subject.markers)}):
-            total, gpus = provided.get(name, 0), wanted.get(name, 0)
+        for name in sorted({*wanted, *(subject.markers & provided.totals.keys())}):
+            total, gpus = provided.totals.get(name, 0), wanted.get(name, 0)
             if total != gpus:
                 yield finding(
                     Code.MARKER_TOTAL_DIFFERS,

@@ -5,19 +5,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self, TypedDict, TypeVar
 
-from gpustack.base.findings import Severity
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.deployed import HostNames
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.desired import markers_of
 from gpustack.configure.instance_shapes import InstanceShape, shapes
 from gpustack.configure.networks import Ports, ports
 from gpustack.configure.packing import Advised, advised, gpus_of, requested
+from gpustack.configure.providers import ProviderFiles
 from gpustack.configure.sources import Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.device_spec import DeviceSpec
-from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of
+from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of, traits
 from gpustack.nova_options.releases import Option, OptionTable, Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec.model import Spec
@@ -65,6 +66,15 @@ class DeviceLine:
 _Line = TypeVar("_Line", AliasLine, DeviceLine)
 
 
+def padded_traits(line: AliasLine | DeviceLine) -> Iterator[Finding]:
+    """Traits with blanks beside a comma, which Nova keeps as a part of the name."""
+    names = line.data.get("traits")
+    for name in names.split(",") if isinstance(names, str) else ():
+        if name != name.strip():
+            (trait,) = traits({"traits": name})
+            yield finding(Code.TRAIT_WITH_BLANK, place=line.place, name=name, trait=trait)
+
+
 def _by_source(lines: Iterable[_Line]) -> dict[int, tuple[_Line, ...]]:
     by_source: dict[int, list[_Line]] = {}
     for line in lines:
@@ -97,8 +107,8 @@ class LintSubject:
     """Whether the spec has quotas."""
     marked: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The markers that each host with facts needs, by its name and marker class."""
-    provided: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """The resources in provider.yaml, by the label of the configuration; without those that are not known."""
+    provided: Mapping[str, ProviderFiles | None] = field(default_factory=dict)
+    """The files of provider_config, by the label of the configuration; None for those that are not known."""
     tenancy: Tenancy | None = None
     """Which instances the spec's GPU hosts accept."""
     ports: Mapping[str, Ports] = field(default_factory=dict)

@@ -38,6 +38,7 @@ def holds(case: Case, answer: dict) -> bool:
     everything = [f.address for f in case.judged_on.pci]
     judged = {
         "refuses": lambda subject: bool(answer.get("parse_error" if subject == "file" else f"{subject}_error")),
+        "refuses_option": lambda path: path in {refusal["option"] for refusal in answer["refused"]},
         "takes": lambda subject: not answer.get(f"{subject}_error"),
         "offered": lambda addresses: sorted(answer["offered"]) == addresses,
         "offers_all": lambda _: sorted(answer["offered"]) == sorted(everything),
