@@ -64,7 +64,7 @@ def cells(sources: Sources) -> CellRows:
     gaps: list[Gap] = []
     read: list[Cell] = []
     failure: DatabaseError | None = None
-    selection = _selection(sources)
+    selection, hardware_of = _selection(sources), hardware.finder(sources.hardware)
     for cell in sources.with_hosts:
         try:
             with reading(sources, cell, selection) as (reader, clock):
@@ -74,7 +74,7 @@ def cells(sources: Sources) -> CellRows:
                     if view.unread:
                         gaps.append(Gap(source=Source.DATABASE, reason=f"{view.node.name}: {view.unread}"))
                         continue
-                    known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
+                    known = hardware_of(view.node.host, view.node.hypervisor_hostname)
                     judged = view if known is None else replace(view, hardware=known)
                     verdicts += _found(rules.judge(judged, clock), gone=bool(view.node.deleted))
                     if not view.node.deleted:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from gpustack.base.hostnames import key
 
@@ -43,7 +44,11 @@ class Aggregate:
 
     def has(self, host: str) -> bool:
         """Whether a host is in it."""
-        return key(host) in map(key, self.hosts)
+        return key(host) in self._keys
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(map(key, self.hosts))
 
 
 def metadata_of(host: str, aggregates: Sequence[Aggregate]) -> dict[str, frozenset[str]]:

@@ -5,7 +5,8 @@ The data come from facts that ``gpustack scan --save`` wrote, and from the confi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,18 +78,24 @@ def device_specs(paths: Sequence[Path]) -> tuple[DeviceSpec, ...]:
     return tuple(specs)
 
 
-def of_host(known: Mapping[str, Hardware], host: str | None, node: str | None) -> Hardware | None:
-    """Return the hardware of a compute node, found by the name of its host or hypervisor, short or full.
+def finder(known: Mapping[str, Hardware]) -> Callable[[str | None, str | None], Hardware | None]:
+    """Find the hardware of a compute node by the name of its host or hypervisor, short or full.
 
     None if nothing is known, or if several hosts match.
     """
-    wanted = {key(name) for name in (host, node) if name}
-    exact = [candidate for name, candidate in known.items() if key(name) in wanted]
-    if len(exact) == 1:
-        return exact[0]
-    heads = {short(name) for name in wanted}
-    alike = [candidate for name, candidate in known.items() if short(name) in heads]
-    return alike[0] if len(alike) == 1 and not exact else None
+    by_key, by_head = defaultdict[str, list[Hardware]](list), defaultdict[str, list[Hardware]](list)
+    for name, hardware in known.items():
+        by_key[key(name)].append(hardware)
+        by_head[short(name)].append(hardware)
+
+    def of_host(host: str | None, node: str | None) -> Hardware | None:
+        names = {key(name) for name in (host, node) if name}
+        heads = {short(name) for name in names}
+        found = [hardware for name in names for hardware in by_key.get(name, ())]
+        found = found or [hardware for name in heads for hardware in by_head.get(name, ())]
+        return found[0] if len(found) == 1 else None
+
+    return of_host
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -150,17 +150,18 @@ def verdicts_of(
     :raises DatabaseError: if the cell cannot be read, or has an unknown schema.
     """
     with reading(sources, cell, selection) as (reader, clock):
+        hardware_of = hardware.finder(sources.hardware)
         looked_at = sources.hardware if selection.instance is None else ()
 
         def healthy(node: NodeCounts) -> bool:
-            known = hardware.of_host(sources.hardware, node.host, node.hypervisor_hostname)
+            known = hardware_of(node.host, node.hypervisor_hostname)
             fit = known is None and rules.healthy(node)
             if fit and checked is not None:
                 checked.add(cell.name, node.host, node.devices)
             return fit
 
         for view in reader.views(selection.hosts, selection.instance, names=looked_at, healthy=healthy):
-            known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
+            known = hardware_of(view.node.host, view.node.hypervisor_hostname)
             if checked is not None:
                 checked.add(view.cell, view.node.host, sum(row.live for row in view.rows))
             with_hardware = view if known is None else replace(view, hardware=known)

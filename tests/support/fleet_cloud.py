@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from openstack.connection import Connection
 
+from gpustack.base.errors import CloudError
 from gpustack.cloud import reads
 from gpustack.fleet.placement import Device
 
@@ -85,12 +86,17 @@ class StandIn:
         """The session of a user of the project ``own``."""
         return SimpleNamespace(get_project_id=lambda: "own", get_user_id=lambda: "operator")
 
-    config = SimpleNamespace(name="")
+    config = SimpleNamespace(name="", get_region_name=lambda *_service: None)
+    current_project_id = "own"
 
     def __getattr__(self, name: str) -> _Proxy:
         if name not in ("compute", "placement", "identity", "image"):
             raise AttributeError(name)
         return _Proxy(name, self)
+
+    def connect_as(self, **scope: str) -> NoReturn:
+        """No user may have a token for the system."""
+        raise CloudError(f"no token for {scope}")
 
     @property
     def connection(self) -> Connection:

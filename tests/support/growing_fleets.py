@@ -6,18 +6,21 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gpustack.fleet.placement import Device
+from support.cellfile import CellFile, nova_conf
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 from support.host_samples import Raw, snapshot
 
-DIMENSIONS = ("hosts", "patterns", "gpus", "models", "flavors")
+DIMENSIONS = ("hosts", "patterns", "gpus", "models", "flavors", "projects", "aggregates", "findings")
 FIRST, SECOND = "0000:84:00", "0000:88:00"
 """The slots of the sample's GPUs."""
+_SIZE = {"ram": 4096, "vcpus": 2, "disk": 10}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +31,10 @@ class Sizes:
     :ivar patterns: more hosts, each with a pattern of its own.
     :ivar gpus: further GPUs of the first host.
     :ivar models: further models of GPUs, of which the hosts have none.
-    :ivar flavors: further flavors.
+    :ivar flavors: further flavors, which the cloud has.
+    :ivar projects: further projects, each with a quota, a limit in the cloud and a stopped instance elsewhere.
+    :ivar aggregates: further aggregates of the cloud, with all hosts.
+    :ivar findings: further hosts in the databases, each with a stale row of ``pci_devices``.
     """
 
     hosts: int = 2
@@ -36,6 +42,9 @@ class Sizes:
     gpus: int = 0
     models: int = 0
     flavors: int = 0
+    projects: int = 0
+    aggregates: int = 0
+    findings: int = 0
 
 
 def written(directory: Path, sizes: Sizes) -> Mapping[str, Path]:
@@ -44,6 +53,16 @@ def written(directory: Path, sizes: Sizes) -> Mapping[str, Path]:
     paths["spec"].write_text(yaml.safe_dump(spec(sizes)), encoding="utf-8")
     document = {"gpustack_snapshot": 1, "hosts": hosts(sizes)}
     paths["snapshot"].write_text(json.dumps(document), encoding="utf-8")
+    known = projects(sizes)
+    sections = {
+        "quotas": {"default": {"k4200": 0}, "projects": {name: {"k4200": 2} for name in known}},
+        "tenancy": {"aggregates": {"gpu": {"projects": known[-7:]}}},
+        "reclaim": {"projects": known, "idle_after": {"shutoff": "7d"}},
+    }
+    paths["cloud_spec"] = directory / "cloud.yaml"
+    of_cloud: dict[str, Any] = {**spec(sizes), **sections}
+    del of_cloud["flavors"]["any"]  # quotas do not count GPUs that are selected by attribute
+    paths["cloud_spec"].write_text(yaml.safe_dump(of_cloud), encoding="utf-8")
     return {**paths, "out": directory / "out"}
 
 
@@ -74,6 +93,11 @@ def spec(sizes: Sizes) -> dict[str, Any]:
             {"host": name, "address": f"{SECOND}.0", "reason": "no reset"} for name in names(sizes)[: sizes.hosts]
         ],
     }
+
+
+def projects(sizes: Sizes) -> list[str]:
+    """The names of all projects, which are their ids too."""
+    return [f"p{number}" for number in range(1, sizes.projects + 2)]
 
 
 def names(sizes: Sizes) -> list[str]:
@@ -117,7 +141,52 @@ def further(sample: Raw, count: int) -> list[Raw]:
 
 def cloud(sizes: Sizes) -> StandIn:
     """A Placement and a Nova with the GPUs of these hosts: one is used by an instance, one is free."""
-    return cloud_of({name: [(f"{slot}.0", "CUSTOM_GPU") for slot in (FIRST, SECOND)] for name in names(sizes)})
+    found = cloud_of({name: [(f"{slot}.0", "CUSTOM_GPU") for slot in (FIRST, SECOND)] for name in names(sizes)})
+    known = projects(sizes)
+    instances = [*found.answers["compute /servers/detail?all_tenants=1"][1]["servers"]]  # type: ignore[index]
+    instances += [instance(f"of-{name}", host="elsewhere", tenant_id=name, status="SHUTOFF") for name in known]
+    aggregates = [
+        {"id": number, "uuid": f"aggregate-{number}", "name": f"other-{number}", "hosts": names(sizes), "metadata": {}}
+        for number in range(sizes.aggregates)
+    ]
+    of_earlier_spec = {"gpustack:tenancy": "CUSTOM_GPU_HOST"}
+    aggregates.append({"id": -1, "uuid": "old", "name": "old", "hosts": names(sizes), "metadata": of_earlier_spec})
+    limit = {"service_id": "nova", "region_id": "here", "resource_name": "class:CUSTOM_GPU_QUOTA_K4200"}
+    of_projects = [{**limit, "id": name, "project_id": name, "resource_limit": 1} for name in known]
+    flavors = [
+        {
+            **_SIZE,
+            "id": f"f{number}",
+            "name": f"f{number}",
+            "vcpus": 3 + number,
+            "extra_specs": {"pci_passthrough:alias": "p100:1"},
+        }
+        for number in range(sizes.flavors)
+    ]
+    flavors.append({**_SIZE, "id": "one", "name": "one", "extra_specs": {"pci_passthrough:alias": "k4200:1"}})
+    found.headers["Date"] = formatdate(usegmt=True)
+    times = {"start_time": "2026-01-02T03:04:05.000000", "updated_at": "2026-01-02T03:04:06.000000"}
+    stop = {"action": "stop", "request_id": "req-1", "message": None, **times}
+    found.answers |= {
+        f"{service} {path}": (200, {key: content})
+        for service, path, key, content in (
+            ("compute", "/servers/detail?all_tenants=1", "servers", instances),
+            ("compute", "/servers?limit=1", "servers", []),
+            ("compute", "/os-aggregates", "aggregates", aggregates),
+            ("compute", "/flavors/detail", "flavors", flavors),
+            ("identity", "/projects", "projects", [{"id": name, "name": name} for name in known]),
+            *(("identity", f"/projects?name={name}", "projects", [{"id": name, "name": name}]) for name in known),
+            ("identity", "/services?type=compute", "services", [{"id": "nova"}]),
+            ("identity", "/endpoints", "endpoints", [{"region_id": "here"}]),
+            ("identity", "/limits/model", "model", {"name": "flat"}),
+            ("identity", "/registered_limits", "registered_limits", [{**limit, "id": "default", "default_limit": 0}]),
+            ("identity", "/limits?", "limits", of_projects),
+            *(("compute", f"/servers/of-{name}/os-instance-actions", "instanceActions", [stop]) for name in known),
+            ("placement", "/usages", "usages", {"CUSTOM_GPU_QUOTA_K4200": 1}),
+            ("placement", "/resource_providers?required=CUSTOM_GPU_HOST", "resource_providers", []),
+        )
+    }
+    return found
 
 
 def cloud_of(hosts: Mapping[str, Sequence[tuple[str, str]]]) -> StandIn:
@@ -144,3 +213,14 @@ def cloud_of(hosts: Mapping[str, Sequence[tuple[str, str]]]) -> StandIn:
         *(instance(f"vm-{name}", host=name) for name in hosts)
     )
     return stand_in
+
+
+def databases(directory: Path, sizes: Sizes) -> Path:
+    """Nova's databases with these hosts, each with an instance that holds its first GPU; returns nova.conf."""
+    cell = CellFile(f"sqlite:///{directory}/cell.sqlite")
+    for name in [*names(sizes), *(f"stale{number}" for number in range(sizes.findings))]:
+        node = cell.host(name, seen=1)
+        owner = f"gone-{name}" if name.startswith("stale") else cell.instance(f"vm-{name}", name)
+        cell.device(node, f"{FIRST}.0", "allocated", instance_uuid=owner, request_id="r1")
+        cell.device(node, f"{SECOND}.0")
+    return nova_conf(directory, {"cell": cell.url})

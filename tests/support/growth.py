@@ -1,7 +1,8 @@
-"""Count the instructions that gpustack executes, by function and line, and find those that grow too fast.
+"""Count the lines that gpustack executes, by function, and find those that grow too fast.
 
-Python's instructions are counted, so results are the same on each machine. Loops inside C (``in`` of a list, adding
-tuples) and the garbage collector are invisible here: :file:`bench/` measures them.
+Python reports a line each time that it begins, and each turn of a loop within a line, so results are the same on each
+machine. Loops inside C (``in`` of a list, adding tuples) and the garbage collector are invisible here: :file:`bench/`
+measures them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import gpustack
 
 PRODUCT = str(Path(gpustack.__file__).parent)
 TOP = Path(PRODUCT).parent
-FEW = 2000
-"""Fewer instructions than these are not judged."""
+FEW = 400
+"""Fewer lines than these are not judged."""
 _Tracer = Callable[[FrameType, str, Any], Any]
 
 
@@ -29,19 +30,21 @@ _Tracer = Callable[[FrameType, str, Any], Any]
 class Counts:
     """What one run did.
 
-    :ivar instructions: the number of executions of each instruction, by its offset, by code object.
+    :ivar lines: the number of times that each line began, by the offset of its instruction, by code object.
     :ivar opened: the number of files that were opened.
     :ivar started: the number of processes that were started.
+    :ivar statements: the number of SQL statements.
     """
 
-    instructions: dict[CodeType, list[int]] = field(default_factory=dict)
+    lines: dict[CodeType, list[int]] = field(default_factory=dict)
     opened: int = 0
     started: int = 0
+    statements: int = 0
 
     def by_place(self) -> Counter[tuple[CodeType, int | None]]:
-        """The number of instructions by code object and line, and of all lines together under None."""
+        """The number of executed lines by code object and line, and of all lines together under None."""
         totals: Counter[tuple[CodeType, int | None]] = Counter()
-        for code, counts in self.instructions.items():
+        for code, counts in self.lines.items():
             totals[code, None] = sum(counts)
             for start, end, line in code.co_lines():
                 if line is not None:
@@ -51,7 +54,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Growth:
-    """A function, or a line of it, whose instructions grow faster than n log n, with the numbers at n and 4 n."""
+    """A function, or a line of it, whose executed lines grow faster than n log n, with the numbers at n and 4 n."""
 
     code: CodeType
     line: int
@@ -61,7 +64,7 @@ class Growth:
 
     def __str__(self) -> str:
         path = os.path.relpath(self.code.co_filename, TOP)
-        grown = f"{self.few} instructions at {self.size}, {self.many} at {4 * self.size}"
+        grown = f"{self.few} lines at {self.size}, {self.many} at {4 * self.size}"
         return f"{path}:{self.line} {self.code.co_qualname}: {grown} ({self.many / max(self.few, 1):.1f} times)"
 
 
@@ -89,10 +92,10 @@ def counted(run: Callable[[], object], *below: str) -> Counts:
     def tracer(code: CodeType) -> _Tracer | None:
         if not code.co_filename.startswith(places):
             return None
-        cells = counts.instructions[code] = [0] * len(code.co_code)
+        cells = counts.lines[code] = [0] * len(code.co_code)
 
         def local(frame: FrameType, event: str, _argument: object) -> _Tracer:
-            if event == "opcode":
+            if event == "line":
                 cells[frame.f_lasti] += 1
             return local
 
@@ -104,8 +107,6 @@ def counted(run: Callable[[], object], *below: str) -> Counts:
             local = tracers[code]
         except KeyError:
             local = tracers[code] = tracer(code)
-        if local is not None:
-            frame.f_trace_opcodes, frame.f_trace_lines = True, False
         return local
 
     if not _hooked:
@@ -123,7 +124,7 @@ def counted(run: Callable[[], object], *below: str) -> Counts:
 
 
 def limit(size: int) -> float:
-    """How many times as many instructions n log n permits at four times the size."""
+    """How many times as many lines n log n permits at four times the size."""
     return 4 * math.log(4 * size) / math.log(size)
 
 

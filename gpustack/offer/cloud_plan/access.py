@@ -103,42 +103,38 @@ class AccessState:
     classes: Mapping[str, str] = field(default_factory=dict)
     absent: float = math.inf
 
-    def after(self, change: CloudChange) -> AccessState:
-        """The state after a change."""
-        match change:
-            case FlavorChange():
-                return replace(self, flavors=_flavors(self.flavors, change))
-            case AccessChange() if change.id in self.flavors:
-                right = self.flavors[change.id]
-                given = frozenset(project for project, now in change.wanted.items() if now)
-                projects = None if right.projects is None else (right.projects - change.wanted.keys()) | given
-                others = None if right.others is None else right.others | change.wanted.keys()
-                return self._with(flavors={change.id: replace(right, projects=projects, others=others)})
-            case LimitChange():
-                return self._with(limits={(change.about["resource_class"], change.about["project"]): change.wanted})
-            case TraitChange():
-                bearer = {(change.about["trait"], change.id)}
-                return replace(self, bearers=self.bearers | bearer if change.wanted else self.bearers - bearer)
-            case AggregateChange():
-                made = None if change.wanted is None else Aggregate(name=change.name, hosts=frozenset())
-                return self._with(aggregates={change.name: made})
-            case MetadataChange():
-                aggregate = self.aggregates.get(change.name, _UNKNOWN_HOST)
-                values = {**aggregate.metadata, **change.wanted}
-                metadata = {key: value for key, value in values.items() if value is not None}
-                return self._with(aggregates={change.name: replace(aggregate, metadata=metadata)})
-            case HostChange():
-                name, host = change.about["aggregate"], {change.about["host"]}
-                aggregate = self.aggregates.get(name, _UNKNOWN_HOST)
-                hosts = aggregate.hosts | host if change.wanted else aggregate.hosts - host
-                return self._with(aggregates={name: replace(aggregate, hosts=hosts)})
-        return self
-
-    def _with(self, **parts: Mapping[Any, Any]) -> AccessState:
-        """The state with other entries; None removes one."""
-        merged = {name: {**getattr(self, name), **part} for name, part in parts.items()}
-        kept: Any = {name: {k: v for k, v in part.items() if v is not None} for name, part in merged.items()}
-        return replace(self, **kept)
+    def after(self, changes: Iterable[CloudChange]) -> AccessState:
+        """The state after changes."""
+        flavors, aggregates, limits = dict(self.flavors), dict(self.aggregates), dict(self.limits)
+        bearers = set(self.bearers)
+        for change in changes:
+            match change:
+                case FlavorChange():
+                    _change_flavor(flavors, change)
+                case AccessChange() if change.id in flavors:
+                    right = flavors[change.id]
+                    given = frozenset(project for project, now in change.wanted.items() if now)
+                    projects = None if right.projects is None else (right.projects - change.wanted.keys()) | given
+                    others = None if right.others is None else right.others | change.wanted.keys()
+                    flavors[change.id] = replace(right, projects=projects, others=others)
+                case LimitChange():
+                    _put(limits, (change.about["resource_class"], change.about["project"]), change.wanted)
+                case TraitChange():
+                    (bearers.add if change.wanted else bearers.discard)((change.about["trait"], change.id))
+                case AggregateChange():
+                    made = None if change.wanted is None else Aggregate(name=change.name, hosts=frozenset())
+                    _put(aggregates, change.name, made)
+                case MetadataChange():
+                    aggregate = aggregates.get(change.name, _UNKNOWN_HOST)
+                    values = {**aggregate.metadata, **change.wanted}
+                    metadata = {key: value for key, value in values.items() if value is not None}
+                    aggregates[change.name] = replace(aggregate, metadata=metadata)
+                case HostChange():
+                    name, host = change.about["aggregate"], {change.about["host"]}
+                    aggregate = aggregates.get(name, _UNKNOWN_HOST)
+                    hosts = aggregate.hosts | host if change.wanted else aggregate.hosts - host
+                    aggregates[name] = replace(aggregate, hosts=hosts)
+        return replace(self, flavors=flavors, aggregates=aggregates, limits=limits, bearers=frozenset(bearers))
 
     def projects(self) -> frozenset[str]:
         """The projects that anything names, and one that nothing names."""
@@ -216,27 +212,28 @@ def _kind(flavor: str, right: FlavorRight, project: str) -> str | None:
     return None if right.others is None or project in right.others else f"{gpus} of {flavor}"
 
 
-def _flavors(flavors: Mapping[str, FlavorRight], change: FlavorChange) -> dict[str, FlavorRight]:
-    kept = {key: right for key, right in flavors.items() if key != change.id}
+def _put(entries: dict[Any, Any], key: object, value: object) -> None:
+    """Set an entry; None removes it."""
+    entries.pop(key, None)
+    if value is not None:
+        entries[key] = value
+
+
+def _change_flavor(flavors: dict[str, FlavorRight], change: FlavorChange) -> None:
+    right = flavors.pop(change.id, None)
     if change.wanted is None:
-        return kept
+        return
+    specs = change.wanted.get("extra_specs", {})
     if change.seen is None:
-        specs = change.wanted["extra_specs"]
         projects = None if change.wanted["public"] else frozenset(change.wanted.get("access", ()))
         traits, forbidden = required_traits(specs), forbidden_traits(specs)
-        return {
-            **kept,
-            change.id: FlavorRight(gpus=_gpus(specs), traits=traits, forbidden=forbidden, projects=projects),
-        }
-    right = flavors.get(change.id)
-    if right is None:
-        return kept
-    specs = change.wanted.get("extra_specs", {})
-    before = change.seen.get("extra_specs", {})
-    traits = (right.traits - required_traits(before)) | required_traits(specs)
-    forbidden = (right.forbidden - forbidden_traits(before)) | forbidden_traits(specs)
-    gpus = _gpus(specs) if ALIAS in specs else right.gpus
-    return {**kept, change.id: replace(right, traits=traits, forbidden=forbidden, gpus=gpus)}
+        flavors[change.id] = FlavorRight(gpus=_gpus(specs), traits=traits, forbidden=forbidden, projects=projects)
+    elif right is not None:
+        before = change.seen.get("extra_specs", {})
+        traits = (right.traits - required_traits(before)) | required_traits(specs)
+        forbidden = (right.forbidden - forbidden_traits(before)) | forbidden_traits(specs)
+        gpus = _gpus(specs) if ALIAS in specs else right.gpus
+        flavors[change.id] = replace(right, traits=traits, forbidden=forbidden, gpus=gpus)
 
 
 def _gpus(specs: Mapping[str, str | None]) -> frozenset[str]:

@@ -57,11 +57,6 @@ class _Unit:
     def keys(self) -> tuple[str, ...]:
         return tuple(change.key for change in self.changes)
 
-    def after(self, state: AccessState) -> AccessState:
-        for change in self.changes:
-            state = state.after(change)
-        return state
-
     def is_ready(self, done: set[str], known: set[str]) -> bool:
         """Whether the changes that it needs, of those of the plan, are done."""
         return all(key in done or key in self.keys or key not in known for one in self.changes for key in one.needs)
@@ -80,9 +75,7 @@ def ordered(changes: Sequence[CloudChange], state: AccessState) -> tuple[tuple[C
 
 class _Order:
     def __init__(self, units: Sequence[_Unit], state: AccessState) -> None:
-        end = state
-        for unit in units:
-            end = unit.after(end)
+        end = state.after(change for unit in units for change in unit.changes)
         self._waiting, self._state, self.findings = list(units), state, list[Finding]()
         self._projects = state.projects() | end.projects() | {p for unit in units for p in _named(unit)}
         self._old, self._new = state.rights(self._projects), end.rights(self._projects)
@@ -94,8 +87,9 @@ class _Order:
         before: tuple[str, ...] = ()
         while self._waiting:
             batch = self._next()
-            self._waiting = [unit for unit in self._waiting if unit not in batch]
-            self._done.update(key for unit in batch for key in unit.keys)
+            begun = {key for unit in batch for key in unit.keys}
+            self._waiting = [unit for unit in self._waiting if unit.keys[0] not in begun]
+            self._done |= begun
             barrier = before if batch[0].effect is not Effect.NONE else ()
             yield [change for unit in batch for change in _chained(unit, barrier)]
             if batch[0].effect is not Effect.NONE:
@@ -107,27 +101,32 @@ class _Order:
             raise ValueError(f"changes need one another: {', '.join(key for u in self._waiting for key in u.keys)}")
         first = ""
         for candidate in self._candidates(ready):
-            state = self._state
-            for unit in candidate:
-                state = unit.after(state)
+            state = self._state.after(change for unit in candidate for change in unit.changes)
             problem = breach(self._old, self._new, state.rights(self._projects))
             if not problem:
                 self._state = state
                 return candidate
             first = first or problem
-        self._state = ready[0].after(self._state)
+        self._state = self._state.after(ready[0].changes)
         self.findings.append(finding(Code.ACCESS_INTERRUPTED, place=ready[0].changes[0].name, project=first))
         return ready[:1]
 
     @staticmethod
     def _candidates(ready: Sequence[_Unit]) -> Iterator[list[_Unit]]:
-        """Yield what may run next, as :class:`Step` orders it: changes of one direction, then each alone."""
+        """Yield what may run next, as :class:`Step` orders it: changes of one direction, then each alone.
+
+        Before these come the hosts of an aggregate, one after another. Each moves access to itself alone, so all
+        states on the way are permitted if the first and the last are.
+        """
         for step in dict.fromkeys(unit.step for unit in ready):
             of_step = [unit for unit in ready if unit.step is step]
             for effect in (Effect.NONE, Effect.NARROWER, Effect.WIDER):
                 alike = [unit for unit in of_step if unit.effect is effect]
                 if len(alike) > 1:
                     yield alike
+            hosts = [change for unit in of_step for change in unit.changes if isinstance(change, HostChange)]
+            for name in dict.fromkeys(change.about["aggregate"] for change in hosts):
+                yield [_Unit(tuple(c for c in hosts if c.about["aggregate"] == name), step, Effect.MIXED)]
             yield from ([unit] for unit in of_step)
 
 

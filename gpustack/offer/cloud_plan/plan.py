@@ -188,17 +188,14 @@ class _Planning:
 
     def _after(self, changes: Sequence[CloudChange]) -> tuple[list[Aggregate], set[str]]:
         """The aggregates, and the traits that a host has, after changes."""
-        state = self._state()
-        for change in changes:
-            state = state.after(change)
+        state = self._state().after(changes)
         return list(state.aggregates.values()), {trait for trait, _ in state.bearers}
 
     def _access(self, operations: Sequence[CloudChange]) -> tuple[Admissions, tuple[str, ...]]:
         """Who may boot where, and the differences that changes make; adds findings about deviations from the spec."""
         assert self.desired is not None  # noqa: S101 - tenancy was planned
-        before = after = self._state()
-        for change in operations:
-            after = after.after(change)
+        before = self._state()
+        after = before.after(operations)
         projects = before.projects() | after.projects()
         names = {flavor.id: flavor.name for flavor in self._present()}
         names |= {change.id: change.name for change in operations if change.object_kind == "flavor"}

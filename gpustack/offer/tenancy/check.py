@@ -1,6 +1,7 @@
 """Findings about what the plan does not change: other aggregates, Placement, flavors by hand, running instances."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key
@@ -16,10 +17,13 @@ def doubts(wanted: Wanted, present: Present) -> Iterator[Finding]:
     for name, hosts in wanted.missing.items():
         yield finding(Code.TENANCY_HOST_UNKNOWN, place=name, hosts=listed(hosts, _LISTED))
     outside = set(outside_placement(present))
+    by_host = defaultdict[str, list[Server]](list)
+    for server in present.servers:
+        by_host[key(server.host)].append(server)
     for entry in wanted.aggregates:
         for host in sorted(host for host in entry.hosts if (entry.name, host) in outside):
             yield finding(Code.PLACEMENT_AGGREGATE_DIFFERS, place=host, aggregate=entry.name)
-        yield from _instances(entry, wanted, present)
+        yield from _instances(entry, wanted, by_host)
     yield from _of_others(wanted, present)
     yield from _by_hand(wanted, present)
 
@@ -62,10 +66,10 @@ def _by_hand(wanted: Wanted, present: Present) -> Iterator[Finding]:
         yield finding(Code.FLAVOR_WITHOUT_TRAIT, place=name, flavor=name, trait=wanted.trait)
 
 
-def _instances(entry: WantedAggregate, wanted: Wanted, present: Present) -> Iterator[Finding]:
+def _instances(entry: WantedAggregate, wanted: Wanted, by_host: Mapping[str, Sequence[Server]]) -> Iterator[Finding]:
     """Instances on the hosts that the hosts would refuse, if they came again."""
     for host in sorted(entry.hosts):
-        here = [server for server in present.servers if key(server.host) == key(host)]
+        here = by_host.get(key(host), ())
         lacking = [server for server in here if entry.isolated and wanted.trait not in server.traits]
         gpu = [server for server in lacking if wanted.aliases & server.devices.keys()]
         ordinary = [server for server in lacking if server not in gpu]

@@ -169,11 +169,11 @@ def _is_in(entry: GpuAggregate, node: Hypervisor) -> bool:
 
 def _missing(patterns: Iterable[str], nodes: Iterable[Hypervisor]) -> Iterator[str]:
     """The names, and patterns with wildcards, that match no compute node of the spec's hosts."""
-    names = [name for node in nodes for name in (node.host, node.node)]
+    names = {name for node in nodes for name in (node.host, node.node)}
     keys = set(map(key, names))
     for text in patterns:
         pattern = HostPattern.parse(text)
-        if not any(map(pattern.matches, names)):
+        if not (text in names if pattern.is_name else any(map(pattern.matches, names))):
             yield text
         elif "*" not in text and "?" not in text:
             yield from (name for name in pattern.names() if key(name) not in keys)
