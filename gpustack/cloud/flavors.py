@@ -8,6 +8,7 @@ and tries some hundred patterns, which is most of the cost of such a request.
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from gpustack.base.errors import CloudError
@@ -88,7 +89,6 @@ class FlavorCloud(Generic[F]):
 
     :param kind: the class of the flavors that it returns.
     :param lookup: finds projects; None to ask Keystone.
-    :raises CloudError: if the compute API is older than microversion 2.61, or cannot be found.
     """
 
     def __init__(self, connection: Connection, kind: type[F], lookup: identity.Lookup | None = None) -> None:
@@ -96,7 +96,10 @@ class FlavorCloud(Generic[F]):
         self._lookup = lookup
         self._kind = kind
         self._projects: dict[str, str] = {}
-        self._writing = newest(connection, FLAVOR_SPECS, VALIDATED_SPECS, doing="read flavors with their extra specs")
+
+    @cached_property
+    def _writing(self) -> Microversion:
+        return newest(self._connection, FLAVOR_SPECS, VALIDATED_SPECS, doing="write extra specs")
 
     def flavors(self) -> tuple[F, ...]:
         """Return all flavors: one request for each thousand."""

@@ -131,12 +131,11 @@ def test_a_second_apply_signs_in_and_lists_and_writes_nothing(empty: Proxied, tm
     assert empty.traffic.requests == [
         "GET /v3",
         "POST /v3/auth/tokens",
-        "GET /v2.1",
         "GET /v2.1/flavors/detail?is_public=None&limit=1000",
     ]
     # The project's name; two for the public flavor; for the private one, its project, read before, and the mark of
     # access too; the lock.
-    assert len(first) == 4 + 1 + 2 + 5 + 3
+    assert len(first) == 3 + 1 + 2 + 5 + 3
 
 
 @pytest.mark.parametrize(("before", "after"), [("", FIRST), (FIRST, SECOND)], ids=["create", "change"])
