@@ -40,8 +40,8 @@ def short(name: str) -> str:
 
 
 def extends(name: str, other: str) -> bool:
-    """Whether two names are equal, or one is the other followed by a domain; ignores case."""
-    name, other = key(name), key(other)
+    """Whether two names are equal, or one is the other followed by a domain; ignores case and spaces at the end."""
+    name, other = key(name).rstrip(), key(other).rstrip()
     return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
 
 

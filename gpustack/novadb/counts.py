@@ -12,12 +12,15 @@ import sqlalchemy as sa
 from gpustack.novadb import tables
 
 _GUESTS, _EXTRA = tables.instances.c, tables.instance_extra.c
+_OF_GUEST = (_EXTRA.instance_uuid == _GUESTS.uuid) & (_EXTRA.deleted == 0)
+INSTANCES = tables.instances.join(tables.instance_extra, _OF_GUEST, isouter=True)
+"""Instances with their PCI requests."""
 RESIDENTS = tables.compute_nodes.join(
     tables.instances,
     (_GUESTS.host == tables.compute_nodes.c.host)
     & (_GUESTS.node == tables.compute_nodes.c.hypervisor_hostname)
     & (_GUESTS.deleted == 0),
-).join(tables.instance_extra, (_EXTRA.instance_uuid == _GUESTS.uuid) & (_EXTRA.deleted == 0), isouter=True)
+).join(tables.instance_extra, _OF_GUEST, isouter=True)
 """Compute nodes with the live instances that are placed there, and the PCI requests of these. The joins use indexes."""
 
 UNCLEAR = "unclear"

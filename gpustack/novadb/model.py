@@ -106,7 +106,7 @@ class ComputeNode:
 
     @property
     def place(self) -> Place:
-        return _place(self.host, self.hypervisor_hostname)
+        return place(self.host, self.hypervisor_hostname)
 
     def has(self, instance: Instance) -> bool:
         """Whether this compute node is live and equal to the instance's host *and* node, including case.
@@ -214,7 +214,7 @@ class Migration:
     @property
     def places(self) -> tuple[Place, Place]:
         """Source and destination."""
-        return _place(self.source_compute, self.source_node), _place(self.dest_compute, self.dest_node)
+        return place(self.source_compute, self.source_node), place(self.dest_compute, self.dest_node)
 
     @property
     def over(self) -> bool:
@@ -227,7 +227,8 @@ class Migration:
         return tuple(dict.fromkeys(host for host in (self.source_compute, self.dest_compute) if host))
 
 
-def _place(host: str | None, node: str | None) -> Place:
+def place(host: str | None, node: str | None) -> Place:
+    """Return the key of a host and a node."""
     return (host and key(host), node and key(node))
 
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from gpustack.novadb import tables
 from gpustack.novadb.model import TERMINAL, Migration, Place
-from gpustack.novadb.owners import batches
+from gpustack.novadb.owners import batches, spellings
 
 
 def unfinished(connection: sa.Connection) -> dict[str, tuple[Migration, ...]]:
@@ -19,8 +19,9 @@ def unfinished(connection: sa.Connection) -> dict[str, tuple[Migration, ...]]:
 def moves_of(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, tuple[Migration, ...]]:
     """Return all migrations of instances, including finished ones, by instance."""
     by_instance: dict[str, tuple[Migration, ...]] = {}
-    for batch in batches(sorted(uuids)):
-        by_instance.update(_migrations(connection, tables.migrations.c.instance_uuid.in_(batch)))
+    for batch in batches(spellings(sorted(uuids))):
+        for uuid, moves in _migrations(connection, tables.migrations.c.instance_uuid.in_(batch)).items():
+            by_instance[uuid] = (*by_instance.get(uuid, ()), *moves)
     return by_instance
 
 

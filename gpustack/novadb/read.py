@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from functools import cached_property
 
 import sqlalchemy as sa
 
-from gpustack.base.hostnames import find, index
+from gpustack.base.hostnames import find, index, short
 from gpustack.novadb import moves, tables
-from gpustack.novadb.counts import RESIDENTS, NodeCounts, count_nodes
-from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Service
+from gpustack.novadb.counts import INSTANCES, RESIDENTS, NodeCounts, count_nodes
+from gpustack.novadb.model import ComputeNode, Instance, Migration, PciRow, Place, Service, place
 from gpustack.novadb.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.novadb.other_cells import Elsewhere, Identity, OtherCells
 from gpustack.novadb.owners import BATCH, batches, instance, instance_columns, read_instances
@@ -160,7 +161,7 @@ class CellReader:
     ) -> Iterator[NodeView]:
         nodes = self._nodes(ids)
         rows, written = self._rows(ids)
-        residents = self._residents(ids)
+        residents = [*self._residents(ids), *self._namesakes(nodes.values())]
         instances = {resident.uuid: resident for resident, _requests in residents}
         requests: dict[str, Asked] = {}
         for resident, asked in residents:
@@ -169,15 +170,16 @@ class CellReader:
         uuids = instances.keys() | set().union(*owners_by_node.values())
         owners = self._owners(uuids, instances, requests, displaced, unfinished)
         elsewhere = self._elsewhere(displaced)
-        by_place: defaultdict[tuple[str | None, str | None], list[str]] = defaultdict(list)
+        by_place: defaultdict[Place, list[str]] = defaultdict(list)
         for resident in instances.values():
-            by_place[resident.host, resident.node].append(resident.uuid)
+            by_place[place(resident.host, resident.node)].append(resident.uuid)
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
             of_node = tuple(rows.get(node_id, ()))
             if not of_node and node_id not in nodes:
                 continue
-            placed = () if node.deleted else tuple(by_place.get((node.host, node.hypervisor_hostname), ()))
+            places = {node.place, *(place(*other) for other in self._other_names(node))}
+            placed = () if node.deleted else tuple(uuid for other in places for uuid in by_place.get(other, ()))
             owning = owners_by_node.get(node_id, set())
             yield NodeView(
                 cell=self.cell,
@@ -185,7 +187,6 @@ class CellReader:
                 service=find(services, node.host or ""),
                 rows=of_node,
                 owners={uuid: owners[uuid] for uuid in (*owning, *placed)},
-                residents=placed,
                 elsewhere={
                     uuid: tuple(entry for entry in elsewhere[uuid] if entry[1].compute_node_id != node_id)
                     for uuid in owning & elsewhere.keys()
@@ -225,13 +226,45 @@ class CellReader:
 
         One statement instead of one by host and many by instance.
         """
-        nodes, extra = tables.compute_nodes.c, tables.instance_extra.c
-        query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(RESIDENTS)
-        records = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
+        nodes = tables.compute_nodes.c
+        return self._placed(RESIDENTS, nodes.id.in_(ids), nodes.deleted == 0)
+
+    def _placed(self, joined: sa.FromClause, *chosen: sa.ColumnElement[bool]) -> list[tuple[Instance, Asked]]:
+        extra = tables.instance_extra.c
+        query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(joined)
+        records = self.connection.execute(query.where(*chosen)).all()
         return [
             (instance(known, self.cell), UNREADABLE_REQUESTS if extra_id is None else parse_requests(text))
             for *known, extra_id, text in records
         ]
+
+    @cached_property
+    def _strange(self) -> dict[str, set[tuple[str, str | None]]]:
+        """The places of live instances that no live compute node has, by the short names of their host and node."""
+        nodes, guests = tables.compute_nodes.c, tables.instances.c
+        live = sa.select(nodes.host, nodes.hypervisor_hostname).where(nodes.deleted == 0)
+        placed = sa.select(guests.host, guests.node).distinct().where(guests.deleted == 0, guests.host.is_not(None))
+        known = {(row[0], row[1]) for row in self.connection.execute(live)}
+        by_name: dict[str, set[tuple[str, str | None]]] = {}
+        for host, node in self.connection.execute(placed):
+            for name in () if (host, node) in known else (host, node):
+                if isinstance(name, str):  # SQLite has values of any type
+                    by_name.setdefault(short(name), set()).add((host, node))
+        return by_name
+
+    def _other_names(self, node: ComputeNode) -> set[tuple[str, str | None]]:
+        """Return the places of instances that may be on this compute node under another name of it."""
+        names = () if node.deleted else (node.host, node.hypervisor_hostname)
+        return {other for name in names if name for other in self._strange.get(short(name), ())}
+
+    def _namesakes(self, nodes: Iterable[ComputeNode]) -> list[tuple[Instance, Asked]]:
+        """Return the live instances that may be on these compute nodes under other names, with their PCI requests."""
+        places = {other for node in nodes for other in self._other_names(node)}
+        guests = tables.instances.c
+        found: list[tuple[Instance, Asked]] = []
+        for batch in batches(sorted({host for host, _node in places})):
+            found += self._placed(INSTANCES, guests.host.in_(batch), guests.deleted == 0)
+        return [(record, asked) for record, asked in found if (record.host, record.node) in places]
 
     # --- owners ---------------------------------------------------------------------------------------------------
 

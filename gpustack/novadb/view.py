@@ -67,8 +67,7 @@ class NodeView:
     """One compute node with everything that its rows are judged by.
 
     :ivar rows: its live rows, and soft-deleted rows that still name an owner.
-    :ivar residents: uuids of the live instances that are placed on its host and node.
-    :ivar owners: the owners of all rows, and all residents, by uuid.
+    :ivar owners: the owners of all rows, and all live instances that are, or may be, placed on it, by uuid.
     :ivar elsewhere: rows of this node's owners on other compute nodes, by owner: (name of the compute node's host,
         row).
     """
@@ -78,7 +77,6 @@ class NodeView:
     service: Service | None
     rows: tuple[PciRow, ...]
     owners: Mapping[str, Owner]
-    residents: tuple[str, ...] = ()
     elsewhere: Mapping[str, tuple[tuple[str, PciRow], ...]] = field(default_factory=dict)
     has_request_ids: bool = True
     """Whether PCI requests of flavors have an id in this release (Zed and later)."""

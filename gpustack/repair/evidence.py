@@ -146,9 +146,11 @@ def renamed(view: NodeView, owner: Owner) -> bool:
     be here too: MySQL, and therefore Nova, ignores case.
     """
     instance = owner.instance
-    if not owner.alive or instance is None:
-        return False
-    pairs = ((instance.host, view.node.host), (instance.node, view.node.hypervisor_hostname))
+    return owner.alive and instance is not None and _may_be(view, instance.host, instance.node)
+
+
+def _may_be(view: NodeView, host: str | None, node: str | None) -> bool:
+    pairs = ((host, view.node.host), (node, view.node.hypervisor_hostname))
     return any(name is not None and other is not None and extends(name, other) for name, other in pairs)
 
 
@@ -159,9 +161,13 @@ def lacks(view: NodeView, owner: Owner) -> bool:
 
 
 def lacking(view: NodeView) -> Iterator[Owner]:
-    """Yield the instances on this node that lack a device, or may: they may use a device whose row is free."""
-    for uuid in view.residents:
-        owner = view.owners[uuid]
+    """Yield the instances on this node that lack a device, or may: they may use a device whose row is free.
+
+    Instances that may be on it under another name count too.
+    """
+    for uuid, owner in view.owners.items():
+        if view.node.deleted or not renamed(view, owner):
+            continue
         if owner.requests is None:
             if uuid not in view.held:  # if it has devices, class F reports it
                 yield owner
@@ -206,8 +212,13 @@ def surplus(owner: Owner, rows: Sequence[PciRow]) -> tuple[PciRow, ...] | None:
 
 
 def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:
-    """Return the ids of the owner's ``error`` migrations from or to this compute node."""
-    return tuple(m.id for m in owner.migrations if m.status == ERROR and m.touches(view.node))
+    """Return the ids of the owner's ``error`` migrations from or to this compute node, under any name of it."""
+    errors = (m for m in owner.migrations if m.status == ERROR)
+    return tuple(
+        m.id
+        for m in errors
+        if _may_be(view, m.source_compute, m.source_node) or _may_be(view, m.dest_compute, m.dest_node)
+    )
 
 
 def evidence_lines(view: NodeView, row: PciRow, clock: Clock) -> list[str]:

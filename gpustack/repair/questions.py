@@ -161,8 +161,10 @@ def _offered(verdict: Verdict, view: NodeView) -> dict[str, str]:
     if verdict.repair is Repair.FAIL_MIGRATION:  # Nova frees all devices of the owner, not only those of the verdict
         freeing = replace(verdict, repair=Repair.FREE, rows=view.held.get(verdict.owner or "", verdict.rows))
     writes = changes(freeing, view.by_address, _ANY_TIME)
-    freed = verdict.repair is Repair.CLEAR_OWNER  # its row is available already
-    written = {change.id for change in writes if freed or change.new.get("status") == "available"}
+    # Rows of the first are available already, and Nova frees those of the second whatever uses their relatives.
+    all_of_them = verdict.repair in (Repair.CLEAR_OWNER, Repair.FAIL_MIGRATION)
+    devices = (change for change in writes if change.table == "pci_devices")
+    written = {change.id for change in devices if all_of_them or change.new.get("status") == "available"}
     return {row.address.lower(): _model(row) for row in view.rows if row.id in written}
 
 

@@ -13,9 +13,12 @@ BOTH = "both hosts of the migration"
 REPAIRS: dict[Repair, tuple[str, str]] = {
     Repair.FAIL_MIGRATION: (BOTH, "`migrations`, with the rows that the migration held on both hosts"),
     Repair.RESTART: (f"{HOSTS}, about every device in use there", "nothing: no row is written"),
-    Repair.FREE: (f"{HOSTS}; none if it is down and frees the row itself when it starts", "`pci_devices`"),
+    Repair.FREE: (
+        f"{HOSTS}; none if it is down and frees the row itself when it starts, and no instance there lacks a device",
+        "`pci_devices`",
+    ),
     Repair.RETIRE: (f"{HOSTS}; none if it does the same when it starts", "`pci_devices`"),
-    Repair.CLEAR_DELETED: (f"{HOSTS}; none if it is down and no instance lacks a device", "`pci_devices`"),
+    Repair.CLEAR_DELETED: (f"{HOSTS}; none if it is down and no name of it is the instance's host", "`pci_devices`"),
     Repair.UNBLOCK: (HOSTS, "`pci_devices`"),
     Repair.BLOCK_PARENT: (HOSTS, "`pci_devices`"),
     Repair.CLEAR_OWNER: (HOSTS, "`pci_devices`"),

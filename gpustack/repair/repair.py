@@ -100,6 +100,8 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
     :param now: the value for ``updated_at``, in whole seconds, which every database stores.
     """
     written: list[Change] = []
+    freed = {row.id for row in verdict.rows}
+    kept = [other for other in relatives.values() if other.taken and other.id not in freed]
     if verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED):
         for row in verdict.rows:
             new: dict[str, object] = {**_FREED, "updated_at": now}
@@ -107,7 +109,9 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
                 new |= {"deleted": row.id, "deleted_at": now}
             written.append(_row_change(row, new))
             if verdict.repair is Repair.FREE:
-                written += _mirrors(row, relatives, {other.id for other in verdict.rows}, now)
+                if any(row.address == other.parent_addr or row.parent_addr == other.address for other in kept):
+                    new["status"] = "unavailable"  # as Nova has it while another uses a related function
+                written += _mirrors(row, relatives, freed, now)
     elif verdict.repair is Repair.UNBLOCK:
         written += [_row_change(row, {"status": "available", "updated_at": now}) for row in verdict.rows]
     elif verdict.repair is Repair.BLOCK_PARENT:

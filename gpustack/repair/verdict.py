@@ -37,7 +37,8 @@ class Repair(enum.StrEnum):
     RESTART = "restart"
     """Restart nova-compute, which corrects its rows when it starts; instances keep running. gpustack writes no row."""
     FREE = "free"
-    """Set the row to available and clear owner and request; only where nova-compute does not run."""
+    """Set the row to available, or to unavailable beside a taken related function, and clear owner and request; only
+    where nova-compute does not run."""
     RETIRE = "retire"
     """Free the row and soft-delete it: its compute node is deleted."""
     CLEAR_DELETED = "clear-deleted"

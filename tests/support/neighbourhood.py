@@ -64,14 +64,6 @@ def view(case: dict[str, Any]) -> NodeView:
         service=None if service is None else _service(host, service),
         rows=tuple(_row(number, entry) for number, entry in enumerate(case.get("rows", ()), start=1)),
         owners=owners,
-        residents=tuple(
-            name
-            for name, owner in owners.items()
-            if owner.instance
-            and not node.get("deleted")
-            and not owner.instance.deleted
-            and (owner.instance.host, owner.instance.node) == (host, node.get("name", host))
-        ),
         has_request_ids=case.get("request_ids", True),
         services=_services(case),
         written={n: entry["written"] for n, entry in enumerate(case.get("rows", ()), start=1) if "written" in entry},

@@ -1,7 +1,8 @@
 """Small clouds of two cells, drawn at random, with correct evidence; and the falsifications of each piece of evidence.
 
-A state has one host with devices, one owner in any place, and moves of it. Its evidence is consistent: a host that is
-up has reported, an idle one without a write of its compute node, and mappings name the cells that have the records.
+A state has two hosts with devices, one owner in any place, and moves of it; sometimes an instance that lacks a device.
+Its evidence is consistent: a host that is up has reported, an idle one without a write of its compute node, and
+mappings name the cells that have the records.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from support.cellfile import CellFile, ago, answering, nova_conf
 from support.cleanup_runs import attempted
 
 GPU = Present(vendor_id="10de", product_id="11b4", dev_type="type-PCI")
-VM, CELLS = "00000000-0000-4000-8000-00000000000a", ("cell1", "cell2")
+VM, OTHER = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
+CELLS = ("cell1", "cell2")
 SELECTION = Selection(service_down_time=timedelta(seconds=120))
 Boldness = Mapping[object, int]
 REPAIRS = list(Repair)
@@ -255,6 +257,9 @@ def draw(cloud: SmallCloud, random: Random) -> None:
     if powers["h3"] not in ("up", "down"):
         # Another host names the second cell: otherwise nothing shows that the record of the cell was deleted.
         cloud.sql("api", "INSERT INTO host_mappings (host, cell_id) VALUES ('h4', 2)")
+    if random.random() < 0.3:
+        first.instance(OTHER, random.choice(("h1", "h2")), updated_at=ago(100_000))
+        cloud.sql("api", f"INSERT INTO instance_mappings (instance_uuid, cell_id) VALUES ('{OTHER}', 1)")
     cloud.keep()
 
 

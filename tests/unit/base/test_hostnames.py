@@ -23,6 +23,7 @@ SHORT, CAPITALS, FULL, OTHER_DOMAIN, LONGER = "gpu1", "GPU1", "gpu1.example.org"
         (CAPITALS, FULL, False, True, True),
         (FULL, OTHER_DOMAIN, False, False, True),
         (SHORT, LONGER, False, False, False),
+        (SHORT, f"{SHORT} ", False, True, False),  # MySQL ignores spaces at the end
         (FULL, f"{FULL}.", False, True, True),
         ("10.0.0.1", "10.0.0.2", False, False, False),
         ("2001:DB8::1", "2001:db8::1", True, True, True),

@@ -12,7 +12,7 @@ from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
 from gpustack.repair.plan import Selection
 from support import neighbourhood
-from support.allocation import judged
+from support.allocation import CASE, judged, verdicts
 from support.cellfile import CellFile, nova_conf
 
 
@@ -48,6 +48,17 @@ def test_a_consumer_that_no_cell_knows_is_reported_and_left_alone(headers: dict[
     if status == "report":
         assert "openstack server show stranger" in verdict.advice
         assert "unset --provider gpu stranger" in verdict.advice
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("gpu1", "report"), ("GPU1", "report"), ("gpu1.example.org", "report"), ("gpu2", "stale")],
+)
+def test_an_instance_without_its_device_keeps_its_allocation(host: str, status: str) -> None:
+    """The allocation may be all that keeps others from the device, under whatever name of the host the instance is."""
+    (verdict,) = verdicts({**CASE, "owners": {"vm": {"host": host}}}, [{"vm": 1}])
+    assert (verdict.status.value, verdict.repair is None) == (status, status == "report")
+    assert ("see class L" in verdict.advice) == (status == "report")
 
 
 def test_an_allocation_below_a_compute_node_without_any_row(tmp_path: Path) -> None:

@@ -336,14 +336,15 @@ def test_work_that_a_restart_does_not_interrupt_permits_it(klass: str, more: dic
         ({"0000:82:00.0": frozenset({""})}, Status.REPORT),
     ],
 )
+@pytest.mark.parametrize("host", ["gpu1", "GPU1", "gpu1.example.org"])
 def test_an_instance_that_may_run_elsewhere_is_not_started_twice(
-    users: dict[str, frozenset[str]], status: Status
+    users: dict[str, frozenset[str]], status: Status, host: str
 ) -> None:
     """Nova placed it back after its live migration, in error. One of its devices in use shows that it runs here."""
     restart = judged(
         f"{UP}\nrows: [{{status: allocated}}, {{status: allocated, owner: vm, request: r1}}, "
         "{status: allocated, owner: vm, request: r2}]\n"
-        "owners: {vm: {host: gpu1, wants: [r1, r2], moves: "
+        f"owners: {{vm: {{host: {host}, wants: [r1, r2], moves: "
         "[{status: error, type: live-migration, from: gpu1, to: gpu2}]}}",
         "J",
     )

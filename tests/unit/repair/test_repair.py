@@ -6,9 +6,11 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from gpustack.base.errors import JournalError
 from gpustack.changes import journal
@@ -250,6 +252,51 @@ def test_an_instance_that_may_be_on_the_host_needs_its_answer(tmp_path: Path, na
     assert [verdict["repair"] for verdict in planned] == [Repair.CLEAR_DELETED]
     (outcome,) = run(sources, tmp_path / "journal", planned, silent)
     assert outcome.result is ChangeResult.SKIPPED
+
+
+@pytest.mark.parametrize("name", ["old", "OLD", "old.example.org"])
+def test_an_instance_that_lacks_a_device_may_use_the_freed_one(tmp_path: Path, name: str) -> None:
+    """It has no row that names it, and the database has its host, or only its node, under another name."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("old"), "0000:04:00.0", "allocated", instance_uuid="vm", request_id="x")
+    cell.device(cell.host("new"), "0000:04:00.0", "allocated", instance_uuid="vm", request_id="r1")
+    cell.instance("vm", "new")
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources = Sources.from_nova_conf([tmp_path])
+    for lacking in ({"host": name, "node": name}, {"host": "old", "node": name}):
+        cell.instance("lacking", **lacking)
+        planned = wanted(sources)
+        assert [(repair["class"], repair["host"]) for repair in planned] == [("A", "old")]
+        (outcome,) = run(sources, tmp_path / "journal", planned, silent)
+        assert outcome.result is ChangeResult.SKIPPED
+        assert [v.owner for v in plan.make(sources, SELECTION).verdicts if v.klass == "L"] == ["lacking"]
+        sql(cell, "DELETE FROM instances WHERE uuid = 'lacking'")
+        sql(cell, "DELETE FROM instance_extra WHERE instance_uuid = 'lacking'")
+        (tmp_path / "journal").unlink()
+
+
+@pytest.mark.parametrize("stale", ["0000:05:00.0", "0000:05:00.1"])
+def test_a_function_is_not_offered_beside_a_taken_relative(tmp_path: Path, stale: str) -> None:
+    """Nova has a physical function unavailable while a virtual one is taken, and vice versa."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    node = cell.host("old")
+    for address in ("0000:05:00.0", "0000:05:00.1", "0000:05:00.2"):
+        virtual = {"dev_type": "type-VF", "parent_addr": "0000:05:00.0"}
+        owner = "vm" if address == stale else "other"
+        taken = {"status": "allocated", "instance_uuid": owner, "request_id": "x" if owner == "vm" else "r1"}
+        values = {"status": "unavailable"} if address.endswith("2") else taken
+        cell.device(node, address, **values, **({"dev_type": "type-PF"} if address.endswith("0.0") else virtual))
+    cell.instance("vm", "new", wants=())
+    cell.instance("other", "old")
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources, before = Sources.from_nova_conf([tmp_path]), cell.dump()
+    (outcome,) = run(sources, tmp_path / "journal", wanted(sources), silent)
+    assert outcome.result is ChangeResult.DONE
+    with cell.engine.connect() as connection:
+        query = sa.text("SELECT status, instance_uuid FROM pci_devices WHERE address = :address")
+        assert connection.execute(query, {"address": stale}).one() == ("unavailable", None)
+    assert not [v for v in plan.make(sources, replace(SELECTION, grace=timedelta(0))).verdicts if v.klass in "HI"]
+    assert before != cell.dump()
 
 
 @pytest.mark.parametrize("service", ["down", "gone"])
