@@ -499,7 +499,8 @@ def surface(text: str, path: str, allowed: Collection[str]) -> Iterator[str]:
 _PROGRAMS = (
     r"(?:openstack|nova-manage|systemctl|virsh|kubectl|mdevctl|kernel-install|apt-get|dnf|pip) [a-z-]"
     r"|(?:mkdir|rm|ls|df|ln|ssh|mv|cp|chown|grubby|ansible-playbook|update-initramfs|dracut) (?:-|/|$)"
-    r"|(?:rmmod|cat|cd|chmod|scp|rsync|sudo) (?:\d\d|$)|modprobe -|driverctl (?:un)?set-|ansible-playbook [\w./-]+\.yml"
+    r"|ssh-key\w+ |(?:rmmod|cat|cd|chmod|scp|rsync|sudo) (?:\d\d|$)|modprobe -|driverctl (?:un)?set-"
+    r"|ansible-playbook [\w./-]+\.yml"
 )
 
 
@@ -534,7 +535,7 @@ def unquoted(template: str, nouns: Collection[str]) -> list[str]:
 
 
 def _start(nouns: Collection[str]) -> re.Pattern[str]:
-    return re.compile(rf"(?:^|[`\s(])(?:{_PROGRAMS}|gpustack (?:{'|'.join(sorted(nouns))})\b)")
+    return re.compile(rf"`[\w./-]+ |(?:^|[\s(])(?:{_PROGRAMS}|gpustack (?:{'|'.join(sorted(nouns))})\b)")
 
 
 def _is_word(value: ast.expr) -> bool:

@@ -147,6 +147,7 @@ def test_places_that_need_a_door_no_longer() -> None:
         ('remedy = f"(gpustack flavor show {quoted(a)} {b})"', "b"),
         ('remedy = "run ssh -v " + host', "host"),
         ('remedy = "systemctl disable %s" % unit', "unit"),
+        ('remedy = f"run `anything {name}`"', "name"),
         ('remedy = "see `gpustack flavor show {}`".format(name)', "'see `gpustack flavor show {}`'"),
         ("remedy = f\"gpustack host undo {' '.join(hosts)}\"", "' '.join(hosts)"),
         ('advice = f"first openstack server set --state active {uuid}; then {more}"', "uuid"),

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpustack.base.errors import HostError, UsageError
-from gpustack.base.text import listed
+from gpustack.base.text import listed, printable
 from gpustack.connect.playbooks.configuration import configuration
 from gpustack.connect.ssh.config import HostSettings
 
@@ -86,6 +86,7 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             from ansible.plugins.loader import init_plugin_loader
             from ansible.template import Templar
             from ansible.utils.collection_loader import AnsibleCollectionConfig
+            from ansible.utils.display import Display
             from ansible.vars.manager import VariableManager
 
             if not AnsibleCollectionConfig.collection_finder:
@@ -94,6 +95,9 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             os.environ.pop("ANSIBLE_CONFIG")
             os.environ.update(before)
     constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
+    display = Display()
+    show = display.display  # its warnings name hosts and groups
+    display.display = lambda text, *words, **named: show(printable(str(text)), *words, **named)
     names = (constants, AnsibleError, InventoryManager, DataLoader, Templar, VariableManager)
     return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import HostError
 from gpustack.base.files import file_error, read_text
+from gpustack.base.text import quoted
 
 if TYPE_CHECKING:
     import paramiko
@@ -104,9 +105,7 @@ class KnownHosts:
         known = [e.key for e in self._entries if e.marker is None and self._is_about(e, target)]
         if key in known:
             return
-        how = (
-            f"ssh-keyscan -p {target.port} {target.hostname}" if target.port != 22 else f"ssh-keyscan {target.hostname}"
-        )
+        name = quoted(f"/etc/ssh/ssh_host_{_short(key)}_key.pub")
         first = target.key_names[0]
         if any(e.is_for(first) for e in self._entries if e.marker is None):
             raise HostError(
@@ -114,7 +113,7 @@ class KnownHosts:
                 f" {', '.join(sorted({_fingerprint(k) for k in known}))}; somebody may be in between",
                 where=target.name,
                 remedy="find out why on the host's console. If it was reinstalled, remove the old key"
-                f" (ssh-keygen -R '{first}') and add the new one",
+                f" (ssh-keygen -R {quoted(first)}) and add the new one",
             )
         authorities = [e.place for e in self._entries if e.is_authority and self._is_about(e, target)]
         certified = "".join(
@@ -124,8 +123,9 @@ class KnownHosts:
         raise HostError(
             f"its host key is not known: it shows {_fingerprint(key)}{certified}",
             where=target.name,
-            remedy=f"compare that with `ssh-keygen -lf /etc/ssh/ssh_host_{_short(key)}_key.pub` on the host's console;"
-            f" if they are the same: `{how} >> {self.files[0]}`",
+            remedy=f"compare that with `ssh-keygen -lf {name}` on the host's console;"
+            f" if they are the same: `ssh-keyscan -p {quoted(target.port)} {quoted(target.hostname)} >>"
+            f" {quoted(self.files[0])}`",
         )
 
     @staticmethod

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
+import io
 import shlex
 from pathlib import Path
 
 import pytest
 
+from gpustack.base.text import printable
 from gpustack.connect.playbooks.configuration import AnsibleConfiguration, configuration, unchecked_keys
+from gpustack.connect.playbooks.inventory import AnsibleInventory
 from support.attacks import attacked, variants
 
 LAX = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
@@ -43,6 +47,16 @@ def file_of_the_user(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
 def file_of_the_directory(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     (directory / "ansible.cfg").write_text("[defaults]\ncallback_plugins = .\n", encoding="utf-8")
     assert configuration({"HOME": "/nowhere"}, directory, system=directory / "none").path is None
+
+
+def warning(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ansible's warnings about an inventory name its keys, which clouds and scripts choose."""
+    path = directory / "inventory.yml"
+    path.write_text('all:\n  hosts: {gpu01: }\n  "\\e]0;owned\\a\\u202e": {}\n', encoding="utf-8")
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        AnsibleInventory([str(path)])
+    assert "owned" in shown.getvalue()
+    assert printable(shown.getvalue()) == shown.getvalue()
 
 
 OURS = "-o StrictHostKeyChecking=yes -C -o ControlMaster=auto -o ControlPersist=60s"
@@ -86,6 +100,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "environment": environment,
         "user": file_of_the_user,
         "directory": file_of_the_directory,
+        "warning": warning,
         **variants(variable, VARIABLES_OF_HOSTS),
     },
     {
