@@ -8,6 +8,7 @@ plugins pass through :func:`printable_data`.
 import io
 import shlex
 import shutil
+import sys
 import textwrap
 import unicodedata
 from collections.abc import Sequence
@@ -71,14 +72,14 @@ def listed(names: Sequence[str], shown: int) -> str:
 
 
 def paragraph(text: str, first: str = "", others: str = "") -> str:
-    """Text wrapped to the terminal, at most 100 columns wide. Words stay in one piece, so that they can be copied.
+    """Text wrapped to the terminal, at most 100 columns wide; in a pipe, one line. Words stay in one piece.
 
     :param first: the indentation of the first line.
     :param others: the indentation of the other lines.
     """
     return textwrap.fill(
         " ".join(text.split()),
-        min(shutil.get_terminal_size().columns, 100),
+        min(shutil.get_terminal_size().columns, 100) if sys.stdout.isatty() else sys.maxsize,
         initial_indent=first,
         subsequent_indent=others,
         break_long_words=False,

@@ -118,7 +118,7 @@ class Gpustack(app.App):
             "-v", "--verbose", action="count", dest="verbose_level", default=1, help="print more; can be repeated"
         )
         level.add_argument(
-            "-q", "--quiet", action="store_const", dest="verbose_level", const=0, help="print errors only"
+            "-q", "--quiet", action="store_const", dest="verbose_level", const=0, help="print data and errors only"
         )
         parser.add_argument(
             "--color",
@@ -240,7 +240,7 @@ class Gpustack(app.App):
                 f"unexpected {type(error).__name__}: {error}\n"
                 "  → report this fault of gpustack, with the output of --debug"
             )
-        print(f"{NAME}: {message}", file=self.stderr)
+        print("\n".join((f"{NAME}: {message}", *getattr(error, "__notes__", ()))), file=self.stderr)
         return error.exit_code if isinstance(error, GpustackError) else 1
 
 

@@ -122,7 +122,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         """Report the findings, and what is missing."""
         self.report_findings(self._findings)
         for gap in self._gaps:
-            self.report(f"partial: {gap}")
+            self.report(f"partial: {gap}", error=True)
         if self._gaps:
             raise PartialError("the numbers are partial", remedy="see the reasons above")
         return 0

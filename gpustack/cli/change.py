@@ -136,12 +136,6 @@ class ChangeCommand(OpenStackCommand):
             options = argparse.Namespace(**{**vars(parsed_args), "journal": None})
             runner.carry_out(changes, options, completes=record.head.id)
 
-    @property
-    def words(self) -> str:
-        """The command without its values, by its name in gpustack."""
-        name = " ".join((self.cmd_name or "").split())
-        return name.removeprefix("gpu ") if self.in_openstack else name
-
     def add_change_options(self, parser: argparse.ArgumentParser, *former: str, output: str = "the plan") -> None:
         """Add ``--check``, ``--yes``, ``--journal`` and the output format.
 
@@ -180,6 +174,7 @@ class ChangeCommand(OpenStackCommand):
         """
         connection = self.optional_connection(parsed_args)
         self.settle_once(connection, parsed_args)
+        self.to_do = True
         head = RunHead(
             id=new_id(),
             command=self.words,
@@ -207,7 +202,9 @@ class ChangeCommand(OpenStackCommand):
             if ran.signals:
                 raise KeyboardInterrupt if signal.SIGINT in ran.signals else SystemExit(128 + ran.signals[0])
             if guard is not None:
-                self.report(f"keep these changes? Without `y` within {self.confirm_within} s, they are undone")
+                self.report(
+                    f"keep these changes? Without `y` within {self.confirm_within} s, they are undone", error=True
+                )
                 if not guard.asks(self.app.stdin, self.confirm_within):
                     remedy = f"`gpustack history` lists the undo; its messages: {guard.log}"
                     raise self.incomplete("not confirmed: the changes are undone", remedy=remedy)
@@ -244,16 +241,16 @@ class ChangeCommand(OpenStackCommand):
         return self._sources
 
     def _tell_outcome(self, outcome: ChangeOutcome) -> None:
+        failed = outcome.result not in SUCCESSFUL
         if outcome.detail:
-            self.report(f"{outcome.change.name}: {outcome.result}: {outcome.detail}")
-        elif outcome.result not in SUCCESSFUL or self.verbosity > 1:
-            self.report(f"{outcome.result}: {outcome.change.describe()}")
+            self.report(f"{outcome.change.name}: {outcome.result}: {outcome.detail}", error=failed)
+        elif failed or self.verbosity > 1:
+            self.report(f"{outcome.result}: {outcome.change.describe()}", error=failed)
 
     def _report_results(self, outcomes: Sequence[ChangeOutcome], path: Path, undo: str) -> None:
         counts = Counter(outcome.result for outcome in outcomes)
-        if self.verbosity:
-            self.report(", ".join(f"{counts[result]} {result}" for result in ChangeResult if counts[result]))
-            self.report(f"journal: {path}")
+        self.report(", ".join(f"{counts[result]} {result}" for result in ChangeResult if counts[result]))
+        self.report(f"journal: {path}")
         if counts[ChangeResult.UNKNOWN]:
             self.report(f"to see what was carried out: gpustack undo {quoted(undo)} --check")
         elif counts[ChangeResult.DONE]:
@@ -282,6 +279,8 @@ def show_operations(command: Command, operations: Iterable[Operation], form: str
 
     :param form: the output format; in the others than ``text``, the operations are the complete output.
     """
+    operations = list(operations)
+    command.to_do = bool(operations)
     if form != "text":
         command.show_data({"operations": [operation.to_dict() for operation in operations]}, form)
         return
@@ -430,6 +429,6 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         for change in repairs:
             ended = change.preview(self.client(type(change), parsed_args))
             used += ended.result not in SUCCESSFUL
-            self.report(f"{change.name}: {ended.detail}")
+            self.report(f"{change.name}: {ended.detail}", error=ended.result not in SUCCESSFUL)
         if used:
             raise ApplyError(f"{used} of {counted(len(repairs), 'repair')} would not be undone")

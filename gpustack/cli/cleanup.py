@@ -118,7 +118,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             self.report(line)
         if self._plan.unasked is not None:
             for _cell, reason in self._plan.unread:
-                self.report(reason)
+                self.report(reason, error=True)
             raise self._plan.unasked
         tell_unread(self, self._plan)
         self.to_do = any(verdict.status not in QUIET for verdict in self._plan.verdicts)
@@ -164,6 +164,7 @@ def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
 class CleanupWatchCommand(Command):
     """Check repeatedly; write the counts by class to a Prometheus textfile each time."""
 
+    streams = True
     epilog = "gpustack cleanup watch --metrics /var/lib/node_exporter/gpustack.prom --interval 300"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -186,7 +187,7 @@ class CleanupWatchCommand(Command):
                 plan, _answers = asked_plan(self, parsed_args, sources, selection)
             except DatabaseError as error:
                 metrics.write_failure(parsed_args.metrics)
-                self.report(str(error))
+                self.report(str(error), error=True)
                 continue
             metrics.write(parsed_args.metrics, plan)
         return 0

@@ -82,6 +82,7 @@ gpustack cleanup apply --sql"""
                 self.show_data([], parsed_args.format)
             self.report(f"nothing to repair: {self._plan.checked}")
             return 0
+        self.to_do = not parsed_args.sql
         with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args)) as hypervisors:
             self._repairing = Repairing(sources=sources, selection=selection, ask=hypervisors.ask, cloud=cloud)
             if parsed_args.sql:
@@ -97,7 +98,7 @@ gpustack cleanup apply --sql"""
     def _repair(self, parsed_args: argparse.Namespace, wanted: Sequence[PlannedVerdict]) -> None:
         self._wait = parsed_args.wait
         for verdict in wanted:
-            self.report(explanation(verdict))
+            self.report(explanation(verdict), error=True)  # the plan, on which the question follows
         try:
             self.carry_out(planned(wanted), parsed_args)
         except (ApplyError, DatabaseError, CloudError) as error:
@@ -115,7 +116,9 @@ gpustack cleanup apply --sql"""
         """Wait for Nova too, which frees the devices of failed migrations in its periodic task."""
         held = unfreed(failed_migrations(outcomes), self._repairing.sources, self._wait)
         for verdict in held:
-            self.report(f"class {verdict['class']} on {verdict['host']}: Nova has not freed the devices yet")
+            self.report(
+                f"class {verdict['class']} on {verdict['host']}: Nova has not freed the devices yet", error=True
+            )
         super().refuse_incomplete(outcomes)
         if held:
             remedy = "Nova frees them in its next periodic task: plan again in a minute"
@@ -126,7 +129,7 @@ gpustack cleanup apply --sql"""
         if self._failed:
             if self._plan.unread:
                 for _cell, reason in self._plan.unread:
-                    self.report(reason)
+                    self.report(reason, error=True)
             raise self._failed
         tell_unread(self, self._plan)
         return 0
@@ -144,10 +147,10 @@ gpustack cleanup apply --sql"""
         present = {key(verdict.to_dict()) for verdict in self._plan.repairs}
         changed = [repair for repair in wanted if key(repair) not in present]
         for repair in changed:
-            self.report(f"omitted, changed since the plan was made: {explanation(repair)}")
+            self.report(f"omitted, changed since the plan was made: {explanation(repair)}", error=True)
         blocked = [verdict for verdict in settled if verdict.status is not Status.STALE or unstopped(verdict)]
         for verdict in blocked:
-            self.report(f"omitted: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}")
+            self.report(f"omitted: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}", error=True)
         print(script(sources, [verdict for verdict in settled if verdict not in blocked]), file=self.app.stdout)
         if changed or blocked:
             count = len(changed) + len(blocked)

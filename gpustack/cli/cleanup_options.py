@@ -226,7 +226,7 @@ def tell_unread(command: Command | Lister, made: CleanupPlan) -> None:
     :raises DatabaseError: if a cell is unreadable.
     """
     for _cell, reason in made.unread:
-        command.report(reason)
+        command.report(reason, error=True)
     if made.unread:
         names = ", ".join(cell for cell, _reason in made.unread)
         raise DatabaseError(f"not checked: cell {names}", remedy="see the reasons above; the other cells were checked")

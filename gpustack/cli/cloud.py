@@ -18,11 +18,6 @@ class OpenStackCommand(Command):
 
     _connection: Connection | None = None
 
-    @property
-    def in_openstack(self) -> bool:
-        """Whether ``openstack`` runs the command."""
-        return hasattr(self.app, "client_manager")
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add ``--os-cloud``, unless ``openstack`` has parsed it."""
         if not self.in_openstack:
@@ -46,5 +41,5 @@ class OpenStackCommand(Command):
         try:
             return super().run(parsed_args)
         except GpustackError as error:
-            self.report(str(error))
+            self.report("\n".join((str(error), *getattr(error, "__notes__", ()))), error=True)
             return error.exit_code

@@ -4,7 +4,6 @@ import argparse
 import re
 
 from gpustack.base.errors import JournalError, PlanError
-from gpustack.base.text import quoted
 from gpustack.changes.journal import digest
 from gpustack.changes.journal_lines import Cloud, PlannedChange
 from gpustack.changes.saved import SavedPlan, is_saved_plan, load, save
@@ -90,7 +89,7 @@ gpustack cloud plan gpustack.yaml --prune --out change.plan"""
                 changes=[PlannedChange.model_validate(change.to_record()) for change in changes],
             )
             save(parsed_args.out, plan)
-            self.report(f"saved; to carry it out: gpustack cloud apply {quoted(parsed_args.out)}")
+            self.report(f"{parsed_args.out}: saved")
         return 0
 
 

@@ -4,27 +4,29 @@ Data goes to stdout, everything else to stderr.
 """
 
 import argparse
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from cliff import command, lister, show
 
-from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError
-from gpustack.base.files import read_end, write_atomic
+from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError, VerifyError
+from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.base.host_groups import host_groups, total
 from gpustack.base.text import printable
-from gpustack.cli import decoration
+from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
+from gpustack.cli.next_steps import arguments, step_of
 from gpustack.cli.options import option
 from gpustack.cli.progress import reading
+from gpustack.cli.registry import command_class, gpustack_name, typed
 from gpustack.cli.tables import FittingTable
 from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts import gather as facts
-from gpustack.hosts.facts.gather import Gathered, GatherFailure
+from gpustack.hosts.facts.gather import Gathered
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
 from gpustack.spec.hosts import hosts_of
@@ -44,7 +46,6 @@ _EQUIVALENTS = {
 """Options that other commands or other programs have, and their names here."""
 _INDENTED = 100
 """The most rows of JSON that are indented; each further row would cost more than its own text."""
-_LOG = 4 << 20  # bytes of a log that count
 
 
 class _Examples(argparse.HelpFormatter):
@@ -58,18 +59,24 @@ class _Voice(command.Command):
     """Base class of all commands.
 
     :cvar epilog: the examples at the end of a command's help, separated by semicolons.
+    :cvar streams: whether it prints while it works, until it is interrupted; such output has no pager.
     :ivar to_do: whether the command has found something to do, for ``--exit-code``.
+    :ivar outcome: an outcome of :data:`gpustack.cli.next_steps.NEXT` that only the command knows.
     """
 
     epilog = ""
+    streams = False
     to_do = False
+    outcome = ""
     _noted: tuple[Finding, ...] = ()
+    _gathered = Gathered(hosts=())
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser of the command, with its own options and arguments after those of cliff."""
         parser: argparse.ArgumentParser = super().get_parser(prog_name)
         parser.formatter_class = type("Help", (_Examples, parser.formatter_class), {})  # type: ignore[arg-type, assignment]
         self.add_arguments(parser)
+        self._parser = parser
         report = parser.error
 
         def error(message: str) -> NoReturn:
@@ -88,14 +95,10 @@ class _Voice(command.Command):
         """The examples, one on each line. cliff's implementation would search every installed distribution."""
         return "\n  ".join(("examples:", *re.split(r";\s+", self.epilog.strip()))) if self.epilog else ""
 
-    def report(self, text: str) -> None:
-        """Print a message on stderr, made printable."""
-        decoration.write(self.app.stderr, text, self._color)
-
-    def quietly_report(self, text: str) -> None:
-        """Print a message on stderr, unless ``--quiet`` is given."""
-        if self.verbosity:
-            self.report(text)
+    def report(self, text: str, *, error: bool = False) -> None:
+        """Print a message on stderr, made printable; with ``--quiet``, only an error."""
+        if error or self.verbosity:
+            decoration.write(self.app.stderr, text, self._color)
 
     def show(self, text: str, *, changes: bool = False) -> None:
         """Print text for people on stdout.
@@ -161,9 +164,10 @@ class _Voice(command.Command):
         """
         found = tuple(findings)
         self.note(found)
-        for lines in report_lines(f for f in found if self.verbosity > brief or f.severity is not Severity.INFO):
+        least = 2 - min(self.verbosity + (not brief), 2) if self.verbosity else 2
+        for lines in report_lines(f for f in found if f.severity.rank >= least):
             for line in lines:
-                self.report(line)
+                self.report(line, error=True)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Work after the data are printed: findings, failures. Returns the exit code.
@@ -173,17 +177,74 @@ class _Voice(command.Command):
         return 0
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run the action, print its data, then run :meth:`after`. cliff calls this."""
+        """Run the action, print its data, then run :meth:`after`, and print the next command. cliff calls this."""
         try:
-            code = int(super().run(parsed_args))
+            is_short = self.streams or hasattr(parsed_args, "yes")  # a question follows
+            with contextlib.nullcontext() if is_short else decoration.paged(self.app.stdout):
+                code = int(super().run(parsed_args))
             self.app.stdout.flush()
             code = self.after(parsed_args) or code
+            self._refuse_unread()
+            if line := self._next(parsed_args, self.outcome or self._usual_outcome(parsed_args)):
+                self.report(line)
+        except GpustackError as error:
+            if line := self._next(parsed_args, "failed" if isinstance(error, VerifyError) else "blocked"):
+                error.add_note(line)  # printed below the error
+            raise
         finally:
             if path := getattr(parsed_args, "findings", None):
                 findings = [finding.to_dict() for finding in dict.fromkeys(self._noted)]
                 write_atomic(path, json.dumps({"findings": findings}, indent=2) + "\n", mode=0o600)
         to_do = self.to_do or any(finding.severity is not Severity.INFO for finding in self._noted)
         return CHANGES if to_do and not code and getattr(parsed_args, "exit_code", False) else code
+
+    def _refuse_unread(self) -> None:
+        """Print the hosts that could not be read.
+
+        :raises HostError: if there are any; if there was only one host, its own error.
+        """
+        failures, total = self._gathered.failures, len(self._gathered.failures) + len(self._gathered.hosts)
+        if not failures:
+            return
+        if total == 1:
+            raise failures[0].error
+        for failure in failures:
+            self.report(f"{failure.error}", error=True)
+        others = "; the others were read" if len(failures) < total else ""
+        raise HostError(f"{len(failures)} of {total} hosts could not be read", remedy=f"the reasons are above{others}")
+
+    @property
+    def in_openstack(self) -> bool:
+        """Whether ``openstack`` runs the command."""
+        return hasattr(self.app, "client_manager")
+
+    @property
+    def words(self) -> str:
+        """The command without its values, by its name in gpustack."""
+        name = " ".join((self.cmd_name or "").split())
+        return gpustack_name(name) if self.in_openstack else name
+
+    def _usual_outcome(self, parsed_args: argparse.Namespace) -> str:
+        worst = max((finding.severity.rank for finding in self._noted), default=0)
+        if worst == Severity.ERROR.rank:
+            return "blocked"
+        if self.to_do:
+            return "changed" if getattr(parsed_args, "check", None) is False else "planned"
+        return "warned" if worst else "done"
+
+    def _next(self, parsed_args: argparse.Namespace, outcome: str) -> str | None:
+        """The line that names the next command; None if there is none, with ``--quiet`` or in a format for programs."""
+        values = vars(parsed_args)
+        if not self.verbosity or values.get("format", values.get("formatter", "text")) not in ("text", "table"):
+            return None
+        code = max(self._noted, key=lambda finding: finding.severity.rank).code.value if self._noted else None
+        step = step_of(self.words, outcome, {"spec": environment.spec_at_hand(), **values, "code": code})
+        if step is None:
+            return None
+        following = command_class(step[0])(self.app, self.app_args, cmd_name=step[0]).get_parser(step[0])
+        cloud = getattr(self.app_args, "cloud", None) if self.in_openstack else None
+        words = arguments(step[1], values, self._parser.get_default, following)
+        return None if words is None else f"Next: {typed(step[0], cloud, openstack=self.in_openstack)} {words}".rstrip()
 
     def _generate_columns_and_selector(
         self, parsed_args: argparse.Namespace, column_names: Sequence[str]
@@ -244,17 +305,6 @@ def add_format(parser: argparse.ArgumentParser, output: str = "the output", othe
         default="text",
         help=f"format of {output} (default: %(default)s)",
     )
-
-
-def read_log(name: str) -> bytes:
-    """The log in a file; ``-`` is standard input. Of a long one, the end counts.
-
-    :raises HostError: if it can't be read.
-    """
-    try:
-        return read_end(None if name == "-" else Path(name), _LOG)
-    except OSError as error:
-        raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error
 
 
 def add_exit_code(parser: argparse.ArgumentParser) -> None:
@@ -385,7 +435,7 @@ def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
 def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None = None) -> Gathered:
     """Read the facts selected by the options of :func:`add_source_options`, with progress on a terminal.
 
-    Hosts that failed are in the result; call :func:`tell_failures` after the data are printed.
+    Hosts that failed are in the result, and reported after the data.
 
     :param spec: names the hosts if the command line does not; without both, this machine is read.
     :raises UsageError: when options exclude each other.
@@ -398,7 +448,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
     if parsed_args.limit and not parsed_args.inventory:
         raise UsageError("--limit selects from an inventory", remedy="name it with -i, or name HOST")
     if parsed_args.inventory:
-        hosts = inventory_hosts(parsed_args, spec, command.quietly_report)
+        hosts = inventory_hosts(parsed_args, spec, command.report)
         groups = {host: inventory(parsed_args).groups(host) for host in hosts}
     elif hosts or parsed_args.local or parsed_args.root or parsed_args.snapshot or spec is None:
         hosts = expanded(hosts)
@@ -407,7 +457,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot):
         raise UsageError("--sudo applies only to hosts and this machine", remedy="omit --sudo")
     with reading(command, len(hosts) if not parsed_args.snapshot else 0) as reported:
-        gathered = facts.gather(
+        gathered = command._gathered = facts.gather(
             hosts,
             root=parsed_args.root,
             snapshot=parsed_args.snapshot,
@@ -420,24 +470,6 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
     for name, own_name in gathered.others.items():
         command.report(f"warning: {name} calls itself {own_name}; its facts are kept under {name}")
     return gathered
-
-
-def tell_failures(command: _Voice, failures: Sequence[GatherFailure], total: int) -> None:
-    """Print the hosts that could not be read.
-
-    :param total: the number of hosts to read.
-    :raises HostError: when there are failures; if there was only one host, its own error.
-    """
-    if not failures:
-        return
-    if total == 1:
-        raise failures[0].error
-    for failure in failures:
-        command.report(f"{failure.error}")
-    raise HostError(
-        f"{len(failures)} of {total} hosts could not be read",
-        remedy="the reasons are above" + ("; the others were read" if len(failures) < total else ""),
-    )
 
 
 def _port(text: str) -> int:

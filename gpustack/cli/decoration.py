@@ -1,15 +1,18 @@
-"""Colour and links on a terminal. The text is complete, and made printable, without them.
+"""Colour, links and a pager on a terminal. The text is complete, and made printable, without them.
 
 ``--color`` decides; with ``auto``, ``NO_COLOR`` (https://no-color.org) and the terminal.
 """
 
+import contextlib
+import io
 import os
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
-from gpustack.base.text import LAYOUT, printable, raw
+from gpustack.base.text import LAYOUT, SafeStream, printable, raw
 from gpustack.cli import pages
 
 COLOR = ("auto", "always", "never")
@@ -18,6 +21,7 @@ _CHANGES = {"+": "32", "-": "31", "~": "33", "@": "36"}
 _FINDING = re.compile(rf"^( *)({'|'.join(_SEVERITIES)}) (GPU\d{{3}})\b", re.MULTILINE)
 _CHANGED = re.compile(r"^( +)([+~-].*|@@ .*)$", re.MULTILINE)
 _WITHOUT_ESCAPES = ("", "dumb")
+PAGERS = ("GPUSTACK_PAGER", "PAGER")
 _WITHOUT_LINKS = ("linux", "vt100", "vt220")
 
 
@@ -69,3 +73,37 @@ def write(stream: TextIO, text: str, color: str = "auto", *, changes: bool = Fal
     look = decoration(stream, color)
     shown = look.findings(printable(text, keep=LAYOUT))
     raw(stream).write(f"{look.changes(shown) if changes else shown}\n")
+
+
+class _Held(io.StringIO):
+    """Text for a terminal that is not shown yet."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextlib.contextmanager
+def paged(stream: TextIO) -> Iterator[None]:
+    """Show what is printed meanwhile with the pager of :data:`PAGERS`, if it is longer than the terminal.
+
+    An empty variable turns the pager off, as does a program that is missing. Without a terminal, there is none.
+    """
+    pager = next((value for name in PAGERS if (value := os.environ.get(name)) is not None), "")
+    has_pager = pager.strip() and shutil.which(pager.split()[0]) and os.environ.get("TERM", "") not in _WITHOUT_ESCAPES
+    if not has_pager or not isinstance(stream, SafeStream) or not stream.isatty():
+        yield
+        return
+    terminal, stream.raw = stream.raw, _Held()
+    try:
+        yield
+    finally:
+        text, stream.raw = stream.raw.getvalue(), terminal
+        size = shutil.get_terminal_size()
+        if sum(1 + len(line) // size.columns for line in text.splitlines()) < size.lines:
+            terminal.write(text)
+        else:
+            import pydoc
+
+            os.environ.setdefault("LESS", "FRX")  # colours, and no pager for a text that fits
+            terminal.flush()
+            pydoc.pipepager(text, pager)

@@ -66,6 +66,12 @@ class Variables:
         return [converted] if dest == "inventory" else converted
 
 
+def spec_at_hand() -> str | None:
+    """The spec of the variable, or ``gpustack.yaml`` in the current directory if it exists."""
+    usual = "gpustack.yaml"
+    return os.environ.get(SPEC) or (usual if os.path.isfile(usual) else None)  # noqa: PTH113
+
+
 def color(option: str | None, choices: tuple[str, ...]) -> str:
     """The value of ``--color``: the option, else its variable, else the default.
 

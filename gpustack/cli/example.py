@@ -32,6 +32,8 @@ def _demo() -> ModuleType:
 
 
 class _Example(Command):
+    streams = True
+
     def _print(self, text: str) -> None:
         """Print a line and flush it: starting a cloud takes a while."""
         print(text, file=self.app.stdout)

@@ -168,7 +168,7 @@ class FlavorDeleteCommand(FlavorChangeCommand):
             except (CloudError, FlavorError) as error:
                 if len(names) == 1:
                     raise
-                self.report(str(error))
+                self.report(str(error), error=True)
                 failures.append(error)
         self.change(parsed_args, operations)
         if failures:

@@ -93,12 +93,12 @@ class FleetCommand(OpenStackCommand):
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""
         self.report_findings(self._fleet.findings, brief=True)
-        for note in self._fleet.notes if self.verbosity else ():
+        for note in self._fleet.notes:
             self.report(note)
         missing = dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in self._fleet.partial)
         if missing:
             for line in missing:
-                self.report(f"partial: {line}")
+                self.report(f"partial: {line}", error=True)
             raise PartialError(f"the {self.product} is partial", remedy="see the reasons above")
         return 0
 

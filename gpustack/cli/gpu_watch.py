@@ -65,6 +65,7 @@ class GpuWatchCommand(FleetCommand):
     did not answer are absent, and gpustack_collect_success of this source is 0. The next collection asks again.
     """
 
+    streams = True
     epilog = """\
 gpustack gpu watch --textfile /var/lib/prometheus/node-exporter/gpustack-gpus.prom;
 gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --listen 9877"""
@@ -112,7 +113,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
                     raise fault
                 return 0
             if fault is not None:
-                self.report(str(fault))
+                self.report(str(fault), error=True)
             time.sleep(parsed_args.interval)
 
     def after(self, parsed_args: argparse.Namespace) -> int:

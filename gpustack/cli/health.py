@@ -13,13 +13,10 @@ from gpustack.cli.common import (
     add_exit_code,
     add_source_options,
     gather,
-    read_log,
-    tell_failures,
 )
-from gpustack.cli.options import option
+from gpustack.cli.options import option, read_log
 from gpustack.cli.output import Table, table
 from gpustack.hosts.facts.collector.text import lines
-from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.hosts.health.check import Report, check
@@ -39,7 +36,6 @@ class HealthCommand(Lister):
 gpustack scan gpu-[01:04] --sudo --save baseline.json; gpustack health gpu-[01:04] --sudo --baseline baseline.json;
 gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gpustack health --kernel-log -"""
 
-    _gathered: Gathered
     _reports: tuple[Report, ...] = ()
     _of_log: tuple[Finding, ...] = ()
 
@@ -56,7 +52,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         if parsed_args.kernel_log is not None:
             return self._saved_log(parsed_args)
         baseline = self._baseline(parsed_args.baseline)
-        self._gathered = gather(self, parsed_args)
+        gather(self, parsed_args)
         if baseline is not None:
             for host in self._gathered.hosts:
                 if host.hostname not in baseline:
@@ -76,9 +72,6 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         for report in self._reports:
             findings += (*report.others, *(entry for health in report.gpus for entry in health.findings))
         self.report_findings(findings)
-        if parsed_args.kernel_log is None:
-            failures = self._gathered.failures
-            tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0
 
     def _saved_log(self, parsed_args: argparse.Namespace) -> Table:

@@ -42,14 +42,14 @@ gpustack history 20261124T061500123456Z -f json"""
         readable = []
         for path, record in journal.records():
             if isinstance(record, JournalError):
-                self.report(f"{path}: {record.what}")
+                self.report(f"{path}: {record.what}", error=True)
             else:
                 readable.append(record)
         listed = history(readable)
         try:
             listed += former_gpus(state_dir() / "gpus.jsonl")
         except JournalError as error:
-            self.report(str(error))
+            self.report(str(error), error=True)
         entries = [entry for entry in listed if _matches(entry, parsed_args.since, parsed_args.object)]
         return table(parsed_args, _RUNS, entries)
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from gpustack.base.errors import GpustackError, PlanError
 from gpustack.base.host_groups import host_groups, patterns_of
-from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather, tell_failures
+from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
 from gpustack.cli.inventory import in_spec
 from gpustack.cli.options import option
-from gpustack.hosts.facts.gather import Gathered
 from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.show import show_plan
 from gpustack.spec.hosts import with_groups
@@ -29,7 +28,6 @@ class HostPlanCommand(Command):
 gpustack host plan gpustack.yaml gpu01 --sudo; gpustack host plan gpustack.yaml --snapshot hosts.json;
 gpustack host plan gpustack.yaml --root /mnt/image -f json"""
 
-    _gathered: Gathered
     _plans: tuple[HostPlan, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -46,7 +44,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         spec = load_spec(parsed_args.spec)
-        self._gathered = gather(self, parsed_args, spec)
+        gather(self, parsed_args, spec)
         spec = with_groups(spec, self._gathered.groups)
         hosts = self._gathered.hosts
         if parsed_args.snapshot and len(hosts) > 1:  # a snapshot may contain more hosts than this spec
@@ -81,12 +79,10 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report unreadable hosts and blocked plans."""
-        failures = self._gathered.failures
         refused = [plan.host for plan in self._plans if plan.refused]
         if refused:
-            for failure in failures:
-                self.report(str(failure.error))
+            for failure in self._gathered.failures:
+                self.report(str(failure.error), error=True)
             count = "the plan is" if len(self._plans) == 1 else f"{len(refused)} of {len(self._plans)} plans are"
             raise PlanError(f"{count} refused ({', '.join(refused)})", remedy="follow the remedies of the errors above")
-        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0

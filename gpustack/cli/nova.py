@@ -24,7 +24,6 @@ from gpustack.cli.common import (
     gather,
     release_of,
     ssh_options,
-    tell_failures,
 )
 from gpustack.cli.inventory import expanded, in_spec
 from gpustack.cli.options import option
@@ -38,7 +37,6 @@ from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.output import carry_out, changes, stale
 from gpustack.configure.render import places, render, usual_root
 from gpustack.configure.rendered import Rendering
-from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options import releases
@@ -64,7 +62,6 @@ gpustack nova render gpustack.yaml --snapshot hosts.json --out rendered;
 gpustack nova render gpustack.yaml --snapshot hosts.json --from scheduler=/etc/nova --diff;
 gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute"""
 
-    _gathered: Gathered
     _rendering: Rendering
     _deployment: Deployment
     _partly: bool
@@ -103,7 +100,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         wanted_hosts = expanded(parsed_args.hosts) if parsed_args.snapshot else None
         if parsed_args.snapshot:
             parsed_args.hosts = []
-        self._gathered = gather(self, parsed_args, spec)
+        gather(self, parsed_args, spec)
         spec = with_groups(spec, self._gathered.groups)
         self._deployment = parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in")
         self._partly = bool(wanted_hosts)
@@ -124,7 +121,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _rendered(
         self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
     ) -> Rendering:
-        names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.quietly_report)
+        names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.report)
         spec_hosts = tuple(host for host in hosts if host.hostname in names)
         missing = sorted(set(only or ()) - {host.hostname for host in spec_hosts})
         if missing:
@@ -229,8 +226,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             raise NovaConfigError(
                 f"no files for {hosts}: some facts are missing; existing files stay", remedy="see the findings above"
             )
-        failures = self._gathered.failures
-        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0
 
 
@@ -280,7 +275,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         release = release_of(parsed_args.release, spec)
         if installed and installed.version:
             release = verdicts.release_of(installed.version, parsed_args.release)
-        if parsed_args.release is None and spec is None and self.verbosity:
+        if parsed_args.release is None and spec is None:
             self.report(f"checked for Nova {release}" + ("" if installed else "; --release selects another"))
         known = LintSubject.of_spec(spec, release, hosts) if spec else LintSubject(release=release, hosts=hosts)
         self._report = lint(configurations, known, installed)

@@ -4,6 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.errors import HostError
+from gpustack.base.files import read_end
+
+_LOG = 4 << 20  # bytes of a log that count
 _PATHS = frozenset({"FILE", "DIR", "SPEC"})
 
 
@@ -24,3 +28,14 @@ def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: An
     if usual.get("metavar") in _PATHS:
         usual["type"] = Path
     parser.add_argument(name, help=text, **{**usual, **more})
+
+
+def read_log(name: str) -> bytes:
+    """The log in a file; ``-`` is standard input. Of a long one, the end counts.
+
+    :raises HostError: if it can't be read.
+    """
+    try:
+        return read_end(None if name == "-" else Path(name), _LOG)
+    except OSError as error:
+        raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error

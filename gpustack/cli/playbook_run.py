@@ -92,7 +92,7 @@ class Play(Command):
             shutil.rmtree(directory, ignore_errors=True)
 
     def _report_configuration(self) -> None:
-        for text in configuration(os.environ, Path.cwd()).lines() if self.verbosity else ():
+        for text in configuration(os.environ, Path.cwd()).lines():
             self.report(text)
 
     def _spec(self, parsed_args: argparse.Namespace) -> Spec | None:
@@ -105,7 +105,7 @@ class Play(Command):
             raise UsageError(f"--local and {other} exclude each other", remedy=f"omit --local or {other}")
         chosen, inventory = directory / "chosen", parsed_args.inventory
         if inventory:
-            names = inventory_hosts(parsed_args, self._spec(parsed_args), self.quietly_report)
+            names = inventory_hosts(parsed_args, self._spec(parsed_args), self.report)
         else:
             inventory = [str(directory / "inventory.json")]
             names = [platform.node()] if parsed_args.local else list(self._names(parsed_args))
@@ -130,6 +130,9 @@ class Play(Command):
         :param listed: the hosts of the summary; all when None.
         """
         self._records = tuple(records)
+        self.to_do = any(record.changed for record in records)
+        if not checked and any(record.reboot and not record.rebooted for record in records):
+            self.outcome = "reboot"
         if parsed_args.format != "text":
             groups = patterns_of(host_groups((record.host, line(record, checked=checked)) for record in records))
             data = [{**record.to_dict(), "group": groups[record.host]} for record in records]
@@ -137,7 +140,7 @@ class Play(Command):
             return
         found = [(record.host, problem) for record in records if (problem := problems(record))]
         for group in host_groups(found, each=parsed_args.each):
-            self.report(group.text)
+            self.report(group.text, error=True)
         self.show_hosts(parsed_args, summary(records if listed is None else listed, checked=checked), between="\n")
         states = {
             "to change" if checked else "changed": sum(record.changed for record in records),
@@ -148,8 +151,7 @@ class Play(Command):
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """End with the error of the most severe outcome."""
-        if self.verbosity:
-            self.report(f"log: {self._log}")
+        self.report(f"log: {self._log}")
         if error := verdict(self._records, str(self._log)):
             raise error
         return 0

@@ -69,7 +69,7 @@ class ReclaimCommand(OpenStackCommand):
         findings = [finding for decision in self._plan.decisions for finding in decision.findings]
         self.report_findings(findings, brief=True)
         for gap in self._plan.gaps:
-            self.report(f"partial: {gap}")
+            self.report(f"partial: {gap}", error=True)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Fail if the list is partial."""
@@ -105,15 +105,14 @@ gpustack reclaim plan gpustack.yaml --snapshot-space 500 --exit-code"""
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the sum, the findings, and what is missing."""
         idle = [decision for decision in self._plan.decisions if decision.reason]
-        if self.verbosity:
-            self.report(f"{sum(entry.gpus for entry in idle)} GPUs are held by {len(idle)} idle instances")
-            without = [decision for decision in self._plan.decisions if decision.held]
-            if without:
-                count = sum(entry.gpus for entry in without)
-                self.report(f"{count} more are held by {len(without)} instances that no rule covers")
+        self.report(f"{sum(entry.gpus for entry in idle)} GPUs are held by {len(idle)} idle instances")
+        if without := [decision for decision in self._plan.decisions if decision.held]:
+            count = sum(entry.gpus for entry in without)
+            self.report(f"{count} more are held by {len(without)} instances that no rule covers")
         self.report_plan()
         super().after(parsed_args)
-        self.to_do = bool(self._plan.of(Step.NOTIFY, Step.WITHDRAW, Step.SHELVE))
+        self.outcome = "notify" if self._plan.of(Step.NOTIFY, Step.WITHDRAW) else ""
+        self.to_do = bool(self.outcome or self._plan.of(Step.SHELVE))
         return 0
 
 

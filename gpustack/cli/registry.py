@@ -1,6 +1,10 @@
 """The registry of commands: their jobs, for help and documentation, and those that ``openstack`` runs too."""
 
+import importlib.metadata
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpustack.base.text import quoted
 
 JOBS = {
     "Prepare hosts": ("scan", "spec", "host", "playbook"),
@@ -39,3 +43,27 @@ def plugin_entries(commands: Mapping[str, str]) -> dict[str, str]:
     """
     chosen = {name: value for name, value in commands.items() if name.partition("_")[0] in _OF_CLOUD}
     return {f"gpu_{name.removeprefix('gpu_')}": value for name, value in chosen.items()}
+
+
+def gpustack_name(name: str) -> str:
+    """The command of ``gpustack`` that ``openstack`` has under this name: ``gpu flavor list``."""
+    inner = name.removeprefix("gpu ")
+    return inner if inner.split(" ")[0] in _OF_CLOUD else name
+
+
+def typed(name: str, cloud: str | None, *, openstack: bool) -> str:
+    """A command as one types it: for ``openstack``, if its plug-in has it.
+
+    :param name: the name in ``gpustack``.
+    :param cloud: the cloud of ``openstack --os-cloud``.
+    """
+    if not openstack or name.partition(" ")[0] not in _OF_CLOUD:
+        return f"gpustack {name}"
+    chosen = ("--os-cloud", quoted(cloud)) if cloud else ()
+    return " ".join(("openstack", *chosen, "gpu", name.removeprefix("gpu ")))
+
+
+def command_class(name: str) -> Any:  # noqa: ANN401 - a class of cliff's commands
+    """The class of a command of ``gpustack``."""
+    (entry,) = importlib.metadata.entry_points(group="gpustack.cli", name=name.replace(" ", "_"))
+    return entry.load()

@@ -7,10 +7,9 @@ from typing import Any
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Severity
-from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather, tell_failures
+from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
-from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import save_snapshot
 from gpustack.hosts.facts.twins import decided
@@ -30,7 +29,6 @@ class ScanCommand(Lister):
 gpustack scan; gpustack scan gpu-[01:04] --sudo; gpustack scan --root /mnt/image;
 gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot gpu01.json"""
 
-    _gathered: Gathered
     _scanned: tuple[HostRows, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -40,7 +38,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         option(parser, "--save FILE", "save the facts of the hosts as a snapshot, readable by its owner only")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        self._gathered = gather(self, parsed_args)
+        gather(self, parsed_args)
         if parsed_args.save and self._gathered.raw:
             save_snapshot(parsed_args.save, self._gathered.raw)
         self._scanned = by_host(self._gathered.hosts)
@@ -69,8 +67,6 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         self.report_findings(
             [*reasons, *(note for note in notes if not are_quiet or note.severity is not Severity.INFO)]
         )
-        failures = self._gathered.failures
-        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0
 
 

@@ -18,7 +18,6 @@ from gpustack.cli.common import (
     gather,
     is_for_machines,
     release_of,
-    tell_failures,
 )
 from gpustack.cli.options import option
 from gpustack.hosts.facts.store import load_snapshot
@@ -118,7 +117,6 @@ class SpecInitCommand(Command):
             raise UsageError("--force goes with --out FILE")
         _refuse(out, force=parsed_args.force)
         gathered = gather(self, parsed_args)
-        total = len(gathered.hosts) + len(gathered.failures)
         if gathered.hosts:
             text = initial_spec(gathered.hosts, unread=[failure.host for failure in gathered.failures])
             if out is None:
@@ -127,7 +125,6 @@ class SpecInitCommand(Command):
                 _refuse(out, force=parsed_args.force)
                 write_atomic(out, text, mode=0o644)
                 self.report(f"{out}: written, from {counted(len(gathered.hosts), 'host')}")
-        tell_failures(self, gathered.failures, total)
 
 
 class SpecSchemaCommand(Command):

@@ -12,11 +12,9 @@ from gpustack.cli.common import (
     add_format,
     add_source_options,
     gather,
-    tell_failures,
 )
 from gpustack.cli.options import option
 from gpustack.configure.numa_nodes import spanning_flavors
-from gpustack.hosts.facts.gather import Gathered
 from gpustack.hosts.topology import diagram
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import check
@@ -38,7 +36,6 @@ class TopologyCommand(Command):
 gpustack topology; gpustack topology gpu01 --sudo; gpustack topology --snapshot fleet.json gpu01 --spec gpustack.yaml;
 gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
 
-    _gathered: Gathered
     _findings: tuple[Finding, ...] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -51,7 +48,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
-        self._gathered = gather(self, parsed_args)
+        gather(self, parsed_args)
         spec = spec and with_groups(spec, self._gathered.groups)
         shown = []
         for host in self._gathered.hosts:
@@ -89,8 +86,6 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and the hosts that could not be read."""
         self.report_findings(self._findings)
-        failures = self._gathered.failures
-        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0
 
 

@@ -10,9 +10,9 @@ from gpustack.base.errors import PartialError
 from gpustack.base.findings import Finding
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, positive, read_log, ssh_options
+from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, positive, ssh_options
 from gpustack.cli.gpu import TableCell, databases_of, scheduler_of
-from gpustack.cli.options import option
+from gpustack.cli.options import option, read_log
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
@@ -61,7 +61,7 @@ class _WhyCommand(OpenStackCommand):
         """
         self.report_findings(found)
         for gap in gaps:
-            self.report(f"partial: {gap}")
+            self.report(f"partial: {gap}", error=True)
         if partial and gaps:
             raise PartialError("the answer is partial", remedy="see the reasons above")
 

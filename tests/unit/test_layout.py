@@ -120,7 +120,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 72_235, 503, 66, 35, 24, 95, 60, 126
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 72_454, 503, 66, 35, 24, 95, 60, 126
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
@@ -225,6 +225,11 @@ def test_columns_are_defined_once() -> None:
         for path in (TOP / "gpustack").rglob("*.py")
         if (path.parent.name == "cli" or path.name == "table.py") and NAMES.search(path.read_text(encoding="utf-8"))
     ]
+
+
+def test_only_the_base_of_the_commands_names_the_next_one() -> None:
+    """cli/next_steps.py has the table."""
+    assert [source.path for source in PRODUCT if "Next:" in source.text] == ["gpustack/cli/common.py"]
 
 
 def test_how_nova_schedules_is_asked_once() -> None:

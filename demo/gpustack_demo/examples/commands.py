@@ -49,7 +49,6 @@ def create(directory: Path, report: Print) -> None:
         write_host(place / name, described)
         report(f"{name}: {described.vendor} {described.product}, {described.os_release['PRETTY_NAME']}")
     write_atomic(place / "inventory.yaml", inventory(place, HOSTS), mode=0o644)
-    report(f"\nNext: cd {shlex.quote(str(directory))} && gpustack scan --root gpu01")
 
 
 def cloud(snapshot: Path, rendered: Path, report: Print, wait: Callable[[], object] | None = None) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from gpustack.base.text import SafeStream
-from gpustack.cli.decoration import decoration, write
+from gpustack.cli.decoration import decoration, paged, write
 
 ERROR = "ERROR GPU112 gpu01 0000:65:00.0: two drivers"
 RED = "\x1b[1;31mERROR\x1b[0m"
@@ -91,3 +95,48 @@ def test_escape_sequences_of_others_stay_harmless(monkeypatch: pytest.MonkeyPatc
 def test_what_a_stream_shows_is_decided_from_the_stream() -> None:
     assert decoration(Terminal()).color
     assert not decoration(io.StringIO()).color
+
+
+LONG = "\n".join(map(str, range(60)))
+
+
+@pytest.mark.parametrize(
+    ("pagers", "terminal", "text", "shown"),
+    [
+        ({"PAGER": "sed s/^/p/"}, "xterm", LONG, LONG.replace("\n", "\np").replace("0", "p0", 1)),
+        ({"PAGER": "sed s/^/p/", "GPUSTACK_PAGER": ""}, "xterm", LONG, LONG),
+        ({"PAGER": "false", "GPUSTACK_PAGER": "head -n 1"}, "xterm", LONG, "0"),
+        ({"PAGER": "no-such-program"}, "xterm", LONG, LONG),
+        ({"PAGER": "sed s/^/p/"}, "dumb", LONG, LONG),
+        ({"PAGER": "sed s/^/p/"}, "xterm", "short", "short"),
+        ({"PAGER": "wc -l"}, "xterm", "x" * 81 * 24, "1"),  # wide lines count
+        ({}, "xterm", LONG, LONG),
+    ],
+)
+def test_a_pager_shows_what_is_longer_than_the_terminal(
+    pagers: dict[str, str], terminal: str, text: str, shown: str, tmp_path: Path
+) -> None:
+    program = (
+        "from gpustack.base.text import SafeStream; from gpustack.cli.decoration import paged, write; import sys\n"
+    )
+    program += "stream = SafeStream(sys.stdout)\nwith paged(stream): write(stream, sys.argv[1])\nstream.flush()"
+    controller, end = os.openpty()
+    environment = {name: value for name, value in os.environ.items() if name not in ("PAGER", "GPUSTACK_PAGER")}
+    subprocess.run(
+        [sys.executable, "-c", program, text],
+        stdout=end,
+        check=True,
+        env={**environment, **pagers, "TERM": terminal, "COLUMNS": "80", "LINES": "24"},
+    )
+    os.close(end)
+    with open(controller, "rb", closefd=True) as reader:
+        printed = reader.read1(8192).decode().replace("\r\n", "\n")
+    assert printed.strip() == shown
+
+
+def test_a_pipe_has_no_pager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", "false")
+    stream = SafeStream(io.StringIO())
+    with paged(stream):
+        write(stream, LONG)
+    assert stream.raw.getvalue() == f"{LONG}\n"

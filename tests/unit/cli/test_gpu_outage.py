@@ -334,7 +334,7 @@ def test_the_list_has_every_reason_and_every_entry_that_nothing_enforces(
     entries = ", ".join(f'{{host: gpu1, address: "0000:{bus}:00.0", reason: no reset}}' for bus in ("81", "82"))
     spec.write_text(f"{spec.read_text(encoding='utf-8')}out_of_service: [{entries}]\n", encoding="utf-8")
     ran = gpustack("gpu", "list", "--spec", spec)
-    assert ran.err.count("GPU760") == 2  # one in use, one free
+    assert ran.err.count("GPU760 ") == 2  # one in use, one free
     ran = gpustack(*DISABLE, "--spec", spec, "--yes", "--disable-service")
     assert (ran.code, "GPU760" in ran.err) == (0, False)  # its remedy is this command
     ran = gpustack("gpu", "list", "--spec", spec)

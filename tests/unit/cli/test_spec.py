@@ -103,7 +103,7 @@ def test_the_first_spec_goes_to_standard_output(capsys: pytest.CaptureFixture[st
     out, err = capsys.readouterr()
     assert "  gpu01: [k4200]\n" in out
     assert "# No GPU found on cpu01." in out
-    assert err == ""
+    assert err == f"Next: gpustack spec init --snapshot {snapshot} --out gpustack.yaml\n"
 
 
 def test_the_first_spec_is_written_and_never_over_another(

@@ -1,0 +1,126 @@
+"""The next command after each command, by outcome: one table. A command prints none itself.
+
+The next command gets the options and arguments of the present one that it has too.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from gpustack.base.text import quoted
+
+NEXT: Mapping[str, Mapping[str, str]] = {
+    "scan": {"done spec save": "host plan spec={spec} snapshot={save}", "done spec": "host plan spec={spec}"}
+    | {"done save": "spec init snapshot={save} out=gpustack.yaml", "done": "spec init out=gpustack.yaml"},
+    "spec init": {"done out": "host plan spec={out}", "done": "spec init out=gpustack.yaml"},
+    "spec check": {"done": "host plan spec={file}"},
+    "host plan": {"planned": "host apply", "done": "host verify"},
+    "host apply": {"planned": "host apply", "reboot local": "host verify", "reboot": "host apply reboot=yes"}
+    | {"": "host verify"},
+    "host verify": {"done": "nova render out=rendered", "failed": "host plan"},
+    "host undo": {"planned": "host undo", "reboot local": "", "reboot": "host undo reboot=yes", "": "scan"},
+    "nova render": {"planned out": "nova render", "done out": "nova lint paths={out} spec={spec}"}
+    | {"": "nova render out=rendered"},
+    "nova lint": {"done spec": "flavor plan spec={spec}"},
+    "flavor create": {"changed": "flavor show flavor={name}"},
+    "flavor set": {"changed": "flavor show flavor={flavor}"},
+    "flavor plan": {"planned": "flavor apply", "done": "capacity"},
+    "flavor apply": {"planned": "flavor apply", "": "capacity"},
+    "quota plan": {"planned": "quota apply", "done": "capacity"},
+    "quota apply": {"planned": "quota apply", "": "capacity"},
+    "tenancy plan": {"planned": "tenancy apply", "done": "tenancy show"},
+    "tenancy apply": {"planned": "tenancy apply", "": "tenancy show"},
+    "cloud plan": {"planned out": "cloud apply spec={out}", "planned": "cloud apply", "done": "capacity"},
+    "cloud apply": {"planned": "cloud apply", "": "capacity"},
+    "image check": {"warned images": "image set"},
+    "image set": {"planned": "image set", "": "image check"},
+    "health": {"warned": "explain subject={code}"},
+    "gpu list": {"warned": "explain subject={code}"},
+    "gpu show": {"warned": "explain subject={code}"},
+    "gpu disable": {"": "gpu show"},
+    "gpu enable": {"": "gpu show"},
+    "cleanup plan": {"planned out": "cleanup apply plan={out}", "planned": "cleanup apply"},
+    "cleanup apply": {"planned": "cleanup apply", "changed": "cleanup plan"},
+    "reclaim plan": {"notify": "reclaim notify", "planned": "reclaim apply"},
+    "reclaim notify": {"planned": "reclaim notify", "changed": "reclaim plan"},
+    "reclaim apply": {"planned": "reclaim apply", "changed": "reclaim plan"},
+    "history": {"done change": "undo change={change} check=yes"},
+    **{
+        name: {"planned": name, "changed": "history"} for name in ("undo", "cleanup undo", "image undo", "reclaim undo")
+    },
+    "example create": {"done": "scan root={directory}/gpu01"},
+    "example leak": {"done": "cleanup plan"},
+    **{name: {} for name in ("cleanup explain", "cleanup watch", "capacity", "report", "topology", "doctor", "schema")},
+    **{name: {} for name in ("explain", "flavor delete", "gpu watch", "guest check", "guest render", "nova options")},
+    **{name: {} for name in ("guest requirements", "guest vendordata", "monitoring path", "playbook path")},
+    **{name: {} for name in ("quota show", "spec schema", "tenancy show", "why flavor", "why host", "why instance")},
+    **{name: {} for name in ("example cloud", "example list", "example stop", "flavor list", "flavor show")},
+}
+"""The next command by command and outcome: "planned", "changed", "warned", "done", "failed" or a command's own one.
+
+An outcome may be followed by the options that must be given; the first row that fits counts. "" is any outcome of a
+command that ended well. ``spec={out}`` sets the argument ``spec``. A command without rows is an end of its own. An
+error among the findings leads to `explain`.
+"""
+_EQUIVALENT = {"private_key": "identity", "identity": "private_key"}
+"""Options with another name in the next command."""
+_DROPPED = frozenset({"check", "diff", "yes", "journal", "log", "formatter", "format"})
+"""Options that the next command does not get."""
+_PRIVATE = frozenset({"db_url", "extra_vars"})
+"""Options whose values may be secret: without them, the next command would be another one, so it is not printed."""
+_SOURCES = ("root", "kernel_log")
+"""Hosts that only some commands can read."""
+
+
+def step_of(command: str, outcome: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, str]] | None:
+    """The next command, and the arguments that it gets from the table; None if there is none."""
+    if outcome == "blocked" and values.get("code"):
+        return "explain", {"subject": str(values["code"])}
+    for row, step in NEXT.get(command, {}).items():
+        wanted, *given = row.split(" ")
+        fits = wanted == outcome or not (wanted or outcome == "failed") or (wanted, outcome) == ("done", "warned")
+        if fits and all(values.get(name) for name in given):
+            words = step.split(" ") if step else []
+            own = dict(word.split("=", 1) for word in words if "=" in word)
+            names = {name: text.format_map(values) for name, text in own.items()}
+            return " ".join(word for word in words if "=" not in word), names
+    return None
+
+
+def arguments(
+    own: Mapping[str, str],
+    values: Mapping[str, object],
+    defaults: Callable[[str], object],
+    following: argparse.ArgumentParser,
+) -> str | None:
+    """The arguments of the next command, quoted for a shell; None if it can't get all that the present one had.
+
+    :param own: the arguments from the table, by name.
+    :param values: the parsed arguments of the present command.
+    :param defaults: their defaults by name.
+    :param following: the parser of the next command.
+    """
+    known = {action.dest for action in following._actions}
+    if any(values.get(name) for name in _PRIVATE) or any(values.get(n) and n not in known for n in _SOURCES):
+        return None
+    words: list[str] = []
+    for action in sorted(following._actions, key=lambda action: bool(action.option_strings)):
+        name = action.dest
+        given = name if name in values else _EQUIVALENT.get(name, name)
+        value = values.get(given) if given not in _DROPPED and values.get(given) != defaults(given) else None
+        value = own.get(name, value)
+        if value in (None, False, []) and not action.option_strings and action.required:
+            return None
+        words += _words(action, value)
+    return " ".join(map(quoted, words))
+
+
+def _words(action: argparse.Action, value: object) -> list[str]:
+    """An argument as the command line has it."""
+    if value is None or value == []:
+        return []
+    texts = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+    if not action.option_strings:
+        return texts
+    if action.nargs == 0:
+        return [action.option_strings[0 if value else -1]] if value or len(action.option_strings) > 2 else []
+    return [word for text in texts for word in (action.option_strings[-1], text)]

@@ -1,0 +1,116 @@
+"""The next command: each row of the table leads to a command line that the next command accepts."""
+
+import argparse
+import functools
+import importlib.metadata
+import shlex
+
+import pytest
+
+from gpustack.cli.app import Gpustack, main
+from gpustack.cli.next_steps import NEXT, arguments, step_of
+from gpustack.cli.registry import command_class
+from support.host_samples import SNAPSHOTS
+
+COMMANDS = {entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli")}
+ROWS = [(command, row) for command, rows in NEXT.items() for row, step in rows.items() if step]
+ODD = "a b; rm -rf $HOME 'x"
+SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"*": [k4200]}\n'
+
+
+@functools.cache
+def parser_of(command: str) -> argparse.ArgumentParser:
+    return command_class(command)(Gpustack(), None, cmd_name=command).get_parser(command)
+
+
+def parsed(command: str, given: list[str]) -> dict[str, object]:
+    """The arguments of a command with a value for each required one, and for the named options."""
+    parser, words = parser_of(command), []
+    for action in parser._actions:
+        if not action.option_strings and (action.required or action.dest in given):
+            words.append("0000:84:00.0" if action.dest == "address" else ODD)
+        elif action.required or (action.dest in given and action.option_strings):
+            words += [action.option_strings[-1], *([] if action.nargs == 0 else [ODD])]
+    if command == "flavor create":
+        words = ["x", "--vcpus", "1", "--ram", "1", "--disk", "1"]
+    return vars(parser.parse_args(words))
+
+
+def test_every_command_has_its_next_step() -> None:
+    assert NEXT.keys() == COMMANDS
+
+
+@pytest.mark.parametrize(("command", "row"), ROWS)
+def test_the_next_command_is_accepted(command: str, row: str) -> None:
+    outcome, *given = row.split(" ")
+    values = {"spec": ODD if "spec" in given else None, **parsed(command, given), "code": "GPU010"}
+    step = step_of(command, outcome or "done", values)
+    assert step is not None
+    assert step[0] in COMMANDS
+    following = parser_of(step[0])
+    words = arguments(step[1], values, parser_of(command).get_default, following)
+    if words is None:  # it needs what the present command does not have
+        assert (command, step[0]) in {("image set", "image check")}
+        return
+    reached = vars(following.parse_args(shlex.split(words)))
+    for name, value in reached.items():
+        if name in values and name not in step[1] and name not in ("check", "diff"):
+            assert value == values[name] or value == following.get_default(name), (words, name)
+
+
+def test_values_that_may_be_secret_are_not_repeated() -> None:
+    following = parser_of("cleanup apply")
+    values = {"db_url": ["mysql://nova:secret@db/nova"], "host": ["gpu01"]}
+    assert arguments({}, values, lambda name: None, following) is None
+    assert arguments({}, {"host": ["gpu01"]}, lambda name: None, following) == "--host gpu01"
+
+
+def test_a_directory_is_no_host_to_change() -> None:
+    assert arguments({}, {"spec": "s.yaml", "root": "/mnt"}, lambda name: None, parser_of("host apply")) is None
+
+
+def test_a_required_argument_is_needed() -> None:
+    assert arguments({}, {}, lambda name: None, parser_of("host plan")) is None
+
+
+def test_a_key_has_another_name_for_ansible() -> None:
+    words = arguments({}, {"spec": "s.yaml", "identity": "key"}, lambda name: None, parser_of("host apply"))
+    assert words == "s.yaml --private-key key"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("scan",), "Next: gpustack spec init --snapshot {snapshot} --out gpustack.yaml"),
+        (("host", "plan", "SPEC", "--live"), "Next: gpustack host apply SPEC --live"),
+        (("topology",), None),
+        (("scan", "-f", "json"), None),
+        (("-q", "scan"), None),
+    ],
+)
+def test_a_command_ends_with_the_next_one(arguments, line, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "SPEC").write_text(SPEC)
+    snapshot = SNAPSHOTS / "k4200.json"
+    assert main([*arguments, "--snapshot", str(snapshot)]) == 0
+    printed = capsys.readouterr()
+    assert "Next:" not in printed.out
+    if line is None:
+        assert "Next:" not in printed.err
+    else:
+        assert printed.err.endswith(f"{line.format(snapshot=snapshot)}\n")
+
+
+def test_a_spec_in_the_current_directory_comes_next(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpustack.yaml").write_text(SPEC)
+    main(["scan", "--snapshot", str(SNAPSHOTS / "k4200.json")])
+    assert capsys.readouterr().err.endswith(
+        f"Next: gpustack host plan gpustack.yaml --snapshot {SNAPSHOTS}/k4200.json\n"
+    )
+
+
+def test_a_refused_plan_leads_to_its_explanation(tmp_path, capsys) -> None:
+    (tmp_path / "s.yaml").write_text(SPEC)
+    assert main(["host", "plan", str(tmp_path / "s.yaml"), "--snapshot", str(SNAPSHOTS / "shared-nic.json")]) == 13
+    assert "\nNext: gpustack explain GPU" in capsys.readouterr().err
