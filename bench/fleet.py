@@ -119,6 +119,9 @@ def main() -> None:
             seconds = seconds_with_cloud(cloud, arguments) if name in of_cloud else seconds_of(arguments)
             print(f"{name}, {HOSTS} hosts: {seconds:.1f} s; json.load {peer:.1f} s", flush=True)
             results.append(limits.check(f"fleet.{name}", seconds / peer))
+        plan = commands["host_plan"]
+        grouped, each = (min(seconds_of((*plan, *option)) for _ in range(2)) for option in ((), ("--each",)))
+        results.append(limits.check("fleet.grouping", grouped / each))
     limits.end(*results)
 
 

@@ -88,11 +88,18 @@ def main() -> None:
                 "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
             }
             ours = min(seconds(scan) for _ in range(2))
+            of_inventory = [*scan[:2], "-i", str(inventory), *scan[3:]]
+            from_inventory = min(seconds(of_inventory, ANSIBLE_CONFIG=ansible["ANSIBLE_CONFIG"]) for _ in range(2))
+            listing = [str(BIN / "ansible-inventory"), "-i", str(inventory), "--list"]
+            by_name = ours + min(seconds(listing, ANSIBLE_CONFIG=ansible["ANSIBLE_CONFIG"]) for _ in range(2))
             read = len(json.loads(saved.read_text())["hosts"])
             theirs = seconds(setup, **ansible)
     print(f"gpustack scan of {read} hosts over SSH: {ours:.1f} s; ansible -m setup of the same: {theirs:.1f} s")
     assert read == HOSTS
-    limits.end(limits.check("scan_ssh.time", ours / theirs))
+    print(f"scan -i: {from_inventory:.1f} s; ansible-inventory --list and scan by name: {by_name:.1f} s")
+    limits.end(
+        limits.check("scan_ssh.time", ours / theirs), limits.check("scan_ssh.inventory", from_inventory / by_name)
+    )
 
 
 if __name__ == "__main__":
