@@ -31,7 +31,7 @@ def existing_for(
     for argument in arguments:
         path = Path(argument)
         if tool.sources and path.suffix in (".yaml", ".yml") and path.exists():
-            for document in _documents(path):
+            for document in documents(path):
                 named.documents.append(document)
                 named.mode &= path.stat().st_mode
                 named.sources += tool.sources(path, document)
@@ -83,7 +83,7 @@ class _Named:
         self.findings.append(finding(Code.CONFIGURATION_MISSING, place=place, error=error))
 
 
-def _documents(path: Path) -> list[dict[str, object]]:
+def documents(path: Path) -> list[dict[str, object]]:
     """The mappings of a YAML file, without the frame of a Kubernetes list such as the output of ``oc get``.
 
     :raises NovaConfigError: when the file can't be read or is not YAML.

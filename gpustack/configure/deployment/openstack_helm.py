@@ -7,6 +7,7 @@ several values files but replaces lists, so gpustack renders all lines of an opt
 """
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template, typed, typed_value
 from gpustack.configure.sections import ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SERVICES, Source
-from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, parse_files
 from gpustack.nova_options.markers import MARK
 
@@ -123,23 +123,20 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
 def _configuration(
     path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str, *, root: str = "conf.nova"
 ) -> NovaConfiguration:
-    """The relevant options as the chart writes them: ``conf.nova`` with an override merged into it.
+    """The options as the chart writes them: ``conf.nova`` with an override merged into it.
 
     :param place: the override's path in the values.
     :param root: the path of ``nova`` in the values.
     """
-    known = {path for option in releases.all_options() for path in (option.path, *option.old_names)}
     lines, keys = [], []
     for group in dict.fromkeys((*nova, *over)):
         lines.append(f"[{group}]")
         keys.append("")
         override = mapping(over, group)
         for name, value in {**mapping(nova, group), **override}.items():
-            if f"{group}/{name}" not in known:
-                continue
             key = f"{place if name in override else root}.{group}.{name}"
-            for ending, text in _lines(value):
-                written = f"{name} = {text}".rstrip("\n").split("\n")
+            for ending, text in _lines(value) if re.fullmatch(r"[\w.-]+", str(name)) else ():
+                written = f"{name} = {text}".rstrip("\n").replace("\n", "\n  ").split("\n")
                 lines += written
                 keys += [key + ending] * len(written)
     configuration = parse_files({str(path): "\n".join(lines)})

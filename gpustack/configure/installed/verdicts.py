@@ -14,7 +14,7 @@ from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts.bundle import bundled
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import parse_files
+from gpustack.nova_options.config import NovaConfiguration, parse_files
 from gpustack.nova_options.releases import Release
 
 _JOBS = "'gpustack: the jobs'"
@@ -58,7 +58,7 @@ def functions(host: Host) -> list[dict[str, Any]]:
 
 def job(source: Source, hosts: HostNames) -> dict[str, Any]:
     """The job for a configuration; with the devices of its host, if the facts of one host belong to it."""
-    files = {file: Path(file).read_text(encoding="utf-8") for file in source.configuration.files}
+    files = {file: _text(source.configuration, file) for file in source.configuration.files}
     of_source = hosts.having(source)
     one = of_source[0] if len(of_source) == 1 and "compute" in source.services else None
     return {
@@ -68,6 +68,15 @@ def job(source: Source, hosts: HostNames) -> dict[str, Any]:
         "interfaces": {net.name: f.address for f in one.pci for net in f.uses.net} if one else {},
         "sysfs": all(file.startswith("/etc/") for file in files),
     }
+
+
+def _text(configuration: NovaConfiguration, file: str) -> str:
+    """The text of a file; of a YAML file, its settings as the deployment tool writes them."""
+    path = Path(file)
+    if path.is_file() and path.suffix not in (".yaml", ".yml"):
+        return path.read_text(encoding="utf-8")
+    lines = ((s.group, s.name, s.written.replace("\n", "\n  ")) for s in configuration.settings if s.file == file)
+    return "".join(f"[{group}]\n{name} = {text}\n" for group, name, text in lines)
 
 
 def local(nova: str, sources: Sequence[Source], hosts: Sequence[Host], timeout: float) -> Verdicts:

@@ -5,10 +5,13 @@ A new check is a generator of findings under ``@check(title)`` in the module of 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError, TemplateError
 from gpustack.base.findings import Code, Finding, Severity, finding, worst
 from gpustack.configure import providers
+from gpustack.configure.deployment import openstack_helm, rhoso
+from gpustack.configure.inspection import documents
 from gpustack.configure.installed.verdicts import Verdicts, compared
 from gpustack.configure.lint import (
     agreement,
@@ -27,7 +30,7 @@ from gpustack.configure.lint import (
 )
 from gpustack.configure.lint.registry import CHECKS
 from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.sources import Source, read_sources
+from gpustack.configure.sources import Source, read_sources, split
 
 FAMILIES = (
     options,
@@ -45,6 +48,7 @@ FAMILIES = (
     vendordata,
 )
 """The modules with checks, in the order of the report."""
+_TOOLS = (rhoso.sources, openstack_helm.sources)
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 _RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
 _CODES = {Severity.ERROR: FAILURE, Severity.WARNING: WARNING}
@@ -107,7 +111,7 @@ def read(arguments: Sequence[str]) -> Read:
     unread: list[Finding] = []
     for argument in arguments:
         try:
-            sources += read_sources([argument])
+            sources += _of_tool(argument) or read_sources([argument])
         except TemplateError as error:
             unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or argument, what=error.what))
         except NovaConfigError as error:
@@ -120,6 +124,21 @@ def read(arguments: Sequence[str]) -> Read:
                 )
             )
     return Read(sources=tuple(sources), unread=tuple(unread))
+
+
+def _of_tool(argument: str) -> list[Source]:
+    """The configurations in the YAML resources of RHOSO or the values of OpenStack-Helm; none for any other file."""
+    path = Path(split(argument)[1])
+    if path.suffix not in (".yaml", ".yml") or not path.is_file():
+        return []
+    found = [source for document in documents(path) for tool in _TOOLS for source in tool(path, document)]
+    found = [source for source in found if source.configuration.settings]
+    if not found:
+        problem = "the file holds no settings of Nova for RHOSO or OpenStack-Helm"
+        raise NovaConfigError(
+            problem, where=str(path), remedy="name the nova.conf that the deployment tool makes of it"
+        )
+    return found
 
 
 def lint(arguments: Sequence[str] | Read, subject: LintSubject, installed: Verdicts | None = None) -> Report:

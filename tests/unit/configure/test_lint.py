@@ -130,3 +130,20 @@ def test_a_byte_order_mark_is_named(tmp_path):
     file.write_text("\ufeff[pci]\n", encoding="utf-8")
     (finding,) = lint([str(file)], LintSubject(release=releases.release("2025.2"))).findings
     assert (finding.code, finding.message) == ("GPU330", "the file begins with a byte order mark (BOM)")
+
+
+def test_values_of_openstack_helm_and_resources_of_rhoso(tmp_path):
+    values, resource, other = (tmp_path / f"{name}.yaml" for name in ("values", "resource", "other"))
+    alias = '{"name": "a", "vendor_id": "10de", "product_id": "x", "device_type": "type-PCI"}'
+    nova = f"pci: {{alias: {{type: multistring, values: ['{alias}']}}}}, api: {{max_limit: x}}"
+    values.write_text(f"conf: {{nova: {{{nova}}}}}\n")
+    resource.write_text(
+        "kind: OpenStackControlPlane\nspec:\n  nova:\n    template:\n      apiServiceTemplate:\n"
+        f"        customServiceConfig: |\n          [pci]\n          alias = {alias}\n"
+    )
+    other.write_text("a: 1\n")
+    subject = LintSubject(release=releases.release("2025.2"))
+    codes = {f.place: f.code for f in lint([str(values)], subject).findings if f.code in ("GPU336", "GPU532")}
+    assert codes == {f"{values}:conf.nova.pci.alias.values[0]": "GPU336", f"{values}:conf.nova.api.max_limit": "GPU532"}
+    assert "GPU336" in {f.code for f in lint([str(resource)], subject).findings}
+    assert [f.code for f in lint([str(other)], subject).findings] == ["GPU330"]
