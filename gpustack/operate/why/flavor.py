@@ -68,12 +68,12 @@ def causes(
     hosts: Sequence[Host], demand: Demand, scheduler: Scheduler, accepted: Sequence[Collection[str]] | None = None
 ) -> list[Cause]:
     """Group the hosts that refuse one instance by their first cause, most hosts first."""
-    groups: dict[tuple[str, object], dict[str, tuple[Step, Walk]]] = {}
+    groups: dict[tuple[object, ...], dict[str, tuple[Step, Walk]]] = {}
     for host in hosts:
         done = walk(Room(host), demand, scheduler, accepted, every=True)
         first = UNKNOWN if host.cards is None else done.failed
         if first is not None:
-            groups.setdefault((first.name, first.wanted), {})[host.name] = first, done
+            groups.setdefault((first.name, first.wanted, first.reason), {})[host.name] = first, done
     found = [
         Cause(
             step=next(iter(group.values()))[0],

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+import yaml
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server
 from openstack.connection import Connection
+from openstack.exceptions import HttpException
 
 from gpustack.cli.app import main
+from gpustack.hosts.facts.store import save_snapshot
 from gpustack.nova_options.releases import release
 from gpustack.offer.flavor.apply import plan
 from gpustack.offer.flavor.compare import FlavorChoices
@@ -27,6 +31,8 @@ from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, force_down, service_id
 from support.change_runs import apply_flavors as apply
+from support.fleet_answers import facts
+from support.members import connection_of, member
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),  # openstacksdk warns of its own code
@@ -35,7 +41,7 @@ pytestmark = [
 
 FILTERS = (
     *("ComputeFilter", "ComputeCapabilitiesFilter", "ImagePropertiesFilter", "NUMATopologyFilter"),
-    *("PciPassthroughFilter", "AggregateInstanceExtraSpecsFilter"),
+    *("PciPassthroughFilter", "AggregateInstanceExtraSpecsFilter", "AggregateMultiTenancyIsolation"),
 )
 CONFIG = """
 [DEFAULT]
@@ -44,6 +50,8 @@ initial_cpu_allocation_ratio = 2.0
 instances = -1
 cores = -1
 ram = -1
+[scheduler]
+enable_isolated_aggregate_filtering = true
 [compute]
 cpu_dedicated_set = 0-3,8-11
 cpu_shared_set = 4-7,12-15
@@ -119,6 +127,8 @@ class World:
         self.nova, self.cloud, self.spec, self.placement = nova, cloud, spec, placement
         self.flavors: dict[str, Flavor] = {}
         self.undo: list[Callable[[], object]] = []
+        self.other = cloud
+        """The connection of another project, with ``make why``."""
 
     def predicted(
         self, flavor: str, capsys: pytest.CaptureFixture[str], *options: str, databases: bool = True
@@ -158,7 +168,8 @@ def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     config = CONFIG + PLACEMENT if placement else CONFIG
     plain = [WITHOUT_PCPU + PLACEMENT if placement else WITHOUT_PCPU]
     hosts = [replace(host, config=plain) if host.config else host for host in HOSTS]
-    with EmbeddedNova(name, hosts=hosts, config=[config]) as nova, nova.connection() as connection:
+    real = {"keystone": True, "images": True} if "GPUSTACK_WHY" in os.environ else {}
+    with EmbeddedNova(name, hosts=hosts, config=[config], **real) as nova, nova.connection() as connection:
         listed = connection.compute.get("/os-hypervisors/detail", microversion="2.53").json()["hypervisors"]
         text = SPEC.replace("RELEASE", name).replace("PLACEMENT", "schedule" if placement else "off")
         text = text.replace("HALF_DISK", str(listed[0]["local_gb"] // 2 + 1))
@@ -170,6 +181,10 @@ def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         desired = wanted(parse_spec(text, "spec"), release=release(name))
         assert not apply(api, plan(api, desired.flavors, FlavorChoices()).operations, jobs=1)
         world.flavors = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
+        if real:
+            directory = tmp_path_factory.mktemp("other")
+            world.other = connection_of(member(connection, nova.clouds_yaml, directory, user="eve", project="other"))
+            make_flavors(world)
         resident = boot(connection, "resident", world.flavors["resident"], host="gpu1")
         assert resident.status == "ACTIVE", resident.fault
         yield world
@@ -449,6 +464,34 @@ def test_each_gpu_of_a_running_instance_is_followed(world: World, capsys: pytest
     assert "GPU584" in {entry["code"] for entry in found["findings"]}
 
 
+def test_each_gpu_of_a_host_is_followed(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``gpu2`` has both of its GPUs free; then a row is gone, as before nova-compute starts again."""
+    save_snapshot(tmp_path / "fleet.json", [facts("gpu2", 0x81, 0x82).model_dump(mode="json", by_alias=True)])
+    files = (world.nova.nova_conf, world.nova.directory / "etc" / "api")
+    more = [word for file in files for word in ("--config-file", str(file))]
+    words = ["--spec", str(world.spec), "--snapshot", str(tmp_path / "fleet.json"), "-f", "json", *more]
+    engine = sa.create_engine(world.nova.database_url())
+    where = (
+        "address = '0000:82:00.0'"
+        " AND compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'gpu2' AND deleted = 0)"
+    )
+    try:
+        for deleted, broken, text in (("0", None, "2 free"), ("id", "row", "1 in Nova (restart nova-compute)")):
+            with engine.begin() as connection:
+                connection.execute(sa.text(f"UPDATE pci_devices SET deleted = {deleted} WHERE {where}"))
+            capsys.readouterr()
+            code = main(["why", "host", "gpu2", *words])
+            output = capsys.readouterr()
+            assert code == 0, output.err
+            links = {row["address"]: row["broken"] for row in json.loads(output.out)}
+            assert links == {"0000:81:00.0": None, "0000:82:00.0": broken}, output.err
+            assert text in output.err
+    finally:
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"UPDATE pci_devices SET deleted = 0 WHERE {where}"))
+        engine.dispose()
+
+
 @contextlib.contextmanager
 def lost_row(world: World, instance: str) -> Iterator[None]:
     """Free the row of an instance, and assign it again."""
@@ -467,22 +510,6 @@ def lost_row(world: World, instance: str) -> Iterator[None]:
             for row in rows:
                 connection.execute(sa.text(f"{take} WHERE id = :id"), {**row, **where})
         engine.dispose()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Situation:
-    """A state of the cloud that keeps a flavor off all hosts.
-
-    :ivar step: the first step at which Nova refuses the hosts with GPUs.
-    :ivar made: makes the state; the end of the context is the printed fix.
-    :ivar code: of the finding.
-    """
-
-    flavor: str
-    step: str
-    code: str
-    made: Callable[[World], contextlib.AbstractContextManager[None]]
-    zone: str = ""
 
 
 @contextlib.contextmanager
@@ -544,35 +571,113 @@ def taken(world: World, *flavors: str) -> Iterator[None]:
             delete(world.cloud, server)
 
 
-SITUATIONS = {
-    "disabled": Situation(flavor="g1", step="compute_status_filter", code="GPU574", made=disabled),
-    "down": Situation(flavor="g1", step="ComputeFilter", code="GPU575", made=down),
-    "metadata": Situation(flavor="rack", step="AggregateInstanceExtraSpecsFilter", code="GPU573", made=other_racks),
-    "zone": Situation(flavor="g1", step="map_az_to_placement_aggregate", code="GPU573", made=empty_zone, zone="az3"),
-    "GPUs": Situation(flavor="g1", step="PCI", code="GPU579", made=lambda world: taken(world, *["g1"] * 5)),
-    "fragments": Situation(flavor="g2", step="PCI", code="GPU579", made=lambda world: taken(world, "g1", "g2", "g1")),
-    "memory": Situation(
-        flavor="memory", step="Placement: MEMORY_MB", code="GPU576", made=lambda world: taken(world, *["memory"] * 2)
-    ),
-    "disk": Situation(
-        flavor="storage", step="Placement: DISK_GB", code="GPU576", made=lambda world: taken(world, *["storage"] * 2)
-    ),
-    "processors": Situation(
-        flavor="processors",
-        step="Placement: VCPU",
-        code="GPU576",
-        made=lambda world: taken(world, *["processors"] * 4),
-    ),
-    "NUMA nodes": Situation(
-        flavor="required", step="NUMATopologyFilter", code="GPU578", made=lambda world: taken(world, *["required"] * 2)
-    ),
-    "no PCPU": Situation(
-        flavor="split-resources",
-        step="Placement: PCPU",
-        code="GPU576",
-        made=lambda world: taken(world, *["split-resources"] * 4),
-    ),
+@contextlib.contextmanager
+def in_aggregate(world: World, metadata: dict[str, str]) -> Iterator[None]:
+    """An aggregate of both hosts with GPUs; the fix removes it."""
+    compute = world.cloud.compute
+    aggregate = compute.create_aggregate(name="situations")
+    for name in ("gpu1", "gpu2"):
+        compute.add_host_to_aggregate(aggregate, name)
+    compute.set_aggregate_metadata(aggregate, metadata)
+    try:
+        yield
+    finally:
+        for name in ("gpu1", "gpu2"):
+            compute.remove_host_from_aggregate(aggregate, name)
+        compute.delete_aggregate(aggregate)
+
+
+@contextlib.contextmanager
+def quota(world: World, name: str, value: str) -> Iterator[None]:
+    """A quota of the project; the fix removes it."""
+    path = f"/os-quota-sets/{world.cloud.current_project_id}"
+    assert world.cloud.compute.put(path, json={"quota_set": {name: int(value), "force": True}}).ok
+    try:
+        yield
+    finally:
+        assert world.cloud.compute.put(path, json={"quota_set": {name: -1, "force": True}}).ok
+
+
+@contextlib.contextmanager
+def private(world: World) -> Iterator[None]:
+    """Another project boots; the fix gives it access."""
+    yield
+    world.cloud.compute.flavor_add_tenant_access(world.flavors["private"], world.other.current_project_id)
+
+
+STATES: dict[str, Callable[..., contextlib.AbstractContextManager[None]]] = {
+    "": lambda _world: contextlib.nullcontext(),
+    "disabled": disabled,
+    "down": down,
+    "other_racks": other_racks,
+    "empty_zone": empty_zone,
+    "taken": taken,
+    "quota": quota,
+    "private": private,
+    "other_projects": lambda world: in_aggregate(world, {"filter_tenant_id": "0" * 32}),
+    "isolating": lambda world: in_aggregate(world, {"trait:CUSTOM_ISOLATED": "required"}),
 }
+SITUATIONS: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "situations.yaml").read_text())
+BASE = {"pci_passthrough:alias": "k4200:1"}
+MADE: dict[str, dict[str, str]] = {
+    "private": {},
+    "custom-resource": {"resources:CUSTOM_LICENSE": "1"},
+    "trait-slow": {"trait:CUSTOM_SLOW": "required"},
+    "threads": {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"},
+    "tpm": {"hw:tpm_version": "2.0", "hw:tpm_model": "tpm-crb"},
+    "pages": {"hw:mem_page_size": "1048576"},
+    "unknown-alias": {"pci_passthrough:alias": "nowhere:1"},
+    "indivisible": {"hw:numa_nodes": "3"},
+    "shared": {"hw:cpu_policy": "shared"},
+    "two-nodes": {"hw:numa_nodes": "2"},
+    "no-mask": {"hw:cpu_policy": "mixed"},
+    "real-time": {"hw:cpu_realtime": "yes"},
+    "emulator": {"hw:emulator_threads_policy": "isolate"},
+}
+"""Flavors of situations that a spec would not have."""
+
+
+def make_flavors(world: World) -> None:
+    compute = world.cloud.compute
+    for name, specs in MADE.items():
+        flavor = compute.create_flavor(name=name, vcpus=2, ram=512, disk=1, is_public=name != "private")
+        compute.create_flavor_extra_specs(flavor, {**BASE, **specs})
+        world.flavors[name] = flavor
+
+
+def predicted(world: World, case: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The rows of ``why flavor``, which sees the state as the scheduler will."""
+    projects = {"own": world.cloud, "other": world.other}
+    options = {"--availability-zone": case.get("zone")}
+    options["--project"] = projects[case["project"]].current_project_id if "project" in case else None
+    if "image" in case:
+        data, formats = io.BytesIO(b"0" * 512), {"disk_format": "raw", "container_format": "bare"}
+        options["--image"] = world.cloud.image.create_image(
+            name="situation", data=data, wait=True, visibility="public", **formats, **case["image"]
+        ).id
+    files = (world.nova.nova_conf, world.nova.directory / "etc" / "api")
+    more = [word for file in files for word in ("--config-file", str(file))]
+    more += [word for name, value in options.items() if value for word in (name, value)]
+    capsys.readouterr()
+    code = main(["why", "flavor", case["flavor"], "--spec", str(world.spec), "-f", "json", "--exit-code", *more])
+    output = capsys.readouterr()
+    assert code == 3, output.err
+    return list(json.loads(output.out))
+
+
+def refusal(world: World, case: dict[str, Any], name: str) -> str:
+    """The fault of Nova's API, or the scheduler's log."""
+    more = {"availability_zone": case["zone"]} if "zone" in case else {}
+    more |= {"image": world.nova.control.image(case["image"])} if "image" in case else {}
+    before = world.nova.log.stat().st_size
+    cloud = world.other if case.get("project") == "other" else world.cloud
+    try:
+        server = boot(cloud, name.replace(" ", "-"), world.flavors[case["flavor"]], **more)
+    except HttpException as error:
+        return f"API: {error.details or error}"
+    assert server.status == "ERROR"
+    delete(world.cloud, server)
+    return world.nova.log.read_bytes()[before:].decode()
 
 
 @pytest.mark.skipif("GPUSTACK_WHY" not in os.environ, reason="make why runs the situations")
@@ -581,35 +686,42 @@ SITUATIONS = {
 def test_the_predicted_step_is_novas_and_the_fix_works(
     world: World, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """``why flavor`` names the step of nova-scheduler's log; once the cause is gone, the flavor boots."""
+    """``why flavor`` names the step of nova-scheduler or of the API; once the cause is gone, the flavor boots."""
     case, world.undo = SITUATIONS[name], []
-    gpus, step = ("split",) if case.flavor.startswith("split") else ("gpu1", "gpu2"), case.step
+    gpus, step = set(case.get("hosts", "gpu1 gpu2").split()), case["step"]
     if step == "PCI":
         step = "Placement: CUSTOM_PCI_10DE_11B4" if world.placement else "PciPassthroughFilter"
-    zone = {"availability_zone": case.zone} if case.zone else {}
-    files = (world.nova.nova_conf, world.nova.directory / "etc" / "api")
-    more = [word for file in files for word in ("--config-file", str(file))]
-    more += ["--availability-zone", case.zone] if case.zone else []
-    with case.made(world):
-        capsys.readouterr()
-        code = main(["why", "flavor", case.flavor, "--spec", str(world.spec), "-f", "json", "--exit-code", *more])
-        output = capsys.readouterr()
-        assert code == 3, output.err
-        rows = json.loads(output.out)
-        assert {(row["step"], row["code"]) for row in rows if set(gpus) & set(row["hosts"])} == {(step, case.code)}
-        before = world.nova.log.stat().st_size
-        server = boot(world.cloud, name.replace(" ", "-"), world.flavors[case.flavor], **zone)
-        assert server.status == "ERROR"
-        delete(world.cloud, server)
-        log = world.nova.log.read_bytes()[before:].decode()
-        last = re.findall(r"(\w+): \(start: \d+, end: 0\)", log)
-        assert last or "Got no allocation candidates" in log
-        if last:  # the filter that removes the last host
-            assert last[-1] in {row["step"] for row in rows}
+    state, *words = case.get("state", "").split() or [""]
     try:
-        server = boot(world.cloud, "fixed", world.flavors[case.flavor], **zone)
+        with STATES[state](world, *words):
+            rows = predicted(world, case, capsys)
+            found = {(row["step"], row["code"]) for row in rows if gpus & set(row["hosts"])}
+            novas = refusal(world, case, name)
+            assert found == {(step, code) for code in case["code"].split()}, f"{found}\n{novas[-3000:]}"
+            check_step(rows, case, gpus, novas)
+        cloud = world.other if case.get("project") == "other" else world.cloud
+        zone = {"availability_zone": case["zone"]} if "zone" in case else {}
+        server = boot(cloud, "fixed", world.flavors[case.get("fixed", case["flavor"])], **zone)
         assert server.status == "ACTIVE", server.fault
         delete(world.cloud, server)
     finally:
         for undo in world.undo:
             undo()
+
+
+def check_step(rows: list[dict[str, Any]], case: dict[str, Any], gpus: set[str], novas: str) -> None:
+    """Compare the hosts that each filter removed with the predicted ones.
+
+    Placement may refuse hosts without GPUs of the flavor earlier: they are not asked about.
+    """
+    if case["step"].startswith("API"):
+        assert novas.startswith("API: ")
+        assert case["fault"].lower() in novas.lower(), novas
+        return
+    results = re.findall(r"'?(\w+): \(start: (\d+), end: (\d+)\)", novas)
+    if not results:
+        assert "Got no allocation candidates" in novas, novas[-3000:]
+    for name in FILTERS:
+        hosts = {host for row in rows if row["step"] == name for host in row["hosts"]}
+        removed = sum(int(start) - int(end) for logged, start, end in results if logged == name)
+        assert len(hosts & gpus) <= removed <= len(hosts), (name, rows, results)

@@ -18,6 +18,7 @@ from gpustack.operate.capacity import read as placement
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.capacity.model import Cards, Host, Reason
 from gpustack.operate.why import read
+from support import growing_fleets
 from support.fleet_answers import device, facts
 from support.fleet_cloud import StandIn, servers, with_devices
 from support.sshd import Sshd
@@ -219,3 +220,24 @@ def test_a_silent_host_leaves_the_answer_partial(one_gpu: StandIn, capsys: pytes
     assert code == PartialError.exit_code
     assert "partial: gpu1: " in output.err
     assert json.loads(output.out)[0]["host"] is None
+
+
+def test_a_flavor_takes_the_requests_of_capacity(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """None per host; the project takes one for its quotas, and its name and access to a private flavor one each."""
+    sizes = growing_fleets.Sizes(hosts=10)
+    places = growing_fleets.written(tmp_path, sizes)
+    spec, facts = str(places["spec"]), ["--snapshot", str(places["snapshot"])]
+    counts = []
+    for words in (
+        ["capacity", spec, "--flavor", "one", *facts],
+        ["why", "flavor", "one", "--spec", spec, *facts],
+        ["why", "flavor", "one", "--spec", spec, *facts, "--project", "a" * 32],
+    ):
+        cloud = growing_fleets.cloud(sizes)
+        monkeypatch.setattr(OpenStackCommand, "connection", lambda *_arguments, made=cloud, **_options: made)
+        assert main(words) == 0
+        counts.append(len(cloud.requests))
+    assert [count - counts[0] for count in counts] == [0, 0, 1]
+    assert len(capsys.readouterr().out.splitlines()) <= 40

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import replace
+from pathlib import Path
 
+import yaml
+
+from gpustack.base.findings import Code
 from gpustack.nova_options.scheduler import Scheduler
+from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
+from gpustack.operate.capacity.topology import GuestNode, Topology
 from gpustack.operate.why.flavor import causes, columns, steps_of
 
 CARDS = (Cards(aliases=frozenset({"k4200"}), count=4),)
 HOST = Host(uuid="a", name="a", cards=CARDS, amounts={"VCPU": 8, "MEMORY_MB": 8192})
 DEMAND = Demand(flavor="f", gpus={"k4200": 2}, amounts={"VCPU": 2, "MEMORY_MB": 1024}, vcpus=2, ram=1024)
 KNOWN = Scheduler(filters=("ComputeFilter", "PciPassthroughFilter"), isolated=False, by_project=False)
+
+
+TOP = Path(__file__).parents[4]
+PAGE = TOP / "docs/howto/no-valid-host.md"
+MARKED = re.compile(r"(?<=situations.yaml -->\n\n)(.*?)(?=<!-- end of the situations -->)", re.DOTALL)
+
+
+def test_the_page_has_the_situations_of_the_real_nova() -> None:
+    """``GPUSTACK_GOLDEN=write`` writes the table."""
+    cases = yaml.safe_load((TOP / "tests/nova/capacity/situations.yaml").read_text(encoding="utf-8"))
+    assert len(cases) >= 30
+    assert {code for case in cases.values() for code in case["code"].split()} <= {code.value for code in Code}
+    lines = ["| Cause | Step | Code | Fix |", "|---|---|---|---|"]
+    for case in cases.values():
+        step = "`PciPassthroughFilter`, or `Placement:` with the class of the GPU"
+        step = step if case["step"] == "PCI" else f"`{case['step']}`"
+        lines.append(f"| {case['cause']} | {step} | {', '.join(case['code'].split())} | {case['fix']} |")
+    text = PAGE.read_text(encoding="utf-8")
+    written = MARKED.sub(lambda _match: "\n".join(lines) + "\n\n", text, count=1)
+    if os.environ.get("GPUSTACK_GOLDEN") == "write":
+        PAGE.write_text(written, encoding="utf-8")
+    assert text == written or os.environ.get("GPUSTACK_GOLDEN") == "write", "run with GPUSTACK_GOLDEN=write"
 
 
 def host(name: str, **more: object) -> Host:
@@ -54,3 +84,16 @@ def test_projects_of_aggregates_refuse_others() -> None:
     assert not causes([closed], replace(DEMAND, project="p1"), enabled)
     (cause,) = causes([closed], replace(DEMAND, project="p2"), enabled)
     assert (cause.step.name, cause.finding.code) == ("AggregateMultiTenancyIsolation", "GPU573")
+
+
+def test_one_step_with_two_reasons_is_two_causes() -> None:
+    """NUMATopologyFilter refuses for lack of GPUs, or of processors: the fixes differ."""
+    topology = Topology(nodes=(GuestNode(dedicated=2, shared=0, memory=512),), policy="dedicated")
+    nodes = {0: NumaNode(cpus=frozenset({4, 5}), pcpus=frozenset({0, 1}), pinned=frozenset({0}), memory=8192)}
+    hosts = [host("few", nodes=nodes), host("none", nodes=nodes, cards=())]
+    demand = replace(DEMAND, topology=topology, amounts={"MEMORY_MB": 512})
+    found = causes(hosts, demand, replace(KNOWN, filters=("NUMATopologyFilter",)))
+    assert {tuple(cause.hosts): (cause.step.name, cause.finding.code.value) for cause in found} == {
+        ("few",): ("NUMATopologyFilter", "GPU578"),
+        ("none",): ("NUMATopologyFilter", "GPU579"),
+    }

@@ -13,6 +13,7 @@ from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.servers import ActionStep, Event, Server
 from gpustack.operate.why.instance import FailedPhase, answer, failure, quoted
 from gpustack.operate.why.read import WhySources
+from support import growing_fleets
 from support.fleet_cloud import StandIn
 
 VM = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
@@ -88,3 +89,21 @@ def test_a_failed_action_of_an_unknown_flavor_has_its_reason() -> None:
     assert (shown["phase"], shown["failed_at"]) == ("API", "2026-11-24T14:02:00Z")
     assert [entry.code for entry in found.findings] == ["GPU587"]
     assert "failed at 2026-11-24 14:02:00 UTC (API)" in found.summary
+
+
+def test_a_failed_instance_takes_few_requests_in_a_large_cloud(tmp_path: Path) -> None:
+    sizes = growing_fleets.Sizes(hosts=20)
+    places = growing_fleets.written(tmp_path, sizes)
+    cloud = growing_fleets.cloud(sizes)
+    entry = server(VM, "vm", status="ERROR", fault={"message": NO_HOST, "created": "2026-11-24T14:02:00Z"})
+    entry["flavor"]["extra_specs"] = {"pci_passthrough:alias": "k4200:1"}
+    cloud.answers[f"compute /servers/{VM}"] = (200, {"server": entry})
+    action = {"action": "create", "request_id": "req-1", "start_time": "2026-11-24T14:01:59", "message": "Error"}
+    cloud.answers[f"compute /servers/{VM}/os-instance-actions"] = (200, {"instanceActions": [action]})
+    event = {"event": "conductor_schedule", "result": "Error", "traceback": NO_HOST, "host": None}
+    answered = {"instanceAction": {**action, "events": [event]}}
+    cloud.answers[f"compute /servers/{VM}/os-instance-actions/req-1"] = (200, answered)
+    found = answer(cloud.connection, VM, WhySources(spec=places["spec"], snapshot=places["snapshot"]))
+    assert found.failure is not None
+    assert (found.failure.phase, found.now is not None) == (FailedPhase.SCHEDULER, True)
+    assert len(cloud.requests) <= 15, cloud.requests
