@@ -95,8 +95,7 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             os.environ.pop("ANSIBLE_CONFIG")
             os.environ.update(before)
     constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
-    display = Display()
-    show = display.display  # its warnings name hosts and groups
+    show = (display := Display()).display  # its warnings name hosts and groups
     display.display = lambda text, *words, **named: show(printable(str(text)), *words, **named)
     names = (constants, AnsibleError, InventoryManager, DataLoader, Templar, VariableManager)
     return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
@@ -112,8 +111,8 @@ class AnsibleInventory:
         """
         self._sources = ", ".join(sources)
         for source in sources:
-            if "," not in source and not Path(source).exists():
-                raise UsageError("the inventory does not exist", where=source, remedy="name it with -i")
+            if "," not in source and not (Path(source).is_file() or Path(source).is_dir()):
+                raise UsageError("the inventory is no file or directory", where=source, remedy="name it with -i")
         ansible = _ansible()
         with self._errors():
             loader = ansible.DataLoader()
@@ -221,12 +220,13 @@ _READ = (
     *("ansible_host", "ansible_user", "ansible_port", "ansible_private_key_file", "ansible_connection"),
     "ansible_become",
 )
+_PORT = r"(?a)\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
 _PERMITTED = {
     "ansible_connection": r"(.*\.)?(ssh|smart|paramiko|paramiko_ssh|local)",
     "ansible_become_method": r"(.*\.)?sudo",
     "ansible_become_user": "root",
-    "ansible_port": "[0-9]+",
-    "ansible_ssh_port": "[0-9]+",
+    "ansible_port": _PORT,
+    "ansible_ssh_port": _PORT,
 }
 
 

@@ -165,6 +165,13 @@ def each_name(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
             refused(name)
 
 
+def from_a_cache(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ansible's ``ansible_facts`` lack the prefix; an option of the operator with the name of a fact is none."""
+    facts = {"sftp_executable": "/tmp/evil", "distribution": "Debian"}
+    assert reserved(facts, {"ansible_sftp_executable": "/tmp/evil"}) == ["ansible_sftp_executable"]
+    assert reserved(facts, {"ansible_sftp_executable": "/usr/bin/sftp"}) == []
+
+
 TALK = RAW["k4200"]
 ANSWERS: dict[str, Any] = {
     "another path": {**TALK, "hostname": "../../etc/cron.d/x"},
@@ -191,6 +198,7 @@ def answer(name: str, directory: Path) -> None:
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
     {
         "names": each_name,
+        "from a cache": from_a_cache,
         **variants(answer, {name: name for name in ANSWERS}),
     },
     {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.errors import HostError, UsageError
 from gpustack.base.text import printable
 from gpustack.connect.playbooks.configuration import AnsibleConfiguration, configuration, unchecked_keys
 from gpustack.connect.playbooks.inventory import AnsibleInventory
@@ -59,6 +60,16 @@ def warning(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     assert printable(shown.getvalue()) == shown.getvalue()
 
 
+def unreadable(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="no file or directory"):
+        AnsibleInventory(["/dev/zero"])
+    (directory / "inventory").write_text(f"gpu01 ansible_port={10**30}\ngpu02 ansible_port=65535\n", encoding="utf-8")
+    inventory = AnsibleInventory([str(directory / "inventory")])
+    with pytest.raises(HostError, match="ansible_port"):
+        inventory.settings("gpu01")
+    assert inventory.settings("gpu02").port == 65535
+
+
 OURS = "-o StrictHostKeyChecking=yes -C -o ControlMaster=auto -o ControlPersist=60s"
 HONEST = {"host_key_checking": True, "ssh_args": OURS, "ssh_common_args": "", "control_path": None}
 VARIABLES_OF_HOSTS: dict[str, dict[str, object]] = {
@@ -100,6 +111,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "environment": environment,
         "user": file_of_the_user,
         "directory": file_of_the_directory,
+        "unreadable": unreadable,
         "warning": warning,
         **variants(variable, VARIABLES_OF_HOSTS),
     },
