@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.hosts.facts.collector import collect
+from gpustack.prepare.host.own_files import JOURNAL
 from gpustack.prepare.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
 from gpustack.prepare.plugin_api import plan
 from support.playbook_place import SPEC, Place, drivers, tree
@@ -192,6 +193,11 @@ def test_below_another_root_commands_without_a_prefix_are_only_shown(place: Plac
     assert collect(str(root))["kernel"] == before
     repeat = place.play("prepare", gpustack_reboot=True)
     assert repeat.count("talk", "changed") == 0
+    run = place.play("undo", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert '"msg": "run yourself: update-grub"' in run.output
+    assert written(root) == set()
+    assert (root / JOURNAL.lstrip("/")).exists()  # until the commands of the undo have run
 
 
 def test_a_prefix_alone_reboots_nothing(place: Place) -> None:

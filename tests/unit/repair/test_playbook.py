@@ -35,7 +35,7 @@ esac
 
 
 def play(
-    directory: Path, conf: Path, hosts: list[str], stopped: Path, *chosen: str
+    directory: Path, conf: Path, hosts: list[str], stopped: Path, *chosen: str, **extra: list[str]
 ) -> dict[str, subprocess.CompletedProcess[str]]:
     """Run it on hosts whose nova-compute is stopped and started by a line in a file; what came of it by host."""
     local = {"ansible_connection": "local", "ansible_python_interpreter": interpreter(), "ansible_become": False}
@@ -46,7 +46,7 @@ def play(
     more = {"gpustack_cleanup_config": str(conf), "gpustack_cleanup_silence": 0}
     ssh = ["--ssh-config", str(directory / "config"), "--known-hosts", str(directory / "known"), "--wait", "0"]
     unblock = {"gpustack_cleanup_unblock": ["blocked/0000:81:00.0", "cut-off/0000:81:00.0"]}
-    variables = {**commands, **more, **unblock, "gpustack_cleanup_arguments": [*ssh, *chosen]}
+    variables = {**commands, **more, **unblock, "gpustack_cleanup_arguments": [*ssh, *chosen], **extra}
     inventory = directory / "inventory.json"
     inventory.write_text(json.dumps({"all": {"hosts": dict.fromkeys(hosts, local), "vars": variables}}))
     (directory / "ansible.cfg").touch()
@@ -100,6 +100,12 @@ def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_h
 
     blocked = play(tmp_path, conf, ["blocked"], tmp_path / "stopped", "--class", "F")["blocked"]  # nothing was asked
     assert blocked.returncode == 0, blocked
+    assert not (tmp_path / "stopped").exists()
+
+    by_hand = {"gpustack_cleanup_stop_command": ["false"], "gpustack_cleanup_start_command": []}
+    failed = play(tmp_path, conf, ["blocked"], tmp_path / "stopped", **by_hand)["blocked"]
+    assert failed.returncode == 2, failed
+    assert "TASK [nova_gpustack.passthrough.gpustack_cleanup : Repair]" not in failed.stdout, failed
     assert not (tmp_path / "stopped").exists()
 
     ran = play(tmp_path, conf, ["blocked", "cut-off", "pinned", "lacking"], tmp_path / "stopped")
