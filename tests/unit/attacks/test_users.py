@@ -7,8 +7,10 @@ import http.client
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
+import waitress
 from prometheus_client import generate_latest
 
 from gpustack.base import prometheus
@@ -52,6 +54,18 @@ def other_requests(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
                 assert (response.status, response.read()) in ((404, b""), (405, b"")), (method, path)
 
 
+def silence(_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silent connections end, and leave file descriptors for a scrape: waitress does both if it is asked to."""
+    asked: dict[str, Any] = {}
+    create = waitress.create_server
+    monkeypatch.setattr(
+        waitress, "create_server", lambda app, **limits: (asked.update(limits), create(app, **limits))[1]
+    )
+    prometheus.Page().serve("127.0.0.1", 0)
+    assert 0 < asked["channel_timeout"] <= 5
+    assert 0 < asked["connection_limit"] <= 512
+
+
 def labels(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     page = prometheus.Page([prometheus.gauge("g", "d", ["name"], {('a"} 1\nevil{x="\x1b[2J\u202e',): 1.0})])
     text = generate_latest(page._registry()).decode()
@@ -60,7 +74,7 @@ def labels(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
-    {"private": private, "link": link, "requests": other_requests, "labels": labels},
+    {"private": private, "link": link, "requests": other_requests, "labels": labels, "silence": silence},
     {
         "gpustack.base.files:write_atomic": {
             "gpustack.base.files:write_atomic": lambda path, text, **_: path.write_text("".join(text), encoding="utf-8")
