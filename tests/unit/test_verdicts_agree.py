@@ -2,9 +2,11 @@
 
 Each host is the prepared host with one fact changed: every field of the facts' model takes other values of its type,
 and Hypothesis combines several. One run of each command judges all of them. What `scan`, `host plan`, `nova render`
-and `nova lint` print is parsed; flavors, quotas, nodes of guests, capacity and the fleet are asked by their pure cores.
+and `nova lint` print is parsed; flavors, quotas, images, nodes of guests, capacity, the fleet and why are asked by
+their pure cores.
 """
 
+import ast
 import contextlib
 import copy
 import io
@@ -21,28 +23,42 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import gpustack
 from gpustack.base.errors import GpustackError
 from gpustack.cli.app import main
-from gpustack.cloud.compute import Hypervisor
+from gpustack.cloud.compute import Hypervisor, Service
+from gpustack.configure import packing
+from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.numa_nodes import spanning_flavors
 from gpustack.fleet.answers import Answers
-from gpustack.fleet.cards import models_of
+from gpustack.fleet.cards import Models, models_of
+from gpustack.fleet.index import Index
 from gpustack.fleet.join import join
-from gpustack.fleet.model import Fleet, State
+from gpustack.fleet.model import Fleet, Gpu, State
+from gpustack.fleet.summary import host_counts
 from gpustack.hosts.facts.model import Cpu, Function, Host, Iommu
 from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.readiness.assessment import Readiness
 from gpustack.nova_options.device_spec import DeviceSpec, offered
+from gpustack.nova_options.releases import release
 from gpustack.offer.flavor.shares import host_shares
 from gpustack.offer.guest.kubernetes.groups import node_groups
+from gpustack.offer.image.needs import needs_of
 from gpustack.offer.quota.compare import gpus_of
 from gpustack.operate.capacity.hosts import Sources, hosts
 from gpustack.operate.capacity.read import Rooms
+from gpustack.operate.why.host import _gpus
+from gpustack.operate.why.links import BOUND
+from gpustack.operate.why.read import WhySources
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.verdict import HostVerdicts, verdicts
 from support.fleet_answers import device
 from support.host_samples import Raw, snapshot
 
+PRODUCT = Path(gpustack.__file__).parent
+RELEASE = release("2025.2")
 GPUS = ("0000:84:00.0", "0000:88:00.0")
 OUT = ("0000:88:00.0",)
 SPEC = """\
@@ -158,6 +174,9 @@ def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str
     quotas, free, fleet = gpus_of(spec, [*facts.values()]), _free(spec, facts), _fleet(spec, facts)
     answers: Counter[str] = Counter()
     flavored = parse_spec(f"{text}{FLAVORS}", "spec")
+    paired = parse_spec(f"{text}{FLAVORS.replace('model:', 'count: 2, model:')}", "spec")
+    marked = LintSubject.of_spec(flavored, RELEASE, [*facts.values()]).marked
+    warned = _warned(flavored, facts, directory)
     for name, host in facts.items():
         plan, offer = plans[name], offers[name]
         assigned = [a for a in GPUS if (f := host.functions.get(a)) and f.ids == "10de:11b4" and (name, a) in scan]
@@ -170,12 +189,22 @@ def agree(raws: list[Raw], out: tuple[str, ...], directory: Path) -> Counter[str
         assert bool(nodes.sizes) != bool(nodes.unsized), about  # a node without sizes has a finding
         assert counted or nodes.sizes is None, about
         assert nodes.sizes or not (counted and host.cpu.logical and (host.memory_mib or 0) > 1024), about
+        assert packing.gpus_of(spec, [host]) == [{"k4200": len(counted)} if counted else {}], about
+        assert sum(marked[name].values()) == len(counted), about
+        (one, *_) = needs_of(flavored, RELEASE, [host])
+        assert one.architectures == ({host.architecture} if counted and host.architecture else set()), about
+        nodes_of = {gpu.main.numa_node for gpu in counted}
+        assert any(spanning_flavors(host, paired)) == (len(nodes_of) > 1 and None not in nodes_of), about
+        held = {address for address in assigned if scan[name, address]["state"] == "ready"}
+        _of_facts(spec, host, held, about)
         refused = {gpu["address"] for gpu in plan["gpus"] if gpu["refused"]}
         skipped = {f["place"].partition(" ")[2] for f in plan["findings"] if f["code"] == "GPU500"}
         of_host = {f["code"] for f in plan["findings"] if f["severity"] == "error" and f["place"] == name} & READINESS
         for address in assigned:
             row, state = scan[name, address], fleet[name, address]
             codes = {reason["code"] for reason in row["reasons"]}
+            if name in written and address not in out:
+                assert ((name, address) in warned) == (address not in offer), about
             if address in offer:
                 assert address not in refused, about
                 assert not of_host, about
@@ -217,6 +246,32 @@ def _fleet(spec: Spec, facts: dict[str, Host]) -> dict[tuple[str, str], State]:
     return {(gpu.host, gpu.address): gpu.state for gpu in join(answers).gpus}
 
 
+def _of_facts(spec: Spec, host: Host, held: set[str], about: str) -> None:
+    """What the fleet and why say of a host whose GPUs no other source lists; ``held``: those that are ready."""
+    name = host.hostname
+    answers = Answers(servers=(), devices=(), hosts=(host,), models=models_of(spec), spec=spec)
+    unlisted = Gpu(host=name, model="k4200", state=State.ALLOCATED)
+    (count,) = host_counts([unlisted], Index(answers))
+    assert (count.total or 0) == len(held), about
+    (first, *_) = GPUS
+    listed = replace(answers, devices=(device(name, int(first[5:7], 16)),), services=(Service(host=name),))
+    others = {gpu.address for gpu in join(listed).gpus if gpu.state is State.UNAVAILABLE}
+    assert others - {first} == held - {first}, about
+    unknown = join(replace(listed, devices=(), models=Models())).notes
+    assert any(name in note for note in unknown) == bool(held), about
+    for gpu in _gpus(Index(answers), Fleet(), name, WhySources(spec=Path("spec"))):
+        assert gpu.address not in GPUS or (gpu.records[BOUND] is True) == (gpu.address in held), about
+
+
+def _warned(spec: Spec, facts: dict[str, Host], directory: Path) -> set[tuple[str, str]]:
+    """The GPUs that lint warns about if a device_spec offers all of them."""
+    file = directory / "all.conf"
+    file.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n', encoding="utf-8")
+    report = lint([f"compute={file}"], LintSubject.of_spec(spec, RELEASE, [*facts.values()]))
+    places = {entry.place for entry in report.findings if entry.code in READINESS}
+    return {(name, address) for name in facts for address in GPUS if {name, f"{name} {address}"} & places}
+
+
 def _lint(rendered: Path, facts: Path, spec: Path) -> None:
     """The rendered files offer no GPU that lint knows to be unusable."""
     for result in run("nova", "lint", str(rendered), "--spec", str(spec), "--snapshot", str(facts)):
@@ -253,7 +308,17 @@ def test_several_changed_facts_lead_to_one_answer(picks: list[list[int]]) -> Non
         agree(readable(iter(raws)), (), Path(directory))
 
 
-CONSUMERS = ("configure.desired", "offer.quota.compare", "offer.flavor.shares", "operate.capacity.hosts", "fleet.index")
+CONSUMERS = sorted(
+    ".".join(path.relative_to(PRODUCT).with_suffix("").parts)
+    for path in PRODUCT.rglob("*.py")
+    if any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "gpustack.spec.verdict"
+        and "verdicts" in (name.name for name in node.names)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    )
+)
+"""The modules that ask for verdicts: all of them."""
 
 
 def lenient(spec: Spec | None, host: Host) -> HostVerdicts:
@@ -263,10 +328,13 @@ def lenient(spec: Spec | None, host: Host) -> HostVerdicts:
     return replace(judged, all=tuple(replace(verdict, readiness=ready) for verdict in judged.all))
 
 
-@pytest.mark.parametrize("module", [*CONSUMERS, "prepare.host.decide.targets"])
+@pytest.mark.parametrize("module", CONSUMERS)
 def test_a_consumer_with_a_rule_of_its_own_is_noticed(
     module: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(f"gpustack.{module}.verdicts", lenient)
+    apart = change("pci.responds", False)
+    next(f for f in apart["pci"] if f["address"] == GPUS[1])["numa_node"] = 0
+    none = change("iommu.interrupt_remapping", False)
     with pytest.raises(AssertionError):
-        agree(readable(iter([change("pci.responds", False), change("pci.iommu_group", None)])), (), tmp_path)
+        agree(readable(iter([apart, change("pci.iommu_group", None), none])), (), tmp_path)
