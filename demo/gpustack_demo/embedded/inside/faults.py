@@ -52,7 +52,6 @@ class InjectedFault:
         if not self.left:
             return original(*args, **kwargs)
         self.left -= 1
-        self.hits += 1
         if self.when == "after":
             result = original(*args, **kwargs)
             self._act()
@@ -61,6 +60,7 @@ class InjectedFault:
         return None if self.action == "skip" else original(*args, **kwargs)
 
     def _act(self) -> None:
+        self.hits += 1
         if self.action == "raise":
             raise _exception(self.error, self.message)
         if self.action == "hang":
