@@ -202,7 +202,7 @@ EVENT = {
 IMAGES = {"6.1.0-37-amd64": {"modules": ["vfio_pci"], "files": {"/etc/modprobe.d/x.conf": {"text": "options x y=1\n"}}}}
 
 
-_READ = (0, PlanError.exit_code, PartialError.exit_code)
+_READ = (0, PlanError.exit_code, PartialError.exit_code, 20)
 """The exit codes of commands that have read their input."""
 
 
@@ -496,6 +496,13 @@ HONEST = tuple(
 )
 
 
+_ABSOLUTE = {f"{kind}{name}": 1 for name in ("Instances", "Cores", "RAMSize", "RAM") for kind in ("maxTotal", "total")}
+_HONEST: Any = {
+    "quotas": {**EVERYTHING, "limits": {"absolute": _ABSOLUTE | {f"{name}Used": 0 for name in _ABSOLUTE}}},
+}
+"""Readers whose answer has a key of another service's in another form."""
+
+
 def _command(name: str, honest: Any, words: str) -> Reader:
     return _other(name, partial(_file, words, honest), honest)
 
@@ -544,7 +551,12 @@ READERS = by_name(
         _other("database", _database, ["x"]),
         _other("connection", _connection, *URLS),
         *(
-            Reader(name=f"API {name}", honest=(EVERYTHING,), read=partial(_api, read), plant=_CONTENT)
+            Reader(
+                name=f"API {name}",
+                honest=(_HONEST.get(name.rpartition(":")[2].rpartition(".")[2], EVERYTHING),),
+                read=partial(_api, read),
+                plant=_CONTENT,
+            )
             for name, read in functions()
         ),
     )

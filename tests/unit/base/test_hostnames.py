@@ -9,7 +9,7 @@ from gpustack.configure.deployed import HostNames
 from gpustack.configure.sources import Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.config import NovaConfiguration
-from gpustack.novadb.hardware import Hardware, of_host
+from gpustack.novadb.hardware import Hardware, finder
 from gpustack.novadb.model import ComputeNode, Instance, Migration
 
 SHORT, CAPITALS, FULL, OTHER_DOMAIN, LONGER = "gpu1", "GPU1", "gpu1.example.org", "gpu1.example.com", "gpu11"
@@ -129,7 +129,7 @@ def test_a_migration_touches_a_node_in_capitals(host: str, name: str, *, touches
 )
 def test_hardware_is_of_one_host_only(hosts: list[str], expected: str | None) -> None:
     hardware = {name: Hardware(present={}) for name in hosts}
-    assert of_host(hardware, SHORT, None) is (None if expected is None else hardware[expected])
+    assert finder(hardware)(SHORT, None) is (None if expected is None else hardware[expected])
 
 
 @pytest.mark.parametrize(

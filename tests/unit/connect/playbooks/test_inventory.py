@@ -120,7 +120,7 @@ def test_other_variables_of_connections_refuse_their_host(
 
 
 def test_a_broken_inventory_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="is no file or directory"):
         AnsibleInventory([str(tmp_path / "none")])
     (tmp_path / "hosts.yml").write_text("all: {hosts: [", encoding="utf-8")
     with pytest.raises(UsageError, match="can't be used"):
