@@ -264,7 +264,7 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
         raise Unanswered(f"can't {doing}: {error}", remedy=_RETRY) from error
     except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
         raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
-    except failures.SSLError as error:
+    except (failures.SSLError, failures.CatalogException, openstack.exceptions.ServiceDisabledException) as error:
         raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
     except (failures.ClientException, openstack.exceptions.SDKException) as error:
         if isinstance(error.__context__, failures.RetriableConnectionFailure):

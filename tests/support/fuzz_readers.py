@@ -202,7 +202,8 @@ EVENT = {
 IMAGES = {"6.1.0-37-amd64": {"modules": ["vfio_pci"], "files": {"/etc/modprobe.d/x.conf": {"text": "options x y=1\n"}}}}
 
 
-_READ = (0, PlanError.exit_code, PartialError.exit_code, 20)
+HELM = {"conf": {"nova": {"DEFAULT": {"host": "gpu01"}, "pci": {"device_spec": ['{"address": "0000:81:*"}']}}}}
+_READ = (0, PlanError.exit_code, PartialError.exit_code)
 """The exit codes of commands that have read their input."""
 
 
@@ -226,7 +227,8 @@ def _spec(directory: Path) -> str:
 def _file(words: str, honest: Any, value: Any, directory: Path) -> None:
     path = written(directory, value, "input.yaml")
     snapshot = written(directory, {"gpustack_snapshot": 1, "hosts": [RAW["k4200"]]}, "snapshot.json")
-    values = {"file": str(path), "spec": _spec(directory), "snapshot": str(snapshot)}
+    conf = written(directory, value, "nova.conf")  # lint reads the options of a deployment's chart from *.yaml
+    values = {"file": str(path), "conf": str(conf), "spec": _spec(directory), "snapshot": str(snapshot)}
     code = command(*(word.format(**values) for word in words.split()))
     assert value != honest or code in _READ, code
 
@@ -531,7 +533,8 @@ READERS = by_name(
         _command("spec check", SPEC.encode(), "spec check {file}"),
         _command("snapshot", SNAPSHOT, "host plan {spec} --snapshot {file}"),
         _command("snapshot as baseline", SNAPSHOT, "health --snapshot {snapshot} --baseline {file}"),
-        _command("nova.conf", CONF, "nova lint {file} --spec {spec}"),
+        _command("nova.conf", CONF, "nova lint {conf} --spec {spec}"),
+        _command("nova.conf in YAML", HELM, "nova lint {file} --spec {spec}"),
         _command("deployment", VALUES, RENDER),
         _command("console", CONSOLE, "guest check --console {file}"),
         _command("kernel log", CONSOLE, "health --kernel-log {file}"),

@@ -2,6 +2,7 @@
 
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -44,7 +45,9 @@ def test_long_lists_name_the_number_of_the_others(shown: int, text: str) -> None
 def test_words_of_a_paragraph_stay_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     long = "0000:84:00.0-0000:88:00.0"
-    assert paragraph(f"GPU\n{long} is bound", "→ ", "  ") == f"→ GPU {long} is bound"  # no width in a pipe
+    assert paragraph(f"GPU\n{long} is bound", "→ ", "  ") == f"→ GPU {long} is bound"
+    monkeypatch.setattr("gpustack.base.text.sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
+    assert paragraph(f"GPU\n{long} is bound", "→ ", "  ") == f"→ GPU\n  {long}\n  is bound"
 
 
 def test_a_safe_stream_escapes_what_it_writes() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -26,10 +28,13 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_machine_where_nothing_is_set_up(gpustack):
+def test_a_machine_where_nothing_is_set_up(gpustack, monkeypatch):
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr("gpustack.base.text.sys", SimpleNamespace(stdout=terminal, maxsize=sys.maxsize))
     ran = gpustack("doctor")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= 80
     assert len(lines) <= 30
     assert lines[0].split() == ["ok", "gpustack", lines[0].split()[-1]]
     states = [line[:14].strip() for line in lines if line[:1].strip()]

@@ -56,6 +56,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             {"OS_AUTH_URL": NOBODY.replace("http", "https"), "OS_PASSWORD": "geheim", "OS_CACERT": "/nonexistent.pem"},
             "cacert",
         ),
+        ({"OS_AUTH_URL": "nowhere", "OS_USERNAME": "me", "OS_PASSWORD": "geheim"}, "check auth_url"),
     ],
 )
 def test_errors_are_printed_with_a_remedy(
