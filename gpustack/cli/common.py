@@ -452,6 +452,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
         groups = {host: inventory(parsed_args).groups(host) for host in hosts}
     elif hosts or parsed_args.local or parsed_args.root or parsed_args.snapshot or spec is None:
         hosts = expanded(hosts)
+        parsed_args.local |= not (hosts or parsed_args.root or parsed_args.snapshot)
     else:
         hosts = list(hosts_of(spec, str(parsed_args.spec)))
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot):

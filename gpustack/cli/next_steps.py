@@ -15,7 +15,7 @@ NEXT: Mapping[str, Mapping[str, str]] = {
     "spec check": {"done": "host plan spec={file}"},
     "host plan": {"planned": "host apply", "done": "host verify"},
     "host apply": {"planned": "host apply", "reboot local": "host verify", "reboot": "host apply reboot=yes"}
-    | {"": "host verify"},
+    | {"blocked": "host plan", "": "host verify"},
     "host verify": {"done": "nova render out=rendered", "failed": "host plan"},
     "host undo": {"planned": "host undo", "reboot local": "", "reboot": "host undo reboot=yes", "": "scan"},
     "nova render": {"planned out": "nova render", "done out": "nova lint paths={out} spec={spec}"}
@@ -69,6 +69,8 @@ _PRIVATE = frozenset({"db_url", "extra_vars"})
 """Options whose values may be secret: without them, the next command would be another one, so it is not printed."""
 _SOURCES = ("root", "kernel_log")
 """Hosts that only some commands can read."""
+_READ_HERE = frozenset({"local", "root", "snapshot"})
+"""Sources of facts, of which a command takes one."""
 
 
 def step_of(command: str, outcome: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, str]] | None:
@@ -77,7 +79,8 @@ def step_of(command: str, outcome: str, values: Mapping[str, object]) -> tuple[s
         return "explain", {"subject": str(values["code"])}
     for row, step in NEXT.get(command, {}).items():
         wanted, *given = row.split(" ")
-        fits = wanted == outcome or not (wanted or outcome == "failed") or (wanted, outcome) == ("done", "warned")
+        ended_well = outcome not in ("blocked", "failed")
+        fits = wanted == outcome or (not wanted and ended_well) or (wanted, outcome) == ("done", "warned")
         if fits and all(values.get(name) for name in given):
             words = step.split(" ") if step else []
             own = dict(word.split("=", 1) for word in words if "=" in word)
@@ -108,6 +111,7 @@ def arguments(
         given = name if name in values else _EQUIVALENT.get(name, name)
         value = values.get(given) if given not in _DROPPED and values.get(given) != defaults(given) else None
         value = own.get(name, value)
+        value = None if name in _READ_HERE and _READ_HERE & own.keys() and name not in own else value
         if value in (None, False, []) and not action.option_strings and action.required:
             return None
         words += _words(action, value)

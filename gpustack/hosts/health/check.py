@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.hosts.facts.collector.signs import Event
-from gpustack.hosts.facts.gpus import Gpu, gpus
+from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
 from gpustack.hosts.health.kernel_log import events
 from gpustack.hosts.readiness.assessment import assess
@@ -43,7 +43,8 @@ class Health:
 class Report:
     """The health of a host: its GPUs, and findings that concern none of them, such as a missing one.
 
-    :ivar signs: the signs that concern the host as such.
+    :ivar signs: the signs that concern the host as such: without a device, of an NVSwitch, on which all GPUs of the
+        board depend, and of a device that is no longer on the bus.
     """
 
     gpus: tuple[Health, ...] = ()
@@ -61,7 +62,8 @@ def check(host: Host, baseline: Host | None = None) -> Report:
     new = _new_events(host, earlier)
     reasons = host_reasons(host)
     judged = tuple(_judged(host, gpu, earlier, new, links.values(), reasons) for gpu in gpus(host))
-    of_host = tuple(event for event in new if event.address is None)
+    fabric = {function.address for function in nvswitches(host)}
+    of_host = tuple(event for event in new if event.address in fabric or event.address not in host.functions)
     others = (*_cards(host, baseline), *sign_findings(of_host, host.hostname, host.hostname), *_unknown(host))
     return Report(gpus=judged, others=others, signs=of_host)
 

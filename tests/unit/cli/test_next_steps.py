@@ -11,6 +11,7 @@ from gpustack.cli.app import Gpustack, main
 from gpustack.cli.next_steps import NEXT, arguments, step_of
 from gpustack.cli.registry import command_class
 from support.host_samples import SNAPSHOTS
+from support.host_samples import snapshot as host_snapshot
 
 COMMANDS = {entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli")}
 ROWS = [(command, row) for command, rows in NEXT.items() for row, step in rows.items() if step]
@@ -108,6 +109,21 @@ def test_a_spec_in_the_current_directory_comes_next(tmp_path, monkeypatch, capsy
     assert capsys.readouterr().err.endswith(
         f"Next: gpustack host plan gpustack.yaml --snapshot {SNAPSHOTS}/k4200.json\n"
     )
+
+
+def test_the_next_command_reads_this_machine_too(tmp_path, monkeypatch, capsys) -> None:
+    """A GPU host on which gpustack runs: the next command would try to reach it over SSH."""
+    monkeypatch.setattr("gpustack.hosts.facts.gather.collect", lambda root: host_snapshot("k4200"))
+    assert main(["spec", "init", "--out", str(tmp_path / "s.yaml")]) == 0
+    assert capsys.readouterr().err.endswith(f"Next: gpustack host plan {tmp_path}/s.yaml --local\n")
+    main(["scan", "--save", str(tmp_path / "s.json")])
+    step = f"Next: gpustack spec init --snapshot {tmp_path}/s.json --out gpustack.yaml\n"
+    assert capsys.readouterr().err.endswith(step)
+
+
+def test_after_an_error_no_step_follows_that_needs_the_result() -> None:
+    steps = {name: step_of(name, "blocked", {}) for name in NEXT}
+    assert {name: step for name, step in steps.items() if step} == {"host apply": ("host plan", {})}
 
 
 def test_a_refused_plan_leads_to_its_explanation(tmp_path, capsys) -> None:

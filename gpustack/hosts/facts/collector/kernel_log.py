@@ -20,13 +20,16 @@ TOKEN = re.compile(r"[A-Za-z_]{3,}")
 _ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F](?:\.[0-7])?\b")
 # A record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, time, flags; message.
 _RECORD = re.compile(r"([0-9]+),[0-9]+,([0-9]+),[^;]*;(.*)")
-Kind = Tuple[str, Optional[str]]
+_NUMBER = re.compile(r"\)?: ([0-9]{1,5}),")
+"""The number of NVIDIA's errors, which follows the device: ``Xid (PCI:0000:65:00): 79, pid=1``."""
+Kind = Tuple[str, str, Optional[str], Optional[str]]
 
 
 def kernel_log(host: HostRoot) -> Optional[Tuple[List[str], int]]:
     """The newest messages with the words of a sign since boot, each with its time, and how many were left out.
 
-    Of each sign and device the newest 64 stay, so that one faulty device displaces no other.
+    Of each sign and device the newest 64 stay, so that one faulty device displaces no other, and the errors of a
+    program, which come by the hundred, no error of the GPU.
 
     :returns: the messages, oldest first; ``None`` if the log can't be read.
     """
@@ -59,12 +62,14 @@ def _words() -> Dict[str, List[str]]:
 
 
 def _kind(text: str, words: Dict[str, List[str]]) -> Optional[Kind]:
-    """The first word of a sign and the device of a message; ``None`` if it has no sign's words."""
+    """The words of a sign, the device and the error's number; ``None`` if the message has no sign's words."""
     tokens: Set[str] = set(TOKEN.findall(text))
-    for first in tokens.intersection(words):
-        if any(second in text for second in words[first]):
-            address = _ADDRESS.search(text)
-            return first, address.group() if address else None
+    for first in sorted(tokens.intersection(words)):
+        for second in words[first]:
+            if second in text:
+                address = _ADDRESS.search(text)
+                number = _NUMBER.match(text, address.end()) if address else None
+                return first, second, address.group() if address else None, number.group(1) if number else None
     return None
 
 

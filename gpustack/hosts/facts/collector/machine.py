@@ -61,20 +61,25 @@ def os_release(host: HostRoot) -> Dict[str, str]:
     return fields
 
 
+_FIRST_PROCESSES = "pid:[4026531836]"
+"""The namespace of the host's own processes: ``PROC_PID_INIT_INO`` of ``include/linux/proc_ns.h``, since Linux 3.8."""
+
+
 def container(host: HostRoot) -> Optional[str]:
     """The container type (``docker``, ``podman``, ``lxc``, ...); ``None`` if no container was detected.
 
     Detected as in ``systemd-detect-virt`` (``src/basic/virt.c``): by ``/run/systemd/container``, the files of Docker
-    and Podman, and the variable ``container`` of process 1; then by the control group of process 1.
+    and Podman, and the variable ``container`` of process 1; then by the control group of process 1. A virtual machine
+    whose root file system was made from a container image has these files too, so they do not count in the host's own
+    root directory.
     """
     name_pattern = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
     name = host.word("/run/systemd/container", name_pattern)
     if name:
         return name
-    if host.exists("/run/.containerenv"):
-        return "podman"
-    if host.exists("/.dockerenv"):
-        return "docker"
+    for path, manager in (("/run/.containerenv", "podman"), ("/.dockerenv", "docker")):
+        if host.exists(path) and not _in_first_root(host):
+            return manager
     environment = host.data("/proc/1/environ", TEXT_LIMIT) or b""
     for entry in environment.split(b"\0"):
         if entry.startswith(b"container="):
@@ -84,6 +89,20 @@ def container(host: HostRoot) -> Optional[str]:
     groups = host.text("/proc/1/cgroup", TEXT_LIMIT) or ""
     match = re.search(r"/(lxc|docker|kubepods|libpod)\b", groups)
     return {"libpod": "podman", "kubepods": "kubernetes"}.get(match.group(1), match.group(1)) if match else None
+
+
+def _in_first_root(host: HostRoot) -> bool:
+    """Whether this process sees the processes of the host, and has the root mount of the first of them."""
+    if not host.running or host.link("/proc/self/ns/pid") != _FIRST_PROCESSES:
+        return False
+    first, own = (_root_mount(host.text("/proc/{}/mountinfo".format(name)) or "") for name in ("1", "self"))
+    return first is not None and first == own
+
+
+def _root_mount(mounts: str) -> Optional[str]:
+    """The mount id, a number that no other mount has, of the mount at ``/`` (``proc_pid_mountinfo(5)``)."""
+    ids = [fields[0] for fields in map(str.split, mounts.splitlines()) if len(fields) > 4 and fields[4] == "/"]
+    return ids[-1] if ids else None
 
 
 def machine(host: HostRoot) -> Dict[str, Optional[str]]:

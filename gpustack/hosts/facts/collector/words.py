@@ -21,7 +21,7 @@ WORDS = (
     "PSP init,PSP load,PSP ring,PSP smu,Page PASID,Power Slot,Prefetch Unsuccessful,REMAP INTR,RESET_CTL timed,"
     "RLIMIT_MEMLOCK Task,RLIMIT_MEMLOCK exceeded,RMP_HW_ERROR spa,RMP_PAGE_FAULT flags_rmp,Reason Invalidation,"
     "Recovery GPU,Refused change,Refused currently,Resetting chip,Resetting for,Ring reset,Ring succeeded,"
-    "Root Port,SMC state,Secure Boot,Service entered,Slot found,Slot link,Survivability Mode,Timedout guc_id,"
+    "Root Port,SMC state,SXid,Secure Boot,Service entered,Slot found,Slot link,Survivability Mode,Timedout guc_id,"
     "UMC uncorrectable,UNKNOWN AMD,UNKNOWN event,UNKNOWN logged,Uncorrectable local,Uncorrectable logical_mask,"
     "Unsuccessful Fault,Unsupported GuC,VMC src_id,Xid,action Timed,again lost,allow_unsafe_interrupts VFIO,"
     "amdgpu_device_ip_init failed,amdgpu_device_ip_resume failed,amdgpu_discovery_init failed,asd PSP,asic init,"

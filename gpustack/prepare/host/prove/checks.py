@@ -263,7 +263,7 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
 
 def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
     memory = [bar for bar in function.bars if not bar.io and bar.size]
-    if not memory:
+    if not memory or set(function.claims) == {function.driver}:  # the check of the driver has its finding
         return
     what = "no host driver holds its memory"
     others = [claim for claim in function.claims if not is_passthrough_driver(claim)]

@@ -8,6 +8,7 @@ import pytest
 
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.health.check import MANY_CORRECTED, Report, check
+from support.host_samples import snapshot
 from support.nova_hosts import raw
 
 CARD, AUDIO, PORT, OTHER = "0000:88:00.0", "0000:88:00.1", "0000:80:03.0", "0000:84:00.0"
@@ -61,11 +62,41 @@ def test_a_sound_host_has_no_findings() -> None:
         ({}, [RESET], ["GPU769"]),
         ({}, [f"vfio-pci {CARD}: Unable to change power state from D3cold to D0, device inaccessible"], ["GPU770"]),
         ({}, [FAULT, FAULT], ["GPU771"]),
-        ({}, ["vfio-pci 0000:99:00.0: not ready 65535ms after FLR; giving up"], []),
+        ({}, ["vfio-pci 0000:01:00.0: not ready 65535ms after FLR; giving up"], []),  # a network card
     ],
 )
 def test_signs_of_one_card(changes: dict[str, dict[str, Any]], log: list[str], expected: list[str]) -> None:
     assert codes(check(host(changes, log=log))) == ({CARD: expected} if expected else {})
+
+
+def test_an_error_of_an_nvswitch_concerns_the_host() -> None:
+    facts = snapshot("nvswitch")
+    facts["kernel"]["log"] = [
+        "[    1.0] nvidia-nvswitch0: SXid (PCI:0000:c4:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    ]
+    (entry, _) = check(Host.model_validate(facts)).others
+    assert (entry.code.value, entry.severity.value, entry.place) == ("GPU920", "error", "gpu-nv01 0000:c4:00.0")
+
+
+def test_an_error_of_a_gpu_that_is_gone_concerns_the_host() -> None:
+    log = [f"NVRM: Xid (PCI:{CARD[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", RESET]
+    assert codes(check(without(host(log=log), CARD[:-2]))) == {CARD: ["GPU915", "GPU769"]}
+
+
+def test_a_real_h100_after_faults_of_programs() -> None:
+    """Recorded in a virtual machine (driver 580.159.04) after misaligned, unmapped and trapping accesses of programs:
+    576 messages, of which the collector keeps the newest of each number. Names and serial numbers are replaced.
+    """
+    facts = Host.model_validate(snapshot("h100-guest"))
+    (health,) = check(facts).gpus
+    found = {sign.sign: (sign.count, sign.severity) for sign in health.signs}
+    assert found == {"xid-13": (64, "info"), "xid-31": (2, "info"), "xid-43": (4, "info")}
+    assert {entry.code.value for entry in health.findings} == {"GPU912", "GPU919"}
+    assert (facts.kernel.nvidia_driver, facts.kernel.log_dropped, health.gpu.main.driver) == (
+        "580.159.04",
+        507,
+        "nvidia",
+    )
 
 
 def test_a_lost_lane_is_a_sign_and_a_low_speed_is_none() -> None:

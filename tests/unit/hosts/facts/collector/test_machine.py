@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from gpustack.hosts.facts import bundle
 from gpustack.hosts.facts.collector import collect
-from gpustack.hosts.facts.collector.machine import count_range
+from gpustack.hosts.facts.collector.machine import container, count_range
+from gpustack.hosts.facts.collector.reader import HostRoot
 from support.sysroot import SysRoot, talk_host
 
 
@@ -70,6 +75,42 @@ def test_the_name_of_another_root(tmp_path: Path, content: str, name: str) -> No
 )
 def test_containers_leave_marks(tmp_path: Path, path: str, content: str, kind: str | None) -> None:
     assert collect(str(SysRoot(tmp_path).host().write(path, content).path))["container"] == kind
+
+
+FIRST = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
+PROCESSES = "pid:[4026531836]"
+
+
+@pytest.mark.parametrize(
+    ("processes", "own", "kind"),
+    [
+        (PROCESSES, FIRST, None),
+        (PROCESSES, "22 1 254:0 / /mnt rw - ext4 /dev/vda rw\n310 9 0:41 / / rw - overlay overlay rw\n", "docker"),
+        (PROCESSES, "", "docker"),
+        ("pid:[4026532201]", FIRST, "docker"),
+    ],
+)
+def test_a_virtual_machine_made_from_a_container_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: str, own: str, kind: str | None
+) -> None:
+    """Here, the namespaces are files; the next test has a real container."""
+    root = SysRoot(tmp_path).write("/.dockerenv", "").write("/proc/1/mountinfo", FIRST)
+    root.write("/proc/self/mountinfo", own).link("/proc/self/ns/pid", processes)
+    host = HostRoot(str(root.path))
+    assert container(host) == "docker"
+    monkeypatch.setattr(host, "running", True)
+    monkeypatch.setattr(host, "_real", lambda path, follow=True: os.fsencode(f"{root.path}{path}"))
+    assert container(host) == kind
+
+
+def test_a_container_is_found_although_it_sees_the_host_s_processes() -> None:
+    """A real container: bubblewrap with its own root, and the process namespace of this machine."""
+    system = [word for name in ("/usr", "/bin", "/lib", "/lib64") for word in ("--ro-bind-try", name, name)]
+    program = [sys.executable, "-c", "import sys; exec(sys.stdin.read())"]
+    place = ["--ro-bind", sys.base_prefix, sys.base_prefix, "--ro-bind-try", sys.prefix, sys.prefix, "--proc", "/proc"]
+    entered = ["bwrap", *system, *place, "--ro-bind", "/dev/null", "/.dockerenv", *program]
+    result = subprocess.run(entered, input=bundle.program(), capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout)["container"] == "docker"
 
 
 def test_the_architecture_of_a_root_that_runs_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,15 @@ def in_form(form: str, *texts: str) -> list[str]:
     return lines("\n".join(FORMS[form](text, number) for number, text in enumerate(texts)))
 
 
+def numbered(row: dict[str, Any]) -> str:
+    """A message of NVIDIA's driver with the number of a row."""
+    kind, _, number = row["id"].partition("-")
+    return {
+        "xid": f"NVRM: Xid (PCI:{ADDRESS[:-2]}): {number}, pid=1234, name=python, Text",
+        "sxid": f"nvidia-nvswitch0: SXid (PCI:{ADDRESS}): {number}, Non-fatal, Link 28",
+    }[kind]
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_sign_has_its_code_and_address_in_both_readers(form: str) -> None:
     for row in TROUBLE:
@@ -52,12 +62,8 @@ def test_every_harmless_message_is_quiet(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_every_number_has_the_code_of_its_action(form: str) -> None:
     for row in NUMBERED:
-        kind, _, number = row["id"].partition("-")
-        texts = {
-            "xid": f"NVRM: Xid (PCI:{ADDRESS[:-2]}): {number}, pid=1234, name=python, Text",
-            "sxid": f"nvidia-nvswitch0: SXid (PCI:{ADDRESS}): {number}, Non-fatal, Link 28",
-        }
-        assert [(e.code, e.address) for e in events(in_form(form, texts[kind]))] == [(row["code"], ADDRESS)], row["id"]
+        found = [(event.code, event.address) for event in events(in_form(form, numbered(row)))]
+        assert found == [(row["code"], ADDRESS)], row["id"]
 
 
 def test_unknown_numbers_are_unknown() -> None:
@@ -70,6 +76,9 @@ def test_unknown_numbers_are_unknown() -> None:
 def test_the_collector_keeps_every_sign() -> None:
     words = _words()
     assert not [row["id"] for row in TROUBLE if _kind(sample(row["pattern"]), words) is None]
+    kinds = {_kind(numbered(row), words) for row in NUMBERED}
+    assert None not in kinds
+    assert len(kinds) == len(NUMBERED)
 
 
 def test_every_sign_is_explained() -> None:
