@@ -18,6 +18,8 @@ from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, reads
 from gpustack.cloud.microversions import Microversion
 
+_MISFIT = (OSError, AttributeError, TypeError, ValueError, LookupError, RecursionError)
+"""Raised for a clouds.yaml with values of wrong types, or nested deeply."""
 _SIGN_IN = "check the user, the password and the project in clouds.yaml or the OS_* variables"
 _FIND = (
     "check auth_url, region_name, interface and cacert of the cloud in clouds.yaml, or OS_AUTH_URL, OS_REGION_NAME,"
@@ -89,8 +91,7 @@ def connect(cloud: str | None = None) -> Connection:
     except (
         openstack.exceptions.ConfigException,
         keystoneauth1.exceptions.ClientException,
-        OSError,
-        *(AttributeError, TypeError, ValueError, LookupError),  # raised for a clouds.yaml with values of wrong types
+        *_MISFIT,
     ) as error:
         raise CloudError(
             f"the cloud's configuration can't be used: {error}; {_searched()}",
@@ -214,7 +215,7 @@ def cloud_names() -> list[str]:
     try:
         config = openstack.config.OpenStackConfig(**_files())
         return sorted(config.get_cloud_names()) if config.config_filename else []
-    except (openstack.exceptions.ConfigException, OSError, AttributeError, TypeError, ValueError, LookupError) as error:
+    except (openstack.exceptions.ConfigException, *_MISFIT) as error:
         raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
 
 

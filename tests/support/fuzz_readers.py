@@ -37,6 +37,7 @@ from gpustack.cloud.flavors import Flavor, FlavorCloud
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.configure import plugin_api as nova
+from gpustack.connect.playbooks.inventory import AnsibleInventory
 from gpustack.connect.playbooks.record import Record
 from gpustack.connect.playbooks.show import line, problems
 from gpustack.connect.ssh import program as ssh_program
@@ -59,7 +60,7 @@ from support.fuzzing import Reader, by_name, damaged, spoiled, written
 from support.host_samples import SNAPSHOTS
 
 WRITTEN = "written"
-OPENSSH = "OpenSSH's and Ansible's files of the operator"
+OPENSSH = "OpenSSH's files of the operator"
 OPTIONS: Mapping[str, str] = {
     # by the last option string of an argument, or its name
     "--baseline": "snapshot",
@@ -70,7 +71,7 @@ OPTIONS: Mapping[str, str] = {
     "--findings": WRITTEN,
     "--from": "deployment",
     "--identity": OPENSSH,
-    "--inventory": OPENSSH,
+    "--inventory": "inventory",
     "--journal": WRITTEN,
     "--kernel-log": "kernel log",
     "--known-hosts": OPENSSH,
@@ -178,6 +179,15 @@ CONF = (
 )
 CONF += b"[api_database]\nconnection = sqlite:////x\n[DEFAULT]\nhost = gpu01\n"
 VALUES = b'conf:\n  nova:\n    pci:\n      alias: {type: multistring, values: [\'{"name": "a"}\']}\n'
+INVENTORY = b"""\
+all:
+  vars: {prefix: 192.0.2, racks: &racks [r1, r2]}
+  children:
+    gpus:
+      hosts:
+        gpu01: {ansible_host: '{{ prefix }}.1', ansible_port: 22, ansible_user: root, racks: *racks}
+        gpu[02:03]: {ansible_ssh_common_args: '-o ProxyJump=bastion', ansible_become: true}
+"""
 CONSOLE = (
     b"[    1.0] NVRM: Xid (PCI:0000:81:00): 79, pid=1, GPU has fallen off the bus.\n"
     b'[    2.0] gpustack-guest: {"gpustack_guest": 1, "gpus": []}\n[    3.0] nouveau 0000:81:00.0: unknown chipset\n'
@@ -278,6 +288,20 @@ def _facts(value: Any, directory: Path) -> None:
 def _nova(value: Any, directory: Path) -> None:
     decided: Any = {"aliases": [], "computes": {"gpu01": []}}
     nova.for_host(_spec(directory), decided, "gpu01", services=["compute"], facts=RAW["k4200"], module_answer=value)
+
+
+@functools.cache
+def _ansible() -> None:
+    """Import Ansible in the parent of the cases."""
+    AnsibleInventory(["gpu01,"])
+
+
+def _inventory(value: bytes, directory: Path) -> None:
+    with contextlib.redirect_stderr(io.StringIO()):
+        inventory = AnsibleInventory([str(written(directory, value, "inventory"))])
+        for name in inventory.select([], None, list):
+            inventory.groups(name)
+            inventory.settings(name)
 
 
 def _events(value: Any, directory: Path) -> None:
@@ -551,6 +575,10 @@ READERS = by_name(
         _other("domains", lambda value, _: hypervisor.usage(value), {"used": {"0000:81:00.0": ["u"]}, "unread": []}),
         _other("nova answer", _nova, THERE),
         _other("events", _events, EVENT["result"]),
+        replace(
+            _other("inventory", _inventory, INVENTORY, b"[gpus]\ngpu[01:02] ansible_port=22 ansible_user=root\n"),
+            prepare=_ansible,
+        ),
         _other("database", _database, ["x"]),
         _other("connection", _connection, *URLS),
         *(

@@ -69,6 +69,10 @@ _UNUSED = re.compile(
     "host|user|port|private_key_file)|ansible_become_(method|user)|ansible_paramiko_host_key_checking"
 )
 _INTERNAL = ("all", "ungrouped")
+MOST_LEVELS = 100
+"""The permitted nesting of a YAML file of the inventory."""
+MOST_VALUES = 1_000_000
+"""The permitted number of its values if they are repeated with aliases."""
 
 
 @functools.cache
@@ -97,8 +101,49 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
     constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
     show = (display := Display()).display  # its warnings name hosts and groups
     display.display = lambda text, *words, **named: show(printable(str(text)), *words, **named)
-    names = (constants, AnsibleError, InventoryManager, DataLoader, Templar, VariableManager)
+
+    class LimitedLoader(DataLoader):  # type: ignore[misc]
+        def load(self, data: str, *words: object, **named: object) -> object:
+            check_limits(data, str(named.get("file_name", "")))
+            return super().load(data, *words, **named)
+
+    names = (constants, AnsibleError, InventoryManager, LimitedLoader, Templar, VariableManager)
     return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
+
+
+class _Refused(BaseException):
+    """YAML beyond the limits. Ansible tries its next format after an ``Exception``."""
+
+
+def check_limits(text: str, where: str) -> None:
+    """Refuse YAML that Ansible's loader follows too far: it recurses in C for each level, and expands aliases.
+
+    The events are those of the same parser, without recursion. Ansible reports text that is no YAML.
+
+    :raises _Refused: with the file, the line and the limit.
+    """
+    import yaml
+
+    event: Any
+    values = 0
+    sizes: dict[str | None, int] = {}
+    opened: list[tuple[str | None, int]] = []
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    with contextlib.suppress(yaml.YAMLError):
+        for event in yaml.parse(text.encode(errors="surrogateescape"), Loader=loader):
+            place = f"{where}:{event.start_mark.line + 1}"
+            if isinstance(event, yaml.CollectionEndEvent):
+                anchor, before = opened.pop()
+                sizes[anchor] = values - before
+            elif isinstance(event, yaml.NodeEvent):
+                aliased = sizes.get(event.anchor, 0) if isinstance(event, yaml.AliasEvent) else 0
+                values += 1 + aliased
+                if isinstance(event, yaml.CollectionStartEvent):
+                    opened.append((event.anchor, values))
+                if len(opened) > MOST_LEVELS:
+                    raise _Refused(f"nested more than {MOST_LEVELS} levels deep", place)
+                if aliased and values > MOST_VALUES:
+                    raise _Refused(f"more than {MOST_VALUES} values, with aliases expanded", place)
 
 
 class AnsibleInventory:
@@ -115,7 +160,7 @@ class AnsibleInventory:
                 raise UsageError("the inventory is no file or directory", where=source, remedy="name it with -i")
         ansible = _ansible()
         with self._errors():
-            loader = ansible.DataLoader()
+            loader = ansible.LimitedLoader()
             if ansible.constants.DEFAULT_VAULT_PASSWORD_FILE or ansible.constants.DEFAULT_VAULT_IDENTITY_LIST:
                 from ansible.cli import CLI
 
@@ -130,6 +175,9 @@ class AnsibleInventory:
     def _errors(self, where: str = "") -> Iterator[None]:
         try:
             yield
+        except _Refused as error:
+            problem, place = error.args
+            raise UsageError(f"the inventory can't be used: {problem}", where=place, remedy="correct it") from error
         except _ansible().AnsibleError as error:
             remedy = "correct the inventory; for a vault, set ANSIBLE_VAULT_PASSWORD_FILE"
             raise UsageError(

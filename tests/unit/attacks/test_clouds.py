@@ -51,11 +51,21 @@ def connected(directory: Path, monkeypatch: pytest.MonkeyPatch, cloud: str | Non
     assert "evil" not in str(made)
 
 
+def nested(value: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = directory / "clouds.yaml"
+    path.write_text(f"clouds: {value}\n", encoding="utf-8")
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(path))
+    with pytest.raises(CloudError, match="configuration can't be used"):
+        session.connect("c")
+
+
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
     {
         "named": lambda directory, monkeypatch: connected(directory, monkeypatch, "prod"),
         "variable": lambda directory, monkeypatch: connected(directory, monkeypatch, None, OS_CLOUD="prod"),
         "only one": lambda directory, monkeypatch: connected(directory, monkeypatch, None),
+        "levels": lambda directory, monkeypatch: nested("[" * 50_000, directory, monkeypatch),
+        "within itself": lambda directory, monkeypatch: nested("&a {c: *a}", directory, monkeypatch),
     },
     {"gpustack.cloud.session:connect": {"gpustack.cloud.session:_files": every_file}},
 )

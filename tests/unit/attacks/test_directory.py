@@ -39,7 +39,11 @@ def test_the_end_of_an_endless_log_counts(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert read_end(None, 4) == b"last"
 
 
-READ = sorted(commands(*{*OPTIONS.values()} - {WRITTEN, OPENSSH, "root", "spec", "snapshot", "console", "kernel log"}))
+READ = sorted(
+    commands(
+        *{*OPTIONS.values()} - {WRITTEN, OPENSSH, "inventory", "root", "spec", "snapshot", "console", "kernel log"}
+    )
+)
 
 
 def odd_files(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:

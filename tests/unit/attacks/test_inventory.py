@@ -70,6 +70,29 @@ def unreadable(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     assert inventory.settings("gpu02").port == 65535
 
 
+NESTED = {
+    "levels": "[" * 101 + "]" * 101,
+    "many levels": "[" * 50_000,
+    "block": "\n" + "- " * 50_000,
+    "mappings": "{a: " * 50_000,
+    "aliases": "[&a0 [x], " + ", ".join(f"&a{n} [{f'*a{n - 1}, ' * 9}]" for n in range(1, 9)) + "]",
+    "in JSON": f'{{"x": {"[" * 50_000}{"]" * 50_000}}}',
+}
+
+
+def nested(value: str, directory: Path) -> None:
+    """Ansible's loader recurses in C, which ends the process, and expands aliases: in a source or in variables."""
+    (directory / "hosts").write_text("gpu01\n", encoding="utf-8")
+    for name in ("inventory.yml", "group_vars/all.yml"):
+        path = directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"all: {value}\n", encoding="utf-8")
+        with pytest.raises(UsageError, match=r"nested more than|more than \d+ values") as caught:
+            AnsibleInventory([str(directory / "hosts" if "/" in name else path)]).settings("gpu01")
+        assert str(caught.value.where).startswith(f"{path}:")
+        path.unlink()
+
+
 OURS = "-o StrictHostKeyChecking=yes -C -o ControlMaster=auto -o ControlPersist=60s"
 HONEST = {"host_key_checking": True, "ssh_args": OURS, "ssh_common_args": "", "control_path": None}
 VARIABLES_OF_HOSTS: dict[str, dict[str, object]] = {
@@ -114,8 +137,12 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "unreadable": unreadable,
         "warning": warning,
         **variants(variable, VARIABLES_OF_HOSTS),
+        **variants(nested, NESTED),  # the first does no harm without the door
     },
     {
+        "gpustack.connect.playbooks.inventory:check_limits": {
+            "gpustack.connect.playbooks.inventory:check_limits": lambda _text, _where: None
+        },
         "gpustack.connect.playbooks.configuration:unchecked_keys": {
             "gpustack.connect.playbooks.configuration:unchecked_keys": lambda _options, _sockets: ""
         },
