@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -54,6 +55,7 @@ def _server() -> subprocess.Popen[str]:
 def _serve() -> None:
     for module in _IMPORTED:
         __import__(module)
+    gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
         child = os.fork()
@@ -70,6 +72,7 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], output: str) -> int:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    gc.disable()
     sys.argv = argv
     sys.path[0] = str(Path(argv[0]).parent)
     code: object = 0
