@@ -70,16 +70,19 @@ def container(host: HostRoot) -> Optional[str]:
 
     Detected as in ``systemd-detect-virt`` (``src/basic/virt.c``): by ``/run/systemd/container``, the files of Docker
     and Podman, and the variable ``container`` of process 1; then by the control group of process 1. A virtual machine
-    whose root file system was made from a container image has these files too, so they do not count in the host's own
-    root directory.
+    whose root file system was made from a container image has these files too, so none counts in the host's own root
+    directory.
     """
+    if _in_first_root(host):
+        return None
     name_pattern = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
     name = host.word("/run/systemd/container", name_pattern)
     if name:
         return name
-    for path, manager in (("/run/.containerenv", "podman"), ("/.dockerenv", "docker")):
-        if host.exists(path) and not _in_first_root(host):
-            return manager
+    if host.exists("/run/.containerenv"):
+        return "podman"
+    if host.exists("/.dockerenv"):
+        return "docker"
     environment = host.data("/proc/1/environ", TEXT_LIMIT) or b""
     for entry in environment.split(b"\0"):
         if entry.startswith(b"container="):

@@ -94,7 +94,8 @@ def test_a_virtual_machine_made_from_a_container_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: str, own: str, kind: str | None
 ) -> None:
     """Here, the namespaces are files; the next test has a real container."""
-    root = SysRoot(tmp_path).write("/.dockerenv", "").write("/proc/1/mountinfo", FIRST)
+    root = SysRoot(tmp_path).write("/.dockerenv", "").write("/run/systemd/container", "docker")
+    root.write("/proc/1/mountinfo", FIRST)
     root.write("/proc/self/mountinfo", own).link("/proc/self/ns/pid", processes)
     host = HostRoot(str(root.path))
     assert container(host) == "docker"
