@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,11 @@ def run(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> subproc
 
 @cache
 def _server() -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    compiled = tempfile.mkdtemp(prefix="gpustack-compiled-")
+    atexit.register(shutil.rmtree, compiled, ignore_errors=True)
+    process = subprocess.Popen(
+        [sys.executable, __file__, compiled], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     atexit.register(process.kill)
     return process
 
@@ -72,6 +77,7 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], output: str) -> int:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
+    os.environ.update(PYTHONPATH=str(Path(__file__).with_name("host_site")), GPUSTACK_COMPILED=sys.argv[1])
     gc.disable()
     sys.argv = argv
     sys.path[0] = str(Path(argv[0]).parent)
