@@ -63,11 +63,12 @@ test-ready: test-packages
 	@.venv/bin/python -m gpustack_demo.embedded.glance $(lastword $(RELEASES)) # other releases: when a test needs it
 	@.venv/bin/python tests/support/deployers.py >/dev/null
 
+# The plays keep a processor busy; half of the other tests' time is waiting, so two more workers share the second one.
 test-unit: ## the unit tests alone, which need no Nova and no database server
 	@tools/setup test
 	@tools/setup --apt $(UNIT_PACKAGES)
 	@tools/setup --unpack $(UNPACKED)
-	$(PYTEST) -n 2 --dist worksteal tests/unit
+	$(PYTEST) -n 3 --dist worksteal tests/unit
 
 # A test waits for Nova a third of its time, so three workers keep two processors busy.
 test-nova: test-ready ## the tests against real Nova and real databases alone
