@@ -128,7 +128,8 @@ def commands(*readers: str) -> Iterator[tuple[str, str]]:
 def run(name: str, argument: str, value: str | Path, directory: Path) -> tuple[int | None, str]:
     """Run a command with an attacked argument in an empty home; return the exit code and the output.
 
-    An unexpected error, a character that steers a terminal, and an attacked file that is not read, are faults.
+    An unexpected error, a character that steers a terminal, and an attacked file that is not read, are faults. Ansible,
+    whose version ``doctor`` prints, is not started.
     """
     words, given = [*name.split()], {argument}
     more = next((value for command, value in MORE.items() if name.startswith(command)), "")
@@ -146,6 +147,7 @@ def run(name: str, argument: str, value: str | Path, directory: Path) -> tuple[i
         for variable in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"):
             context.setenv(variable, str(directory / "home"))
         context.setattr("gpustack.hosts.facts.store.MAX_BYTES", 1 << 20)
+        context.setattr("gpustack.operate.doctor.machine.ansible_version", lambda: "core 2.19.14")
         context.chdir(directory)
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output), contextlib.suppress(SystemExit):
             code = main(words)

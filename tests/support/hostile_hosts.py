@@ -102,20 +102,26 @@ class Hostile:
         program.write_text(PROGRAM.format(interpreter=interpreter(), attack=attack), encoding="utf-8")
         program.chmod(0o755)
 
-    def cache(self) -> dict[str, str]:
+    def cache(self, host: str = "evil") -> dict[str, str]:
         """Write the facts into a cache, as an earlier play would have done; return Ansible's settings of it."""
         directory = self.place.path / "facts"
         directory.mkdir(exist_ok=True)
         text = json.dumps(self.facts)
         for name, content in (
-            ("evil", text),
-            ("s1_evil", json.dumps({"__payload__": text})),
+            (host, text),
+            (f"s1_{host}", json.dumps({"__payload__": text})),
         ):  # as of ansible-core 2.19
             (directory / name).write_text(content, encoding="utf-8")
         return {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(directory)}
 
-    def play(self, playbook: str, version: str, *arguments: str, cached: bool = False, **values: Any) -> str:
-        """Run a playbook as the documentation prints it on ``evil`` only, and return its output."""
+    def play(
+        self, playbook: str, version: str, *arguments: str, cached: bool = False, stale: str = "", **values: Any
+    ) -> str:
+        """Run a playbook as the documentation prints it on ``evil`` only, and return its output.
+
+        :param cached: put the facts into a cache of Ansible's first.
+        :param stale: another host of the run, whose facts are in the cache.
+        """
         self.place.inventory()
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         command = [
@@ -123,7 +129,7 @@ class Hostile:
             "-i",
             "inventory.json",
             "-l",
-            "evil",
+            ",".join(filter(None, ("evil", stale))),
             str(COLLECTION / "playbooks" / f"{playbook}.yml"),
             *arguments,
         ]
@@ -133,7 +139,7 @@ class Hostile:
             env={
                 **environment(self.place.path),
                 **environment_of(version),
-                **(self.cache() if cached else {}),
+                **(self.cache(stale or "evil") if cached or stale else {}),
             },
         )
         return process.stdout + process.stderr

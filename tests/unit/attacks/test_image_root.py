@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
 
 from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
@@ -25,6 +27,8 @@ from support.playbook_place import environment
 
 COLLECTION = collection_dir()
 MODULE = "ansible_collections.nova_gpustack.passthrough.plugins.modules.gpustack_image"
+COMMAND = "ansible.builtin.command"
+NIGHTLY = pytest.mark.skipif("GPUSTACK_ATTACKS" not in os.environ, reason="make attacks; CI runs the module alone")
 NEEDS_ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("bwrap"), reason="needs root rights and bubblewrap"
 )
@@ -192,21 +196,70 @@ def play(root: Path, *arguments: str, wait: str = "") -> subprocess.Popen[str]:
     )
 
 
+def test_check_mode_runs_no_program(module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module runs each program of the image, and none with ``--check``, or before the image is read."""
+    (tmp_path / "image/boot").mkdir(parents=True)
+    (tmp_path / "image/boot/vmlinuz-6.1").touch()
+    programs: list[Any] = []
+    monkeypatch.setattr(module.subprocess, "Popen", lambda *words, **_: programs.append(words))
+    for argv in ([], ["apt-get", "update"]):
+        arguments = {"root": str(tmp_path / "image"), "policy": "/dev/null", "argv": argv}
+        with patch_module_args({**arguments, "_ansible_check_mode": True}), pytest.raises(SystemExit):
+            module.main()
+    assert not programs
+
+
+def test_only_the_module_runs_programs_of_the_image() -> None:
+    """All other tasks of the role that run a program run one of the machine, which gets the root as its argument."""
+    tasks = yaml.safe_load((COLLECTION / "roles/gpustack_image/tasks/main.yml").read_text(encoding="utf-8"))
+    kinds = {key for task in tasks for key in task if "." in key}
+    assert {key for key in kinds if re.search("command|shell|script|raw|expect|package|apt", key)} == {COMMAND}
+    started = {re.split(r"[', ]+", str(task[COMMAND]["argv"]).strip("[{' "))[0] for task in tasks if COMMAND in task}
+    assert started == {"mmdebstrap", "ansible_playbook_python", "du"}
+
+
+@NIGHTLY
 @NEEDS_ROOT
-def test_check_mode_runs_no_program_of_the_image(root: Path) -> None:
+def test_a_play_with_check_runs_no_program_of_the_image(root: Path) -> None:
     output, _ = (process := play(root, "--check")).communicate()
     assert process.returncode == 0, output
     assert not (root / "ran").exists()
     assert "nvidia-open-kernel-dkms" in output
 
 
+RUN = """\
+import importlib, sys
+module = importlib.import_module(sys.argv[1])
+print(module.entered(sys.argv[2], "bwrap", "/dev/null", ["sh", "-c", ": > /waiting; while :; do :; done"]))
+"""
+
+
+def started(root: Path, *, by_play: bool) -> subprocess.Popen[str]:
+    """A program of the image that does not end."""
+    if by_play:
+        return play(root, wait=": > /waiting; while :; do :; done")
+    (root / "boot/vmlinuz-6.1").touch()
+    command = [sys.executable, "-c", RUN, MODULE, str(root)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
 @NEEDS_ROOT
-def test_a_signal_leaves_no_process_and_no_mount(root: Path) -> None:
-    process = play(root, wait=": > /waiting; while :; do :; done")
+@pytest.mark.parametrize(
+    ("kind", "by_play"),
+    [
+        (signal.SIGINT, False),
+        (signal.SIGTERM, False),
+        (signal.SIGKILL, False),
+        pytest.param(signal.SIGINT, True, marks=NIGHTLY),
+        pytest.param(signal.SIGKILL, True, marks=NIGHTLY),
+    ],
+)
+def test_a_signal_leaves_no_process_and_no_mount(root: Path, kind: signal.Signals, by_play: bool) -> None:
+    process = started(root, by_play=by_play)
     while not (root / "waiting").exists():
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, kind)
     process.communicate(timeout=60)
     deadline = time.monotonic() + 30
     while living := [place for place in Path("/proc").glob("[0-9]*/root") if _below(place, root)]:

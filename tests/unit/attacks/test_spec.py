@@ -33,6 +33,7 @@ def everywhere(content: str | bytes, directory: Path) -> None:
     for name, argument in COMMANDS:
         code, text = run(name, argument, path, directory)
         assert code, (name, text)
+        assert not (directory / "mark").exists(), name
 
 
 def one_reader(content: str, directory: Path) -> None:
@@ -43,9 +44,7 @@ def one_reader(content: str, directory: Path) -> None:
 
 
 def code(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
-    mark = directory / "mark"
-    everywhere(f"version: 1\nmodels: !!python/object/apply:os.mkdir [{mark}]\n", directory)
-    assert not mark.exists()
+    everywhere(f"version: 1\nmodels: !!python/object/apply:os.mkdir [{directory / 'mark'}]\n", directory)
 
 
 def endless(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
