@@ -84,15 +84,17 @@ MOST = 16 << 20
 """The permitted size of a file that an operator or a deployment tool wrote, in bytes."""
 
 
-def read_text(path: Path, most: int = MOST, *, errors: str = "strict") -> str:
+def read_text(path: Path, most: int = MOST, *, errors: str = "strict", follow: bool = True) -> str:
     """The text of an untrusted file, which may be a link to an endless one.
 
     :param most: the permitted size in bytes.
     :param errors: how to treat bytes that are not UTF-8 (:func:`bytes.decode`).
+    :param follow: whether the file may be a symbolic link.
     :raises OSError: when it can't be read, or is larger than ``most`` bytes.
     :raises UnicodeDecodeError: when it is not UTF-8.
     """
-    with path.open("rb") as stream:
+    flags = os.O_RDONLY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    with os.fdopen(os.open(path, flags), "rb") as stream:
         content = stream.read(most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
@@ -157,15 +159,30 @@ def write_atomic(path: Path, text: str | Iterable[str], *, mode: int) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error  # without the name of the temporary file
 
 
-def _write_atomic(path: Path, parts: Iterable[str], mode: int) -> None:
+def write_new(path: Path, content: bytes) -> None:
+    """Create a file with mode 0600, complete or not at all.
+
+    :raises OSError: when ``path`` exists, also as a symbolic link, or can't be written.
+    """
+    try:
+        _write_atomic(path, [content], 0o600, new=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write_atomic(path: Path, parts: Iterable[str | bytes], mode: int, *, new: bool = False) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-            stream.writelines(parts)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.writelines(part.encode() if isinstance(part, str) else part for part in parts)
             stream.flush()
             os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())
-        Path(temporary).replace(path)
+        if new:
+            os.link(temporary, path, follow_symlinks=False)
+            Path(temporary).unlink()
+        else:
+            Path(temporary).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()

@@ -82,6 +82,15 @@ def _imported(places: Mapping[str, str]) -> dict[str, Any]:
     return {key: getattr(importlib.import_module(module), name) for key, (module, name) in named.items()}
 
 
+def add_question(parser: argparse.ArgumentParser, check: str) -> None:
+    """Add ``--check`` and ``--yes``, of a command that asks.
+
+    :param check: the help of ``--check``.
+    """
+    option(parser, "--check", check)
+    option(parser, "--yes", "don't ask for confirmation")
+
+
 class ChangeCommand(OpenStackCommand):
     """Base class of the commands that change a cloud.
 
@@ -144,10 +153,9 @@ class ChangeCommand(OpenStackCommand):
         """
         if "--format" not in parser._option_string_actions:
             add_format(parser, output)
-        option(parser, "--check", "show the changes, and make none")
+        add_question(parser, "show the changes, and make none")
         for name in former:
             parser.add_argument(name, dest="check", action="store_true", help=argparse.SUPPRESS)
-        option(parser, "--yes", "don't ask for confirmation")
         place = "write the journal to FILE (default: a new file below ~/.local/state/gpustack/changes)"
         option(parser, "--journal FILE", place)
 

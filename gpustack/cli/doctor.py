@@ -36,24 +36,25 @@ class DoctorCommand(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Run the checks one after the other; print each result at once."""
-        checks = []
-        for check in _checks(parsed_args):
-            checks.append(check)
+        results = []
+        for check in checks(parsed_args):
+            results.append(check)
             if parsed_args.format == "text":
                 self.show(_shown(check))
                 self.app.stdout.flush()
         if parsed_args.format != "text":
-            self.show_data([check.to_dict() for check in checks], parsed_args.format)
-        return exit_code(checks)
+            self.show_data([check.to_dict() for check in results], parsed_args.format)
+        return exit_code(results)
 
 
-def _checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
+def checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
+    """The checks, with the options of a command."""
     yield from machine.checks()
     valid, of_spec = spec.checks(parsed_args.spec)
     yield from ssh.checks(ssh_options(parsed_args), lambda: _hosts(parsed_args, valid))
     yield from of_spec
-    yield from cloud.checks(parsed_args.os_cloud, valid, parsed_args.config_file or ())
-    url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
+    yield from cloud.checks(getattr(parsed_args, "os_cloud", None), valid, parsed_args.config_file or ())
+    url = getattr(parsed_args, "db_url", None) or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
     yield from databases.checks(parsed_args.config_file or (), url)
 
 

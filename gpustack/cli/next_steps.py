@@ -51,8 +51,11 @@ NEXT: Mapping[str, Mapping[str, str]] = {
     "example leak": {"done": "cleanup plan"},
     **{name: {} for name in ("cleanup explain", "cleanup watch", "capacity", "report", "topology", "doctor", "schema")},
     **{name: {} for name in ("explain", "flavor delete", "gpu watch", "guest check", "guest render", "nova options")},
-    **{name: {} for name in ("guest requirements", "guest vendordata", "monitoring path", "playbook path")},
-    **{name: {} for name in ("quota show", "spec schema", "tenancy show", "why flavor", "why host", "why instance")},
+    **{
+        name: {}
+        for name in ("guest requirements", "guest vendordata", "monitoring path", "playbook path", "spec schema")
+    },
+    **{name: {} for name in ("quota show", "support bundle", "tenancy show", "why flavor", "why host", "why instance")},
     **{name: {} for name in ("example cloud", "example list", "example stop", "flavor list", "flavor show")},
 }
 """The next command by command and outcome: "planned", "changed", "warned", "done", "failed" or a command's own one.

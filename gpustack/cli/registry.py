@@ -18,11 +18,11 @@ JOBS = {
     "Recover lost GPUs": ("cleanup",),
     "Free idle GPUs": ("reclaim",),
     "Undo changes": ("history", "undo"),
-    "Check and look up": ("doctor", "explain", "schema", "complete", "help"),
+    "Check and look up": ("doctor", "support", "explain", "schema", "complete", "help"),
     "Try it without hardware": ("example",),
 }
 """The commands' objects by job, in the order of the documentation's front page."""
-_OF_CLOUD = "capacity cloud flavor gpu history image quota reclaim report tenancy undo why".split()  # noqa: SIM905
+_OF_CLOUD = "capacity cloud flavor gpu history image quota reclaim report support tenancy undo why".split()  # noqa: SIM905
 OTHERS = "Other commands"
 """The job of the commands of other distributions."""
 

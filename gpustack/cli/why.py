@@ -16,7 +16,7 @@ from gpustack.cli.options import option, read_log
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
-from gpustack.hosts.facts.gather import gather
+from gpustack.hosts.facts.gather import Gathered, gather
 from gpustack.novadb.hardware import device_specs
 from gpustack.operate.capacity.assess import findings
 from gpustack.operate.capacity.table import fits
@@ -27,8 +27,15 @@ from gpustack.operate.why.read import FlavorAnswer, FlavorQuestion, WhySources, 
 from gpustack.repair.hypervisor import Hypervisors
 
 
-class _WhyCommand(OpenStackCommand):
-    """Base class: the sources, the findings, and what is missing."""
+class WhyCommand(OpenStackCommand):
+    """Base class: the sources, the findings, and what is missing.
+
+    :ivar unread: the hosts that could not be read, each with the reason.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as cliff has them
+        super().__init__(*arguments, **options)
+        self.unread: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -54,6 +61,17 @@ class _WhyCommand(OpenStackCommand):
         paths = {"spec": parsed_args.spec, "snapshot": parsed_args.snapshot}
         return WhySources(databases=databases, scheduler=scheduler, **paths, **more)
 
+    def asked(self, parsed_args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+        """The facts of hosts, with --ask-host, and the device_specs of --config-file; what is not read is noted."""
+        more: dict[str, Any] = {}
+        if parsed_args.ask_host:
+            read = gather(names, ssh=ssh_options(parsed_args)) if names else Gathered(hosts=())
+            more["scanned"] = read.hosts
+            self.unread += [f"{failed.host}: {failed.error.what}" for failed in read.failures]
+        if parsed_args.config_file:
+            more["device_specs"] = device_specs(parsed_args.config_file)
+        return more
+
     def close(self, found: Sequence[Finding], gaps: Sequence[str], *, partial: bool) -> None:
         """Report the findings, and what is missing.
 
@@ -66,7 +84,7 @@ class _WhyCommand(OpenStackCommand):
             raise PartialError("the answer is partial", remedy="see the reasons above")
 
 
-class WhyFlavorCommand(_WhyCommand, Lister):
+class WhyFlavorCommand(WhyCommand, Lister):
     """Show how many instances of a flavor fit, and the first step at which Nova refuses each other host.
 
     Steps have Nova's names: the API, its filters of requests, Placement with the resource class, each filter of the
@@ -115,7 +133,7 @@ gpustack why flavor g1.k4200.8 --project research --image ubuntu --count 4 --exi
         return 0
 
 
-class WhyInstanceCommand(_WhyCommand, ShowOne):
+class WhyInstanceCommand(WhyCommand, ShowOne):
     """Show why an instance failed and whether it fits now, or where each GPU of a running one comes from.
 
     For a failed instance: Nova's fault, the part of Nova that failed, and the steps of its own request, walked again
@@ -160,7 +178,7 @@ gpustack why instance vm1 --scheduler-log /var/log/nova/nova-scheduler.log -f js
         return 0
 
 
-class WhyHostCommand(_WhyCommand, Lister):
+class WhyHostCommand(WhyCommand, Lister):
     """Show the first broken link between each GPU of a host and new instances.
 
     The links are the hardware, the spec, its verdict, the driver, device_spec, the row of Nova, Placement,
@@ -182,14 +200,7 @@ gpustack why host gpu07 --ask-host --config-file /etc/nova/nova.conf --config-fi
         option(add_hypervisors(parser, "gpustack reads the GPUs of the host over SSH"), "--ask-host", "read its GPUs")
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        more: dict[str, Any] = {}
-        self._unread: list[str] = []
-        if parsed_args.ask_host:
-            read = gather([parsed_args.name], ssh=ssh_options(parsed_args))
-            more["scanned"] = read.hosts
-            self._unread = [f"{failed.host}: {failed.error.what}" for failed in read.failures]
-        if parsed_args.config_file:
-            more["device_specs"] = device_specs(parsed_args.config_file)
+        more = self.asked(parsed_args, [parsed_args.name])
         with counting(self, "asking Nova and Placement") as progress:
             sources = self.sources(parsed_args, progress=progress, **more)
             self._answer = host.answer(self.connection(parsed_args), parsed_args.name, sources)
@@ -198,7 +209,7 @@ gpustack why host gpu07 --ask-host --config-file /etc/nova/nova.conf --config-fi
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""
-        self.close(self._answer.findings, [*self._unread, *self._answer.gaps], partial=parsed_args.exit_code)
+        self.close(self._answer.findings, [*self.unread, *self._answer.gaps], partial=parsed_args.exit_code)
         self.to_do = any(gpu.is_broken for gpu in self._answer.gpus)
         return 0
 

@@ -242,6 +242,22 @@ def _listing(entries: Collection[Mapping[str, Any]], everything: bool) -> Listin
     return Listing(servers=servers, everything=everything, gaps=tuple(gaps), silent=silent, hidden=hidden)
 
 
+def failed(cloud: Connection, most: int) -> list[str]:
+    """Return the ids of the instances that failed last, of all projects if the user may list them.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    query, doing = "status=ERROR&sort_key=updated_at&sort_dir=desc", "list instances"
+    try:
+        entries = next(pages(cloud, "compute", f"/servers?all_tenants=1&{query}", "servers", doing))
+    except Refused as error:
+        if error.status != _FORBIDDEN:
+            raise
+        entries = next(pages(cloud, "compute", f"/servers?{query}", "servers", doing))
+    with well_formed(doing):
+        return [str(entry["id"]) for entry in entries[:most]]
+
+
 def server(cloud: Connection, uuid: str) -> Server | None:
     """Return one instance as it is now; None if it does not exist. In a cell that does not answer, it is ``UNKNOWN``.
 

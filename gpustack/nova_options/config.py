@@ -11,7 +11,7 @@ Replace ``$name`` in values as oslo.config does (``oslo_config/cfg.py``, ``_subs
 ``$group.name`` by the option of another group. ``$$`` and ``\\$`` are a dollar sign. A ``$`` that begins no name stays.
 
 Findings show values, so a reference to an option that can contain a password is replaced by ``***``, except in the
-value of another such option, which no finding shows.
+value of another such option, which no finding shows (:mod:`gpustack.nova_options.masking`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oslo_config import iniparser
 from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
 from gpustack.base.files import file_error, read_text
 from gpustack.nova_options.markers import own_lines
-from gpustack.nova_options.options import is_secret
+from gpustack.nova_options.masking import MASK, is_secret
 from gpustack.nova_options.releases import Option
 
 _P = TypeVar("_P", bound=PurePath)
@@ -300,9 +300,6 @@ MOST = 1 << 20
 """Limit of the total length of all replaced references, in characters; real configurations need a few hundred."""
 
 
-_MASK = "***"
-
-
 class TooLongError(ValueError):
     """Options reference one another until their values are longer than :data:`MOST`."""
 
@@ -372,7 +369,7 @@ class _Options:
         if path in self._chain or len(self._chain) == _DEPTH:
             raise EndlessError(name)
         inner = _Options(self._of, (*self._chain, path), secret=self._secret)
-        text = _MASK if is_secret(path) and not self._secret else _substituted(self._of.values[path], inner)
+        text = MASK if is_secret(path) and not self._secret else _substituted(self._of.values[path], inner)
         self._of.spend(text)
         self.unknown += inner.unknown
         return text

@@ -7,7 +7,6 @@ the releases that were imported; in any other release they are accepted without 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,8 +30,6 @@ _KINDS: Mapping[str, OptionKind] = {
 }
 _TABLES: Mapping[Project, str] = {"nova": "options", "placement": "placement"}
 _PLAIN = ("name", "since", "until", "multi", "computed", "secret", "removal", "required", "dashed", "lazy", "source")
-_SECRET = re.compile(r"password|passwd|secret|token|_key$|^(transport_url|(slave_)?connection)$")
-"""Names of options of drivers outside Nova that can contain a password."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -351,16 +348,3 @@ def of_any_release(project: Project = "nova") -> Mapping[str, Sequence[Option]]:
             for path in (option.path, *option.old_names):
                 by_name.setdefault(path, []).append(option)
     return by_name
-
-
-@functools.cache
-def _secrets() -> frozenset[str]:
-    named = (
-        option for name in _TABLES.values() for record in tables.table(name).records for option in _options(record)
-    )
-    return frozenset(path for option in named if option.secret for path in (option.path, *option.old_names))
-
-
-def is_secret(path: str) -> bool:
-    """Whether the value of an option may contain a password: it is never shown."""
-    return path in _secrets() or _SECRET.search(path.partition("/")[2]) is not None

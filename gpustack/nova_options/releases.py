@@ -17,7 +17,6 @@ from gpustack.nova_options.options import (
     OptionTable,
     Project,
     Release,
-    is_secret,
     option,
 )
 
@@ -38,7 +37,6 @@ __all__ = [
     "extra_specs",
     "filters",
     "first_with",
-    "is_secret",
     "keys",
     "of_any_release",
     "option",

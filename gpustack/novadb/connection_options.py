@@ -5,8 +5,7 @@ options read local files, send them to the server, or change the meaning of a st
 how to reach the server are accepted.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -42,8 +41,6 @@ HANDSHAKE = 15
 # PyMySQL's connect_timeout covers the TCP connection only; read_timeout limits the handshake and is removed afterwards.
 _PATIENCE = {"mysql": ("connect_timeout", "read_timeout"), "postgresql": ("connect_timeout",)}
 
-_SHORT = 4
-
 
 def arguments(url: sa.URL) -> dict[str, object]:
     """Return the driver arguments for a connection, in addition to the URL's options."""
@@ -73,17 +70,3 @@ def accepted(url: sa.URL, where: str) -> sa.URL:
             remedy=f"remove it from the connection; allowed: {', '.join(sorted(_ALLOWED[kind]))}",
         )
     return url.difference_update_query(_IGNORED)
-
-
-def without_secrets(text: str, secrets: Iterable[str], public: Iterable[str]) -> str:
-    """Return a driver's message with secrets replaced by ``***``.
-
-    A secret is replaced if it is a separate word; one of up to three characters only in quotes, because a password such
-    as ``a`` would make the message unreadable. A secret that equals a visible part of the URL is kept: replacing it
-    would reveal it.
-    """
-    for secret in sorted(set(secrets) - set(public), key=len, reverse=True):
-        pattern = re.escape(secret)
-        around = (r"(?<!\w)", r"(?!\w)") if len(secret) >= _SHORT else (r"(?<=['\"])", r"(?=['\"])")
-        text = re.sub(around[0] + pattern + around[1], "***", text)
-    return text

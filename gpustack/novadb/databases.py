@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from gpustack.base.errors import DatabaseError
+from gpustack.nova_options.masking import without
 from gpustack.novadb import connection_options
 
 # From the database kind in Nova's connection to the driver that gpustack depends on.
@@ -43,7 +44,7 @@ class Database:
     def without_secrets(self, text: str) -> str:
         """Return a driver's message without the passwords that it may contain."""
         public = (self.url.username, self.url.host, self.url.database)
-        return connection_options.without_secrets(text, self.secrets, filter(None, public))
+        return without(text, self.secrets, filter(None, public))
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -62,8 +62,8 @@ READ_LATER = {
     ("guest render", "--snapshot"),
     *((undo, "--config-file") for undo in ("cleanup undo", "image undo", "reclaim undo", "undo")),  # with a journal
     *(
-        (f"why {noun}", key)
-        for noun in ("flavor", "host", "instance")
+        (name, key)
+        for name in ("support bundle", "why flavor", "why host", "why instance")
         for key in ("--snapshot", "--config-file", "--spec")
     ),  # after the cloud
     ("nova render", "--from"),  # with a host that has the spec's cards

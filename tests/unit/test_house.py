@@ -281,3 +281,21 @@ def test_entries_name_tests_of_modules_without_their_own() -> None:
     assert list(house.untested(code, {}, listed)) == [f"tests/mirrors.toml: {entry}: unit/offer does not exist"]
     own = {"unit/offer", "unit/offer/flavor/test_plan.py"}
     assert list(house.untested(code, own, listed)) == [f"tests/mirrors.toml: {entry}: no module needs this entry"]
+
+
+@pytest.mark.parametrize(
+    ("text", "breach"),
+    [
+        ('MASK = "***"', "gpustack/cli/x.py:1: masks by itself, only for gpustack/base/door.py"),
+        (
+            're.compile(r"password|passwd|secret")',
+            "gpustack/cli/x.py:1: masks by itself, only for gpustack/base/door.py",
+        ),
+        ("option.secret", "gpustack/cli/x.py:1: asks whether an option is secret, only for gpustack/base/door.py"),
+        ("masking.secret(value)", None),
+        ('"the password is wrong"', None),
+    ],
+)
+def test_secrets_masked_elsewhere(text: str, breach: str | None) -> None:
+    code = [source("base/door.py", 'MASK = "***"'), source("cli/x.py", text)]
+    assert list(house.masks(code, "gpustack/base/door.py")) == ([breach] if breach else [])

@@ -120,7 +120,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 72_562, 503, 66, 35, 24, 95, 60, 126
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 73_210, 503, 66, 35, 24, 95, 60, 126
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
@@ -177,6 +177,12 @@ def test_only_the_session_connects() -> None:
 def test_doors_are_used(name: str) -> None:
     none(house.beside(DOORS[name], PRODUCT))
     none(house.unused(DOORS[name], PRODUCT))
+
+
+def test_secrets_are_masked_at_one_door() -> None:
+    # Nova's own Python marks the options of an installed Nova.
+    code = [source for source in PRODUCT if source.path != "gpustack/configure/installed/program.py"]
+    none(house.masks(code, "gpustack/nova_options/masking.py"))
 
 
 NOUNS = {name.split()[0] for name in tomllib.loads((TOP / "gpustack/data/commands.toml").read_text(encoding="utf-8"))}

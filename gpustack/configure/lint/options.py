@@ -13,6 +13,7 @@ from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, Setting
+from gpustack.nova_options.masking import is_secret
 from gpustack.nova_options.releases import Option, OptionTable, Release
 
 _TITLE = "Option names"
@@ -181,7 +182,7 @@ def substitutions(subject: LintSubject) -> Iterator[Finding]:
                 name=setting.name,
                 names=" and ".join(f"${name}" for name in missing),
             )
-        elif not option.secret:
+        elif not is_secret(option.path):
             unset = " and ".join(f"${name}" for name in setting.unknown)
             yield finding(
                 Code.VALUE_NAMES_OPTION,
@@ -217,7 +218,7 @@ def limits(subject: LintSubject) -> Iterator[Finding]:
         value = _with_defaults(setting, subject.table(source))
         if value is None or (fault := option.type.fault(value)) is None:
             continue
-        if option.kind == "bool" and not option.secret:
+        if option.kind == "bool" and not is_secret(option.path):
             shown = repr(setting.value) if setting.value != setting.value.strip() else setting.value
             yield finding(
                 Code.BOOLEAN_INVALID, place=setting.place, group=setting.group, name=setting.name, value=shown
@@ -232,8 +233,8 @@ def _refused(setting: Setting, option: Option, fault: str) -> Finding:
         place=setting.place,
         group=setting.group,
         name=setting.name,
-        value="its value (not shown)" if option.secret else _shown(setting.value),
-        error="oslo.config refuses it" if option.secret else " ".join(fault.split()),
+        value="its value (not shown)" if is_secret(option.path) else _shown(setting.value),
+        error="oslo.config refuses it" if is_secret(option.path) else " ".join(fault.split()),
         limits=f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}",
     )
 

@@ -54,6 +54,7 @@ FILES = {
     "connect/playbooks/run.py": "pipes, and the log that it writes",
     "hosts/facts/store.py": "snapshots, up to MAX_BYTES",
     "linux/initramfs/image.py": "images of hosts, in pieces",
+    "operate/support/bundle.py": "an archive in memory",
     "repair/hypervisor.py": "the program that it sends",
     "spec/load.py": "specs, up to MAX_BYTES",
 }

@@ -119,25 +119,25 @@ def test_a_directory_is_read_as_a_service_finds_it(tmp_path):
 def test_values_that_name_options_are_those_of_oslo_config(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text(
-        "[DEFAULT]\nscheduler_default_filters = A,B\npci_alias = a$$b\n"
-        '[pci]\nalias = ${other}\nalias = $filter_scheduler.enabled_filters\nalias = \\$other $" $ $other$\n'
-        "other = $third\n[filter_scheduler]\nenabled_filters = C\n[pci]\nthird = $$x\n"
+        "[DEFAULT]\nscheduler_default_filters = A,B\npci_alias = a$$b\nhost = $tempdir\n"
+        '[pci]\nalias = ${host}\nalias = $filter_scheduler.enabled_filters\nalias = \\$host $" $ $host$\n'
+        "[filter_scheduler]\nenabled_filters = C\n[DEFAULT]\ntempdir = $$x\n"
     )
     conf = oslo([])
-    conf.register_opts([cfg.StrOpt("other"), cfg.StrOpt("third")], group="pci")
+    conf.register_opts([cfg.StrOpt("host"), cfg.StrOpt("tempdir")])
     conf([], default_config_files=[str(file)], default_config_dirs=[])
     settings = read_files([file]).effective(ALIAS)
-    assert [s.value for s in settings] == conf.pci.alias == ["a$b", "$x", "C", '$other $" $ $x$']
-    assert [s.names for s in settings] == [(), ("other",), ("filter_scheduler.enabled_filters",), ("other",)]
-    assert settings[1].written == "${other}"
+    assert [s.value for s in settings] == conf.pci.alias == ["a$b", "$x", "C", '$host $" $ $x$']
+    assert [s.names for s in settings] == [(), ("host",), ("filter_scheduler.enabled_filters",), ("host",)]
+    assert settings[1].written == "${host}"
 
 
 def test_variables_that_no_file_sets_are_reported(tmp_path):
     file = tmp_path / "nova.conf"
-    file.write_text("[pci]\nalias = $unset\nalias = $circle\ncircle = $circle\n")
+    file.write_text("[pci]\nalias = $unset\nalias = $report_in_placement\nreport_in_placement = $report_in_placement\n")
     first, second = read_files([file]).effective(ALIAS)
     assert (first.value, first.unknown) == ("$unset", ("unset",))
-    assert "circle" in second.unknown
+    assert "report_in_placement" in second.unknown
 
 
 def test_lines_end_where_they_do_in_a_file(tmp_path):

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError, NovaConfigError
+from gpustack.nova_options.masking import without
 from gpustack.novadb import cells, databases
-from gpustack.novadb.connection_options import without_secrets
 from gpustack.novadb.databases import Database
 from support.rogue_server import file_request, rogue_server
 
@@ -110,4 +110,4 @@ def test_templates_fill_in_names_only(template: str) -> None:
     ],
 )
 def test_secrets_are_hidden_and_other_words_are_not(secret: str, text: str, printed: str) -> None:
-    assert without_secrets(text, [secret], ["nova", "db"]) == printed
+    assert without(text, [secret], ["nova", "db"]) == printed

@@ -1,0 +1,255 @@
+"""The one door for secrets: which values of a configuration are secret, and how texts are masked.
+
+A secret is known by its type: the options that Nova, Placement, oslo.db, oslo.messaging and keystoneauth mark as secret
+(``gpustack/data/nova``), passwords in URLs, tokens, private keys, vaults. An option that no table has counts as secret.
+"""
+
+import base64
+import contextlib
+import fnmatch
+import functools
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+from gpustack.nova_options import options, tables
+
+MASK = "***"
+_SHORT, _LONG, _MAC = 4, 8, 6
+_MORE = ("adminpass", "admin_pass", "user_data", "passwd", "passphrase", "secret", "_pass", "private_key")
+"""Ends of keys of secrets, beside the names of options: of Nova's API, cloud-init and Ansible."""
+_KINDS = {
+    "serial": "serial",
+    **dict.fromkeys(("user", "user_id"), "user"),
+    **dict.fromkeys(("project", "projects", "access", "tenant_id"), "project"),
+}
+"""Keys of plain data whose values are names, with their kind."""
+_URL = re.compile(r"(?<=://)[^\s'\"<>]{1,2048}(?=@)")
+_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL)
+_VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
+_TOKEN = re.compile(r"\bgAAAA[\w=-]{16,}|\beyJ[\w-]{8,}\.[\w.-]+|(?<=bearer )[\w+/=.~-]{8,}", re.IGNORECASE)
+_ENCODED = re.compile(
+    r"(?<![^\s'\"<>=,;&])[^\s'\"<>=,;&%]*%[0-9A-Fa-f]{2}[^\s'\"<>,;&]*|(?<![\w+/%-])[\w+/-]{6,}={0,2}"
+)
+_ADDRESS = re.compile(r"(?<![\w.:-])(?:[0-9a-f]{0,4}:[0-9a-f:.]{1,45}|\d{1,3}(?:\.\d{1,3}){3})(?![\w:-])")
+
+
+@functools.cache
+def _known() -> Mapping[str, bool]:
+    """By path, whether an option of Nova or Placement is secret in any release; a path can have a ``*``."""
+    of_all = [options.of_any_release(project) for project in ("nova", "placement")]
+    known = {path.lower(): False for named in of_all for path in named}
+    for named in of_all:
+        known |= {path.lower(): True for path, of in named.items() if any(option.secret for option in of)}
+    return known | dict.fromkeys(tables.facts()["unmarked_secrets"], True)
+
+
+def is_secret(path: str) -> bool:
+    """Whether the value of an option may contain a secret: it is never shown.
+
+    :param path: ``group/name``. An option that no release has is one of another program: its type is unknown.
+    """
+    wanted = path.replace("-", "_").lower()
+    known = _known()
+    if (found := known.get(wanted)) is None and (found := known.get(path.lower())) is None:
+        return next((secret for of, secret in known.items() if "*" in of and fnmatch.fnmatch(wanted, of)), True)
+    return found
+
+
+@functools.cache
+def _keys() -> str:
+    """A pattern of the ends of keys whose values are secret; ``code`` and the like mean other things in plain data."""
+    names = {path.partition("/")[2] for path, secret in _known().items() if secret}
+    names = names.union(_MORE) - {"code", "connection", "backend_argument", "authorization_code"}
+    return rf"(?i:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})"
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_key(key: str) -> bool:
+    return re.search(rf"{_keys()}$", key) is not None
+
+
+@functools.cache
+def _assignment() -> re.Pattern[str]:
+    value = r"(?!['\"]?\*\*\*)(?P<secret>'[^']*'|\"[^\"]*\"|[^\s'\",;)]+)"
+    return re.compile(rf"(?P<key>{_keys()}['\"]?(?:\s*=\s*|:\s+|:(?=[^\s/]))){value}")
+
+
+@functools.cache
+def _words() -> frozenset[str]:
+    """Words that are no secret although somebody chose them as one: masked everywhere, they would be guessed."""
+    parts = {part for path in _known() for part in (path, *re.split(r"[/_]", path))}
+    return frozenset(parts | {"admin", "openstack", "true", "false", "none", "null", "root", "gpustack"})
+
+
+def without(text: str, secrets: Iterable[str], public: Iterable[str] = ()) -> str:
+    """Return a text with secrets replaced by ``***``.
+
+    A secret is replaced if it is a separate word; one of up to three characters only in quotes, because a password such
+    as ``a`` would make the text unreadable. A secret that equals a visible part of the text is kept: replacing it would
+    reveal it.
+
+    :param public: the visible parts.
+    """
+    return _any(set(secrets) - set(public)).sub(MASK, text)
+
+
+def _any(words: Collection[str]) -> re.Pattern[str]:
+    """A pattern of any of the words: a long one anywhere, others as separate words, the shortest in quotes."""
+    around = {True: (r"(?<!\w)", r"(?!\w)"), False: (r"(?<=['\"])", r"(?=['\"])")}
+    parts = []
+    for word in sorted(words, key=len, reverse=True):
+        before, after = ("", "") if len(word) >= _LONG else around[len(word) >= _SHORT]
+        parts.append(before + re.escape(word) + after)
+    return re.compile("|".join(parts) or "(?!)")
+
+
+class Masking:
+    """Masks the secrets in the texts of one archive, and replaces names by pseudonyms.
+
+    A secret that one text shows by its type is masked in all others too: :meth:`learn` all data before.
+
+    :param keep_names: whether names, serial numbers and network addresses stay.
+    :ivar count: the number of masked values so far.
+    :ivar patterns: the learned secrets, and the learned names.
+    """
+
+    def __init__(self, *, keep_names: bool = False) -> None:
+        self.keep_names = keep_names
+        self.count = 0
+        self.patterns = (_any(()), _any(()))
+        self.pseudonyms: dict[str, str] = {}
+        self._secrets: set[str] = set()
+        self._numbers: Counter[str] = Counter()
+        self._clean: set[str] = set()
+
+    def learn(self, data: Any) -> None:  # noqa: ANN401 - plain data
+        """Learn the secrets and names of plain data; the maskers know them afterwards."""
+        self.data(data)
+        self._clean.clear()
+        names = {name for name in self.pseudonyms if len(name) >= _SHORT and name.lower() not in _words()}
+        self.patterns = (_any(self._secrets), _any(names))
+
+    def secret(self, value: str = "") -> str:
+        """Learn a secret, if it is given, and return the mask."""
+        self.count += 1
+        for text in {value, unquote(value)} - {MASK}:
+            if len(text) >= _SHORT and text.lower() not in _words():
+                self._secrets |= {text, quote(text, safe="")}
+        return MASK
+
+    def name(self, kind: str, value: str) -> str:
+        """Learn a name, and return its pseudonym, which is the same in the whole archive."""
+        if self.keep_names or not value or re.fullmatch(rf"{kind}-\d+", value):
+            return value
+        if value not in self.pseudonyms:
+            self._numbers[kind] += 1
+            self.pseudonyms[value] = f"{kind}-{self._numbers[kind]}"
+        return self.pseudonyms[value]
+
+    def option(self, path: str, value: str) -> str:
+        """The value of an option as it may be shown: an unknown one is learned only if it looks like a secret."""
+        if not is_secret(path):
+            return value
+        found = _URL.search(value)
+        is_typed = path.lower() in _known() or re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[^\s/.]{8,}", value)
+        return self.secret(found.group().rpartition(":")[2] if found else value if is_typed else "")
+
+    def text(self, text: str) -> str:
+        """A text without secrets and, unless names are kept, without names."""
+        if text in self._clean:  # facts repeat most texts
+            return text
+        masked = text
+        for masker in MASKERS.values():
+            masked = masker(self, masked)
+        if masked == text:
+            self._clean.add(text)
+        return masked
+
+    def data(self, value: Any, key: str = "") -> Any:  # noqa: ANN401 - plain data
+        """Plain data without secrets and names.
+
+        :param key: the key of the value.
+        """
+        if isinstance(value, Mapping):
+            named = functools.partial(self.name, "project") if key == "projects" else self.text
+            return {named(str(name)): self.data(inner, str(name)) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.data(inner, key) for inner in value]
+        if value in (None, "") or isinstance(value, bool):
+            return value
+        if _is_key(key):
+            return self.secret(str(value))
+        if isinstance(value, str):
+            return self.name(_KINDS[key], value) if key in _KINDS else self.text(value)
+        return value
+
+
+def _urls(masking: Masking, text: str) -> str:
+    return _URL.sub(lambda found: masking.secret(found.group().partition(":")[2].partition("@")[0]), text)
+
+
+def _assignments(masking: Masking, text: str) -> str:
+    def masked(found: re.Match[str]) -> str:
+        value = found["secret"].strip("'\"")
+        plain = re.fullmatch("[a-z]*", value)  # a word of a sentence: "the password: check it"
+        return found["key"] + masking.secret("" if plain else value)
+
+    return _assignment().sub(masked, text)
+
+
+def _encoded(masking: Masking, text: str) -> str:
+    def masked(found: re.Match[str]) -> str:
+        patterns = (_KEY, _VAULT, _URL, _TOKEN, _assignment(), masking.patterns[0])
+        inner = _decoded(found.group())
+        return masking.secret() if any(pattern.search(inner) for pattern in patterns) else found.group()
+
+    return _ENCODED.sub(masked, text)
+
+
+def _decoded(word: str) -> str:
+    """The text of a word in percent-encoding or base64; empty if it is neither."""
+    if "%" in word:
+        return unquote(word)
+    plain = word.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True).decode()
+    except ValueError:
+        return ""
+
+
+def _addresses(masking: Masking, text: str) -> str:
+    def replaced(found: re.Match[str]) -> str:
+        written = found.group()
+        with contextlib.suppress(ValueError):
+            address = ipaddress.ip_address(written)
+            return written if address.is_loopback or address.is_unspecified else masking.name("address", written)
+        return masking.name("address", written) if len(written.split(":")) == _MAC else written
+
+    return _ADDRESS.sub(replaced, text)
+
+
+def _named(masking: Masking, text: str) -> str:
+    return masking.patterns[1].sub(lambda found: masking.pseudonyms[found.group()], text)
+
+
+def _by(pattern: Callable[[Masking], re.Pattern[str]]) -> Callable[[Masking, str], str]:
+    """A masker that replaces all of a pattern; what it finds is not learned."""
+    return lambda masking, text: pattern(masking).sub(lambda _found: masking.secret(), text)
+
+
+MASKERS: dict[str, Callable[[Masking, str], str]] = {
+    "private keys": _by(lambda _: _KEY),
+    "vaults": _by(lambda _: _VAULT),
+    "URLs": _urls,
+    "tokens": _by(lambda _: _TOKEN),
+    "assignments": _assignments,
+    "learned secrets": _by(lambda masking: masking.patterns[0]),
+    "encoded secrets": _encoded,
+    "addresses": _addresses,
+    "names": _named,
+}
+"""What masks a text, in this order."""

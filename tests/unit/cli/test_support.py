@@ -1,0 +1,85 @@
+"""``gpustack support bundle``: the list, the question, the file. No cloud answers; the files are real."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from gpustack.cli.app import main
+
+SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu1": [k4200]}\n'
+COMMAND = ("support", "bundle", "--config-file", "nova.conf", "--out", "b.tar.gz")
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home without a cloud."""
+    for name in [name for name in os.environ if name.startswith("OS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    Path("gpustack.yaml").write_text(SPEC, encoding="utf-8")
+    Path("nova.conf").write_text("[neutron]\npassword = Zq7secret\n[DEFAULT]\ndebug = true\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_the_list_is_shown_and_the_archive_is_private(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = os.umask(0)
+    try:
+        assert main([*COMMAND, "--yes", "-f", "json"]) == 0
+    finally:
+        os.umask(before)
+    output = capsys.readouterr()
+    rows = {row["path"]: row for row in json.loads(output.out)}
+    assert rows["configuration/1-nova.conf"]["masked"] == 1
+    assert "auth_url" in rows["failures.json"]["omitted"]
+    assert "b.tar.gz: read it before you send it" in output.err
+    status = Path("b.tar.gz").stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_nlink) == (0o600, 1)
+    with tarfile.open("b.tar.gz") as packed:
+        assert sorted(entry.name for entry in packed) == sorted(f"b/{n}" for n, of in rows.items() if not of["omitted"])
+        assert {entry.mode for entry in packed} == {0o600}
+        stream = packed.extractfile("b/configuration/1-nova.conf")
+        assert stream is not None
+        assert stream.read() == b"\n[neutron]\npassword = ***\n[DEFAULT]\ndebug = true\n"
+    assert [path.name for path in directory.iterdir() if "tar" in path.name] == ["b.tar.gz"]
+
+
+def test_check_and_a_missing_terminal_write_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, "--check"]) == 0
+    assert main([*COMMAND]) == 2
+    assert "no terminal for confirmation" in capsys.readouterr().err
+    assert not Path("b.tar.gz").exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "dangling"])
+def test_an_existing_file_is_never_replaced(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    target = Path("b.tar.gz")
+    if kind == "file":
+        target.write_text("mine", encoding="utf-8")
+    else:
+        target.symlink_to("nova.conf" if kind == "link" else "nowhere")
+    assert main([*COMMAND, "--yes"]) == 2
+    assert "the file exists" in capsys.readouterr().err
+    assert target.is_symlink() == (kind != "file")
+    assert kind != "file" or target.read_text(encoding="utf-8") == "mine"
+    assert not Path("nowhere").exists()
+
+
+def test_a_full_disk_leaves_no_part_of_a_bundle(directory: Path) -> None:
+    """The limit of the size of files stands for a full disk: the system refuses the write in its middle."""
+    script = 'ulimit -f 1; exec "$@"'
+    words = [sys.executable, "-m", "gpustack", *COMMAND, "--yes"]
+    run = subprocess.run(["/bin/bash", "-c", script, "-", *words], capture_output=True, text=True, check=False)
+    assert run.returncode == 14, run.stderr
+    assert "b.tar.gz: the bundle can't be written: File too large; nothing was written" in run.stderr
+    assert not [path.name for path in directory.iterdir() if "tar" in path.name]
