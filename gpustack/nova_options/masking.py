@@ -23,10 +23,10 @@ _MORE = ("adminpass", "admin_pass", "user_data", "passwd", "passphrase", "secret
 """Ends of keys of secrets, beside the names of options: of Nova's API, cloud-init and Ansible."""
 _KINDS = {
     "serial": "serial",
-    **dict.fromkeys(("user", "user_id"), "user"),
-    **dict.fromkeys(("project", "projects", "access", "tenant_id"), "project"),
+    **dict.fromkeys(("user", "user_id", "username"), "user"),
+    **dict.fromkeys(("project", "projects", "project_name", "access", "tenant_id", "tenant_name"), "project"),
 }
-"""Keys of plain data whose values are names, with their kind."""
+"""Keys of plain data, and options, whose values are names, with their kind."""
 _URL = re.compile(r"(?<=://)[^\s'\"<>]{1,2048}(?=@)")
 _KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL)
 _VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
@@ -153,7 +153,8 @@ class Masking:
     def option(self, path: str, value: str) -> str:
         """The value of an option as it may be shown: an unknown one is learned only if it looks like a secret."""
         if not is_secret(path):
-            return value
+            kind = _KINDS.get(path.partition("/")[2])
+            return self.name(kind, value) if kind else value
         found = _URL.search(value)
         is_typed = path.lower() in _known() or re.fullmatch(r"(?=.*\d)(?=.*[A-Za-z])[^\s/.]{8,}", value)
         return self.secret(found.group().rpartition(":")[2] if found else value if is_typed else "")

@@ -6,7 +6,7 @@ import platform
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice, starmap
+from itertools import groupby, islice, starmap
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from gpustack.base.files import read_text
 from gpustack.changes import journal
 from gpustack.cloud import Connection, servers
 from gpustack.cloud.boot import BootRecord, boot
+from gpustack.cloud.session import sign_in
 from gpustack.nova_options.config import files_of, parse_files
 from gpustack.nova_options.masking import MASK, Masking
 from gpustack.operate.doctor.check import Check
@@ -28,7 +29,7 @@ from gpustack.spec.load import parse_spec
 
 FAILURES, RECORDS = 10, 50
 """The newest failures of instances, and the newest runs of gpustack."""
-_IMAGE = re.compile(r"hw_.*|trait:.*|img_(?:hide_)?hv_.*|os_(?:type|distro|version|secure_boot)")
+_IMAGE = re.compile(r"hw_.*|trait:.*|img_(?:hide_)?hv_.*|os_(?:type|distro|version|secure_boot)|architecture")
 """The properties of images that Nova reads; the others are a tenant's own."""
 _HINTS = re.compile("group|same_host|different_host|query|build_near_host_ip|cidr|target_cell|different_cell")
 """The scheduler hints of Nova's filters; a tenant can name others."""
@@ -113,6 +114,9 @@ def _learned(known: BootRecord, masking: Masking) -> str:
 
 def _failures(cloud: Connection, masking: Masking) -> list[dict[str, Any]]:
     """The requests, faults and events of the instances that failed last."""
+    if access := sign_in(cloud):
+        masking.name("user", access.user)
+        masking.name("project", access.project)
     found = []
     for known in filter(None, (boot(cloud, uuid) for uuid in servers.failed(cloud, FAILURES))):
         events = servers.actions(cloud, known.server.id)
@@ -176,10 +180,12 @@ def _configuration(path: Path, text: str, masking: Masking) -> Any:  # noqa: ANN
         if read.problems:
             raise GpustackError("no YAML")
         return _public(read.data, "", "", masking)
-    lines = [""]
-    for setting in parse_files({str(path): text}).settings:
-        value = masking.option(setting.path, setting.written).replace("\n", "\n    ")
-        lines += [f"[{setting.group}]", f"{setting.name} = {value}"]
+    lines = []
+    for group, settings in groupby(parse_files({str(path): text}).settings, lambda setting: setting.group):
+        lines.append(f"[{group}]")
+        for setting in settings:
+            value = masking.option(setting.path, setting.written).replace("\n", "\n    ")
+            lines.append(f"{setting.name} = {value}")
     return "\n".join([*lines, ""])
 
 

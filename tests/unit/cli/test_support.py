@@ -50,7 +50,7 @@ def test_the_list_is_shown_and_the_archive_is_private(directory: Path, capsys: p
         assert {entry.mode for entry in packed} == {0o600}
         stream = packed.extractfile("b/configuration/1-nova.conf")
         assert stream is not None
-        assert stream.read() == b"\n[neutron]\npassword = ***\n[DEFAULT]\ndebug = true\n"
+        assert stream.read() == b"[neutron]\npassword = ***\n[DEFAULT]\ndebug = true\n"
     assert [path.name for path in directory.iterdir() if "tar" in path.name] == ["b.tar.gz"]
 
 

@@ -20,6 +20,7 @@ import pytest
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeOutcome, ChangeResult
 from gpustack.changes.journal_lines import Cloud, RunHead
+from gpustack.cloud.session import Access
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options import masking
@@ -77,6 +78,14 @@ def _forms(value: str) -> Iterator[str]:
         yield encoded[4 if offset else 0 : -2]
 
 
+USER = Access(user="captain-hook", project="pirates-1", roles=frozenset())
+
+
+@pytest.fixture(autouse=True)
+def _signed_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "sign_in", lambda _cloud: USER)
+
+
 def free(planted: Planted, place: str) -> str:
     """A text of somebody else with a secret in each way and form."""
     parts = [f"amqp://nova:{planted.secret(f'{place} plain', 'clear', 'x')}@mq"]
@@ -94,7 +103,7 @@ def free(planted: Planted, place: str) -> str:
 
 def configuration(planted: Planted, directory: Path) -> list[Path]:
     """Files of services, with secrets in known and in unknown options, in comments and in YAML."""
-    lines = [f"[service_user]\npassword = {REUSED}"]
+    lines = [f"[service_user]\npassword = {REUSED}\nusername = {planted.name('captain-nemo')}"]
     lines += [f"# {planted.secret('comment', form)}" for form in FORMS]
     for form in FORMS:
         lines += [f"[neutron]\npassword = {planted.secret('option', form)}"]
@@ -166,7 +175,8 @@ def recorded(planted: Planted) -> None:
     """A run with secrets in its texts."""
     place = Cloud(auth_url=f"https://a:{planted.secret('auth_url', 'percent')}@k/v3", user=planted.name("dr-strange"))
     head = RunHead(id="20261126T000000000000Z", command="flavor apply", cloud=place, spec=free(planted, "record"))
-    changes = [change("a", None, {"password": planted.secret("wanted", "base64")})]
+    named = {"project_name": planted.name("nautilus-lab")}
+    changes = [change("a", named, {"password": planted.secret("wanted", "base64")})]
     log = journal.RunJournal(head, changes)
     log.begin(changes[0])
     log.end(ChangeOutcome(change=changes[0], result=ChangeResult.FAILED, detail=free(planted, "detail")))
@@ -181,6 +191,7 @@ def archive(
     newest = fleet_cloud._EndpointData(max_microversion=(2, 100))
     monkeypatch.setattr(fleet_cloud._Proxy, "get_endpoint_data", lambda _self: newest)
     recorded(planted)
+    planted.names += [USER.user, USER.project]
     host, stand_in = facts(planted), cloud(planted)
     spec = directory / "gpustack.yaml"
     spec.write_text(
@@ -193,7 +204,7 @@ def archive(
     contents = BundleContents(
         cloud=lambda: stand_in.connection,
         sources=WhySources(spec=spec, scanned=(host,)),
-        checks=lambda: [ok("Cloud", free(planted, "check"))],
+        checks=lambda: [ok("Cloud", f"signed in as {USER.user} of project {USER.project}: {free(planted, 'check')}")],
         configuration=configuration(planted, directory),
         instances=[VM],
     )
