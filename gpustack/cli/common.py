@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from cliff import command, lister, show
 
+from gpustack.base import silence
 from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError, VerifyError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, Severity, report_lines
@@ -178,6 +179,7 @@ class _Voice(command.Command):
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run the action, print its data, then run :meth:`after`, and print the next command. cliff calls this."""
+        silence.forget()
         try:
             is_short = self.streams or hasattr(parsed_args, "yes")  # a question follows
             with contextlib.nullcontext() if is_short else decoration.paged(self.app.stdout):

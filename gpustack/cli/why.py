@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.base import silence
 from gpustack.base.columns import in_words
 from gpustack.base.errors import PartialError
 from gpustack.base.findings import Finding
@@ -57,6 +58,8 @@ class WhyCommand(OpenStackCommand):
 
     def sources(self, parsed_args: argparse.Namespace, **more: Any) -> WhySources:  # noqa: ANN401
         """The sources of the options."""
+        if getattr(parsed_args, "ask_host", False):
+            silence.waited(parsed_args.timeout)  # the share of the host
         databases, scheduler = databases_of(parsed_args), scheduler_of(parsed_args)
         paths = {"spec": parsed_args.spec, "snapshot": parsed_args.snapshot}
         return WhySources(databases=databases, scheduler=scheduler, **paths, **more)

@@ -22,6 +22,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ReadTimeoutError
 
+from gpustack.base import silence
 from gpustack.cloud import reads
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ CONNECT = 5.0
 """Seconds for a TCP connection, with TLS."""
 FIRST_BYTE = 30.0
 """Seconds until the first byte of an answer, unless clouds.yaml has ``api_timeout``; see also :data:`AT_LEAST`."""
-TOTAL = 60.0
-"""Seconds to wait for all silent services of a run together, without ``api_timeout``: after the first one, others get
-less. Two connections' worth is kept for the last ones."""
 AT_LEAST = 256
 """The bytes that an answer brings in the time for the first byte, again and again until it ends: one byte in five
 seconds breaks this limit, a long answer does not."""
@@ -72,14 +70,13 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         super().__init__()
         self._session = session
         self._silent: dict[str, str] = {}
-        self._waited = 0.0
         self._access: Any = None
         self._known: dict[str, str] = {}
 
     def forget_silence(self) -> None:
         """Begin another run."""
         self._silent.clear()
-        self._waited = 0.0
+        silence.forget()
 
     def init_poolmanager(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as requests has it
         """Create the pools of connections."""
@@ -150,7 +147,7 @@ class LimitedAdapter(TCPKeepAliveAdapter):
                 raise
             waited = time.monotonic() - begun
             if endpoint not in self._silent:  # other threads wait for it at the same time
-                self._waited += waited
+                silence.waited(waited)
             self._silent[endpoint] = f"{service} at {endpoint} gave no complete answer within {waited:.3g} seconds"
             raise ConnectTimeout(self._silent[endpoint]) from error
         return answer
@@ -159,7 +156,7 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         """The seconds until the first byte."""
         if patient := _PATIENCE.get():
             return patient
-        return max(CONNECT, min(FIRST_BYTE, TOTAL - 2 * CONNECT - self._waited)) if self._waited else FIRST_BYTE
+        return silence.left(FIRST_BYTE)
 
     def _service(self, url: str) -> tuple[str, str]:
         """The endpoint of a URL, without a version, and the type of its service.

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
+from gpustack.base.silence import left
 
 _ALLOWED = {
     "mysql": frozenset(
@@ -45,7 +46,7 @@ _PATIENCE = {"mysql": ("connect_timeout", "read_timeout"), "postgresql": ("conne
 def arguments(url: sa.URL) -> dict[str, object]:
     """Return the driver arguments for a connection, in addition to the URL's options."""
     kind = url.get_backend_name()
-    patience = {name: HANDSHAKE for name in _PATIENCE.get(kind, ()) if name not in url.query}
+    patience = {name: max(1, int(left(HANDSHAKE))) for name in _PATIENCE.get(kind, ()) if name not in url.query}
     return {**patience, **_ALWAYS.get(kind, {})}
 
 

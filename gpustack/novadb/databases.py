@@ -4,6 +4,7 @@ Passwords stay inside SQLAlchemy's URL objects; messages and exceptions of this 
 """
 
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from gpustack.base import silence
 from gpustack.base.errors import DatabaseError
 from gpustack.nova_options.masking import without
 from gpustack.novadb import connection_options
@@ -154,10 +156,14 @@ def connected(opened: sa.Engine, of: Database) -> sa.Connection:
 
     :raises DatabaseError: if the driver does not support an option of the connection.
     """
+    begun = time.monotonic()
     try:
         return opened.connect()
     except _MISUSED as error:
         raise _misused(of, error) from None
+    except SQLAlchemyError:
+        silence.waited(time.monotonic() - begun)
+        raise
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpustack.base import silence
 from gpustack.base.errors import PartialError
 from gpustack.cli.app import main
 from gpustack.cli.cloud import OpenStackCommand
@@ -206,6 +207,7 @@ def test_the_host_is_asked_in_one_session(one_gpu: StandIn, sshd: Sshd, capsys: 
     Path("known").write_text(sshd.known())
     more = ["--ssh-config", "config", "--known-hosts", "known", "--timeout", "120"]
     code = main(["why", "host", "gpu1", "--ask-host", *more, "-f", "json", "--exit-code"])
+    assert silence._waited >= 15  # the share of the host in what silent sources may take
     output = capsys.readouterr()
     assert code == 3, output.err
     assert [row["broken"] for row in json.loads(output.out) if row["address"] == "0000:81:00.0"] == ["host"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from gpustack.base import silence
 from gpustack.base.errors import DatabaseError, NovaConfigError
 from gpustack.cli.app import main
 from gpustack.novadb import cells, connection_options, databases
@@ -141,11 +142,15 @@ def test_a_damaged_plan_is_refused_before_any_database_is_read(
 def test_a_server_that_stays_silent_is_given_up(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel accepts the connection, and nobody ever speaks."""
     monkeypatch.setattr(connection_options, "HANDSHAKE", 2)
+    monkeypatch.setattr(silence, "_waited", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         database = databases.database("cell1", f"{scheme}://nova:x@127.0.0.1:{port}/nova")
         with pytest.raises(DatabaseError, match=r"timed out|timeout expired"), databases.snapshot(database):
             pass
+    assert silence._waited > 1
+    monkeypatch.setattr(silence, "_waited", silence.TOTAL)
+    assert connection_options.arguments(database.url)["connect_timeout"] == 1
 
 
 def test_the_urls_own_time_limits_are_kept() -> None:
