@@ -13,6 +13,8 @@ from gpustack.prepare.plugin_api import printable_data
 
 _NO_TERMINAL = "you must have a tty to run"
 """Of sudo with ``requiretty`` (``plugins/sudoers/policy.c``). With pipelining, Ansible requests no terminal."""
+_PRINTED = {"diff", "warnings", "deprecations"}
+"""Results that Ansible prints as they are; after a failure, it prints all."""
 _REMEDY = (
     "sudo requires a terminal (requiretty), which pipelining does not have: remove `Defaults requiretty` from the "
     "host's sudoers, or set `ansible_pipelining: false` for this host in the inventory"
@@ -35,7 +37,8 @@ class ActionModule(normal.ActionModule):
             raise
         if result.get("failed") and _NO_TERMINAL in str(result.get("module_stderr")):
             result["msg"] = _REMEDY
-        if result.get("failed"):  # Ansible prints these texts as they are
+        if result.get("failed"):
             result = printable_data({name: value for name, value in result.items() if name != "exception"})
+        result |= {name: printable_data(result[name]) for name in _PRINTED & result.keys()}
         refusal = Base.refused(task_vars or {}, result)
         return refusal or result

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +42,30 @@ def only_the_end_is_read(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> N
     assert files.read_end(directory / "log", 4) == b"last"
 
 
+class Pipe:
+    """A pipe with more than fits into memory, if the reader keeps it or asks for all of it."""
+
+    pieces = 64
+
+    def seekable(self) -> bool:
+        return False
+
+    def read(self, size: int = -1) -> bytes:
+        assert 0 < size <= 1 << 16
+        self.pieces -= 1
+        return b"x" * size if self.pieces else b""
+
+
+def pipe(_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=Pipe()))
+    tracemalloc.start()
+    try:
+        assert len(files.read_end(None, 1 << 16)) == 1 << 16
+        assert tracemalloc.get_traced_memory()[1] < 8 << 16
+    finally:
+        tracemalloc.stop()
+
+
 def endless(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     (directory / "zero").symlink_to("/dev/zero")
     for command, argument in COMMANDS:
@@ -58,6 +84,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "end": only_the_end_is_read,
         "beginning": only_the_end_counts,
         "endless": endless,
+        "pipe": pipe,
     },
     {"gpustack.base.files:read_end": {"gpustack.base.files:read_end": whole}},
 )

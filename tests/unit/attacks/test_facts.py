@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import json
 import os
@@ -17,11 +18,13 @@ from ansible.plugins import loader
 from ansible.vars.clean import clean_facts
 
 from gpustack.base.errors import SnapshotError
+from gpustack.base.text import printable_data
 from gpustack.connect.playbooks.reserved import facts_refusal, reserved
 from gpustack.hosts.facts.store import MOST_VALUES, parse_host
 from gpustack_demo.examples.host import write_host
 from support.attacks import attacked, commands, run, variants
 from support.fuzz_inputs import RAW
+from support.fuzz_readers import MODULES
 from support.hostile_hosts import COLLECTION, MAGIC, Hostile, forged
 from support.lowest_ansible import supported
 from support.playbook_place import EXAMPLES, SPEC, Place, tree
@@ -184,6 +187,23 @@ def from_a_cache(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     assert reserved(facts, {"ansible_sftp_executable": "/usr/bin/sftp"}) == []
 
 
+STEERING = "x\x1b]0;owned\x07\u202e"
+
+
+def printed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ansible prints some results of a module as they are, also without a failure: gpustack's modules escape them."""
+    texts = {"diff": {"before": STEERING}, "warnings": [STEERING], "deprecations": [{"msg": STEERING}]}
+    for name in MODULES.keys() - {"gpustack_domains"}:  # which a plugin of the controller runs
+        plugin = importlib.import_module(f"ansible_collections.nova_gpustack.passthrough.plugins.action.{name}")
+        for more in ({"changed": True}, {"failed": True, "msg": STEERING}):
+            monkeypatch.setattr(
+                "ansible.plugins.action.normal.ActionModule.run", lambda *_, more=more: {**texts, **more}
+            )
+            result = plugin.ActionModule.run(object.__new__(plugin.ActionModule), None, {})
+            assert "owned" in str(result)
+            assert printable_data(result) == result, name
+
+
 TALK = RAW["k4200"]
 ANSWERS: dict[str, Any] = {
     "another path": {**TALK, "hostname": "../../etc/cron.d/x"},
@@ -211,6 +231,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
     {
         "names": each_name,
         "from a cache": from_a_cache,
+        "printed": printed,
         **variants(answer, {name: name for name in ANSWERS}),
     },
     {

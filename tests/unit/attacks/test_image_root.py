@@ -154,6 +154,15 @@ def test_a_device_in_the_image_is_no_device(module: ModuleType, root: Path) -> N
     assert (code != 0, output) == (True, ""), error
 
 
+def test_output_steers_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks loop over the output of the image's programs: Ansible prints each item as it is."""
+    plugin = importlib.import_module("ansible_collections.nova_gpustack.passthrough.plugins.action.gpustack_image")
+    answer = {"stdout_lines": ["/lib/x\x1b]0;owned\x07.ko"], "kernels": ["6.1\u202e"], "rc": 0}
+    monkeypatch.setattr("ansible.plugins.action.normal.ActionModule.run", lambda *_: answer)
+    result = plugin.ActionModule.run(object.__new__(plugin.ActionModule), None, {})
+    assert result == {"stdout_lines": ["/lib/x\\x1b]0;owned\\x07.ko"], "kernels": ["6.1\\u202e"], "rc": 0}
+
+
 def test_output_without_end_is_cut(module: ModuleType) -> None:
     code, output, _ = module.run(["head", "-c", str(3 * module.MOST_OUTPUT), "/dev/zero"])
     assert (code, len(output)) == (0, module.MOST_OUTPUT)
