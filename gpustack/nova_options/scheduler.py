@@ -19,6 +19,9 @@ _NO_FALLBACK = releases.option("workarounds/disable_fallback_pcpu_query")
 _CANDIDATES = releases.option("placement/max_allocation_candidates")
 _ALIAS = releases.option("pci/alias")
 _ZONE = releases.option("DEFAULT/default_schedule_zone")
+_DRIVER = releases.option("quota/driver")
+UNIFIED = "nova.quota.UnifiedLimitsDriver"
+"""The driver that enforces the limits in Keystone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,7 @@ class Scheduler:
     :ivar fallback: whether it asks Placement for ``VCPU`` too if an instance has dedicated processors.
     :ivar aliases: the names of the aliases; None if the files have none.
     :ivar candidates: the most candidates that Placement makes; None if it has no limit, or it is unknown.
+    :ivar unified: whether nova-api enforces the limits in Keystone.
     :ivar zone: the availability zone of instances that request none; empty for any.
     """
 
@@ -42,6 +46,7 @@ class Scheduler:
     fallback: bool | None = None
     aliases: frozenset[str] | None = None
     candidates: int | None = None
+    unified: bool | None = None
     zone: str = ""
 
     def enables(self, name: str) -> bool | None:
@@ -72,6 +77,7 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
         isolated=_enabled(configuration, _ISOLATED, default),
         by_project=_enabled(configuration, _BY_PROJECT, default),
         fallback=None if without_fallback is None else not without_fallback,
+        unified=None if (driver := configuration.value(_DRIVER)) is None else driver.strip() == UNIFIED,
         zone=configuration.value(_ZONE) or "",
     )
 

@@ -9,9 +9,9 @@ from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.markers import DROP_IN
+from gpustack.nova_options.scheduler import UNIFIED
 
 DRIVER = releases.option("quota/driver")
-_UNIFIED = "nova.quota.UnifiedLimitsDriver"
 _ENDPOINTS = frozenset(f"oslo_limit/endpoint_{name}" for name in ("id", "service_type", "service_name"))
 """Options of oslo.limit, each of which leads to the limits of Nova."""
 _TITLE = "Limits of projects"
@@ -29,7 +29,7 @@ def driver(subject: LintSubject) -> Iterator[Finding]:
     """Only one quota driver reads limits from Keystone."""
     for source in _checking(subject):
         settings = source.configuration.effective(DRIVER)
-        if settings and (settings[-1].unknown or settings[-1].value.strip() == _UNIFIED):
+        if settings and (settings[-1].unknown or settings[-1].value.strip() == UNIFIED):
             continue
         state = f"= {settings[-1].value!r}" if settings else "is not set"
         yield finding(Code.UNIFIED_LIMITS_OFF, place=settings[-1].place if settings else source.label, state=state)
@@ -40,7 +40,7 @@ def endpoint(subject: LintSubject) -> Iterator[Finding]:
     """Limits belong to a service and a region, which oslo.limit reads from an endpoint."""
     for source in _checking(subject):
         settings = source.configuration.effective(DRIVER)
-        unified = bool(settings) and settings[-1].value.strip() == _UNIFIED
+        unified = bool(settings) and settings[-1].value.strip() == UNIFIED
         present = {setting.path for setting in source.configuration.settings if setting.value or setting.unknown}
         if unified and not _ENDPOINTS & present:
             yield finding(Code.LIMIT_ENDPOINT_MISSING, place=source.label)

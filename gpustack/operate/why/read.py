@@ -16,6 +16,7 @@ from gpustack.base.text import listed
 from gpustack.cloud import Connection, compute, identity
 from gpustack.cloud.flavors import Flavor, FlavorCloud
 from gpustack.cloud.image import ImageCloud
+from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import Progress, silent
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
@@ -127,7 +128,7 @@ def answer(cloud: Connection, question: FlavorQuestion, sources: WhySources) -> 
     if not demand.gpus:
         raise UsageError(f"the flavor {flavor.name} requests no GPU", remedy="name a flavor with pci_passthrough:alias")
     gaps = [*known.gaps]
-    demand, allowed = _of_project(cloud, flavor, demand, question.project, gaps)
+    demand, allowed = _of_project(cloud, flavor, demand, question.project, known.scheduler, gaps)
     found = judged(cloud, known, demand, question.host, sources.progress)
     return replace(found, allowed=allowed, many=list(_many(known, demand)), gaps=gaps)
 
@@ -194,7 +195,7 @@ def _image(cloud: Connection, name: str) -> dict[str, str]:
 
 
 def _of_project(
-    cloud: Connection, flavor: Flavor, demand: Demand, project: str, gaps: list[str]
+    cloud: Connection, flavor: Flavor, demand: Demand, project: str, scheduler: Scheduler, gaps: list[str]
 ) -> tuple[Demand, int | None]:
     """The needs of an instance of a project, and how many its quota allows; None if unlimited or unknown.
 
@@ -207,11 +208,21 @@ def _of_project(
         if not flavor.public and demand.project not in FlavorCloud(cloud, Flavor).access(flavor.id):
             demand = replace(demand, refused=f"the project {project} has no access to the private flavor")
         quotas = compute.quotas(cloud, demand.project)
+        if scheduler.unified:
+            quotas = {**quotas, **_of_classes(LimitsCloud(cloud), demand.project)}
     except CloudError as error:
         gaps.append(error.what)
         return demand, None
-    needs = {name: need for name, need in (("instances", 1), ("cores", demand.vcpus), ("ram", demand.ram)) if need}
+    needs = {"instances": 1, "cores": demand.vcpus, "ram": demand.ram, **demand.amounts}
+    needs = {name: need for name, need in needs.items() if need}
     left = {name: limit - used for name, (limit, used) in quotas.items() if limit >= 0 and name in needs}
     over = (f"{name} needs {needs[name]}, {max(rest, 0)} left" for name, rest in left.items() if rest < needs[name])
     allowed = [max(rest, 0) // needs[name] for name, rest in left.items()]
     return replace(demand, quota="; ".join(over)), min(allowed, default=None)
+
+
+def _of_classes(api: LimitsCloud, project: str) -> dict[str, tuple[int, int]]:
+    """The limit of a project and its use of each resource class that has a limit in Keystone."""
+    present, used = api.present(), api.used(project)
+    known = [*present.defaults, *(limit for limit in present.limits if limit.project == project)]
+    return {limit.resource_class: (limit.limit, used.get(limit.resource_class, 0)) for limit in known}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ from gpustack.base.errors import PartialError
 from gpustack.cli.app import main
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cloud.flavors import Flavor, Sizes
+from gpustack.cloud.limits import Limit, Present
 from gpustack.hosts.facts.store import save_snapshot
+from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity import read as placement
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.capacity.model import Cards, Host, Reason
@@ -135,6 +139,29 @@ def test_the_quota_of_a_project_counts(
     assert f"the quota of the project allows {number}" in err
     assert (rows[0]["step"], code) == (step, 0 if number else 3)
     assert ("GPU587" in err) == (not number)
+
+
+@pytest.mark.parametrize(("unified", "left", "number"), [(True, 15, 1), (True, 5, 0), (False, 5, 2), (None, 5, 2)])
+def test_limits_of_resource_classes_count_if_nova_enforces_them(
+    known: dict[str, Any],
+    unified: bool | None,
+    left: int,
+    number: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An instance has 10 GiB of disk. Keystone is a stand-in, with a default for other projects, and a limit."""
+    default = Limit(id="1", resource_class="DISK_GB", limit=1 << 20)
+    present = Present(defaults=(default,), limits=(replace(default, id="2", limit=100 + left, project="a" * 32),))
+    keystone = SimpleNamespace(present=lambda: present, used=lambda _project: {"DISK_GB": 100})
+    monkeypatch.setattr(read, "LimitsCloud", lambda _cloud: keystone)
+    limits = {"limits": {"absolute": {**LIMITS, "maxTotalCores": 20, "totalCoresUsed": 12}}}
+    known["cloud"].answers[f"compute /limits?tenant_id={'a' * 32}"] = (200, limits)
+    known["state"] = replace(known["state"], scheduler=Scheduler(unified=unified))
+    code, rows, err = asked(capsys, "g4", "--project", "a" * 32, "--exit-code")
+    assert f"the quota of the project allows {number}" in err
+    assert (rows[0]["step"], code) == ("PciPassthroughFilter", 0) if number else ("API: quota", 3)
+    assert ("DISK_GB needs 10, 5 left" in err) == (number == 0)
 
 
 def test_a_quota_that_may_not_be_read_is_a_gap(known: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
