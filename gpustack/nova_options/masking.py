@@ -27,7 +27,7 @@ _KINDS = {
     **dict.fromkeys(("project", "projects", "project_name", "access", "tenant_id", "tenant_name"), "project"),
 }
 """Keys of plain data, and options, whose values are names, with their kind."""
-_URL = re.compile(r"(?<=://)[^\s'\"<>]{1,2048}(?=@)")
+_URL = re.compile(r"(?<=://)[^\s'\"<>]{1,1024}(?=@)")
 _KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY.*?(?:-----END [A-Z ]*-----|\Z)", re.DOTALL)
 _VAULT = re.compile(r"\$ANSIBLE_VAULT;\S*(?:\s+[0-9a-f]{2,})*")
 _TOKEN = re.compile(r"\bgAAAA[\w=-]{16,}|\beyJ[\w-]{8,}\.[\w.-]+|(?<=bearer )[\w+/=.~-]{8,}", re.IGNORECASE)

@@ -51,7 +51,7 @@ def test_a_secret_of_one_text_is_masked_in_all() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 300_000, "://" * 60_000, ":" * 200_000 + "x", "%4" * 100_000, "password=" * 30_000]
+    "text", ["a" * 300_000, "://" * 30_000, ":" * 200_000 + "x", "%4" * 100_000, "password=" * 30_000]
 )
 def test_long_texts_are_masked_in_linear_time(text: str) -> None:
     begun = time.process_time()
