@@ -237,7 +237,8 @@ def test_a_play_with_check_runs_no_program_of_the_image(root: Path) -> None:
 
 
 RUN = """\
-import importlib, sys
+import importlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 module = importlib.import_module(sys.argv[1])
 print(module.entered(sys.argv[2], "bwrap", "/dev/null", ["sh", "-c", ": > /waiting; while :; do :; done"]))
 """
@@ -269,7 +270,10 @@ def test_a_signal_leaves_no_process_and_no_mount(root: Path, kind: signal.Signal
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
     os.killpg(process.pid, kind)
-    process.communicate(timeout=60)
+    try:
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
     deadline = time.monotonic() + 30
     while living := [place for place in Path("/proc").glob("[0-9]*/root") if _below(place, root)]:
         assert time.monotonic() < deadline, living
