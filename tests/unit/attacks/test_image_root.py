@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -46,7 +47,13 @@ def root(tmp_path: Path) -> Path:
     place = tmp_path / "image"
     for directory in ("proc", "dev", "run", "etc", "bin", "boot", "sys"):
         (place / directory).mkdir(parents=True)
-    for program in ("sh", "cat", "mknod", "mount", "ls", "touch", "ln", "rm", "mv"):
+    copied(place, "sh", "cat", "mknod", "mount", "ls", "touch", "ln", "rm", "mv")
+    return place
+
+
+def copied(place: Path, *programs: str) -> None:
+    """Copy programs of this machine into a root, with their libraries."""
+    for program in programs:
         path = Path(shutil.which(program) or "").resolve()
         shutil.copy(path, place / "bin" / program)
         listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
@@ -54,7 +61,6 @@ def root(tmp_path: Path) -> Path:
             target = place / library.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(library, target)
-    return place
 
 
 LINKS = ("/etc/shadow", "../../../../../../etc/shadow", "/etc/../../../etc/shadow")
@@ -143,6 +149,24 @@ def test_a_program_moves_no_mount_point_for_the_next_one(module: ModuleType, roo
     (root / "run").symlink_to(outside)
     with pytest.raises(module.ImageError, match="is no directory"):
         run("true")
+
+
+KEYCTL = "exit(syscall(NUMBER, 0, -3, 0) < 0 ? 0 : 1)"
+"""Whether the kernel refuses KEYCTL_GET_KEYRING_ID of the session's keyring."""
+
+
+@NEEDS_ROOT
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the filter knows these")
+def test_a_program_reads_no_keys_of_the_operator(module: ModuleType, root: Path, tmp_path: Path) -> None:
+    """Namespaces do not hide the keyrings of the session and the user, such as Kerberos tickets."""
+    copied(root, "perl")
+    (tmp_path / "policy").touch()
+    (root / "usr/sbin").mkdir(parents=True, exist_ok=True)
+    script = KEYCTL.replace("NUMBER", str(module.KEYS[platform.machine()][1][-1]))
+    plain = subprocess.run([*module.enter(str(root), "bwrap", {}), "perl", "-e", script], check=False)
+    assert plain.returncode == 1  # without the filter, the attack works
+    entered = module.entered(str(root), "bwrap", str(tmp_path / "policy"), ["perl", "-e", script])
+    assert entered[0] == 0, entered
 
 
 @NEEDS_ROOT
