@@ -31,7 +31,7 @@ from oslo_config import iniparser
 from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
 from gpustack.base.files import file_error, read_text
 from gpustack.nova_options.markers import own_lines
-from gpustack.nova_options.masking import MASK, is_secret
+from gpustack.nova_options.masking import MASK, is_secret, of_table
 from gpustack.nova_options.releases import Option
 
 _P = TypeVar("_P", bound=PurePath)
@@ -369,9 +369,10 @@ class _Options:
         if path in self._chain or len(self._chain) == _DEPTH:
             raise EndlessError(name)
         inner = _Options(self._of, (*self._chain, path), secret=self._secret)
-        text = MASK if is_secret(path) and not self._secret else _substituted(self._of.values[path], inner)
+        secret = not self._secret and of_table(path)
+        text = _substituted(self._of.values[path], inner) if secret is False else MASK
         self._of.spend(text)
-        self.unknown += inner.unknown
+        self.unknown += [name] if secret is None else inner.unknown
         return text
 
 

@@ -52,10 +52,15 @@ def is_secret(path: str) -> bool:
 
     :param path: ``group/name``. An option that no release has is one of another program: its type is unknown.
     """
+    return of_table(path) is not False
+
+
+def of_table(path: str) -> bool | None:
+    """Whether the tables call an option secret; None if none of them has it."""
     wanted = path.replace("-", "_").lower()
     known = _known()
     if (found := known.get(wanted)) is None and (found := known.get(path.lower())) is None:
-        return next((secret for of, secret in known.items() if "*" in of and fnmatch.fnmatch(wanted, of)), True)
+        return next((secret for of, secret in known.items() if "*" in of and fnmatch.fnmatch(wanted, of)), None)
     return found
 
 
