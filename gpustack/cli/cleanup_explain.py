@@ -19,8 +19,8 @@ from gpustack.cli.common import Command, add_format, ssh_options
 from gpustack.cli.options import option
 from gpustack.repair.explain import Subject, explain
 from gpustack.repair.hypervisor import Hypervisors
+from gpustack.spec.reclaim import SERVER_PATTERN
 
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _ADDRESS = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
 
@@ -30,7 +30,7 @@ def subject_of(subject: str, address: str | None) -> Subject:
     :raises UsageError: when it is neither a GPU nor an instance.
     """
     if address is None:
-        if not _UUID.match(subject.lower()):
+        if not re.fullmatch(SERVER_PATTERN, subject.lower()):
             raise UsageError(
                 f"{subject} is no instance's uuid, and no ADDRESS follows it",
                 remedy="gpustack cleanup explain HOST ADDRESS, or gpustack cleanup explain INSTANCE",
