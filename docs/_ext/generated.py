@@ -7,11 +7,10 @@ import importlib.metadata
 import inspect
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import nova_reference
 import protection
@@ -23,6 +22,7 @@ from sphinx.application import Sphinx
 from gpustack.base import errors
 from gpustack.base.findings import Definition, definitions
 from gpustack.changes.change import ChangeResult
+from gpustack.cli.app import Gpustack
 from gpustack.cli.change import kinds
 from gpustack.cli.registry import by_job
 from gpustack.cli.schema import documents
@@ -174,7 +174,6 @@ def plugin_apis() -> str:
 
 def commands_page() -> str:
     """The help of every command, as ``gpustack … --help`` prints it."""
-    environment = {**os.environ, "COLUMNS": "88"}
     lines = [
         "# Commands",
         "",
@@ -184,13 +183,14 @@ def commands_page() -> str:
         "",
     ]
     names = [entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli")]
+    app = Gpustack()
     for job, of_job in by_job(names).items():
         links = ", ".join(f"[{name}](#gpustack-{name.replace(' ', '-')})" for name in of_job)
         lines += [f"## {job}", "", links, ""]
         for name in of_job:
-            command = [sys.executable, "-m", "gpustack", *name.split(), "--help"]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-            lines += [f"### gpustack {name}", "", "```text", done.stdout.rstrip(), "```", ""]
+            with mock.patch.dict(os.environ, COLUMNS="88"):
+                text = app.parser_of(name).format_help().rstrip()
+            lines += [f"### gpustack {name}", "", "```text", text, "```", ""]
     return "\n".join(lines)
 
 

@@ -215,6 +215,13 @@ class Gpustack(app.App):
         variables.complete(parsed_args)
         return int(command.run(parsed_args))
 
+    def parser_of(self, name: str) -> argparse.ArgumentParser:
+        """The parser of a command with its help, variables included."""
+        factory, _, _ = self.commands.find_command(name.split())
+        parser: argparse.ArgumentParser = factory(self, None, cmd_name=name).get_parser(f"{NAME} {name}")
+        environment.Variables(parser)  # adds the variables to the help
+        return parser
+
     def _unknown(self, argv: Sequence[str]) -> UsageError:
         arguments = [argument for argument in argv if not argument.startswith("-")]
         if not arguments:

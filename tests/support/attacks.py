@@ -183,8 +183,7 @@ def _opened(paths: list[str]) -> Iterator[None]:
 def _actions() -> dict[str, list[Any]]:
     app = Gpustack()
     names = [name for name, _ in app.commands if name not in ("complete", "help")]
-    parsers = {name: app.commands.find_command(name.split())[0](app, None, cmd_name=name) for name in names}
-    return {name: [a for a in made.get_parser(name)._actions if a.dest != "help"] for name, made in parsers.items()}
+    return {name: [a for a in app.parser_of(name)._actions if a.dest != "help"] for name in names}
 
 
 def _named(action: Any) -> str:

@@ -27,8 +27,7 @@ READ_OR_PLAN = {
 def test_every_command_that_reads_or_plans_has_both_options() -> None:
     app = Gpustack()
     for name in READ_OR_PLAN:
-        factory, _, _ = app.commands.find_command(name.split())
-        options = factory(app, None, cmd_name=name).get_parser(name)._option_string_actions
+        options = app.parser_of(name)._option_string_actions
         assert {"--exit-code", "--findings"} <= options.keys(), name
     known = {entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli")}
     plans = {name for name in known if name.endswith((" plan", " check"))}

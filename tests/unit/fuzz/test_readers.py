@@ -21,8 +21,7 @@ def files() -> set[str]:
     """The arguments of all commands that name a file or a directory, by their last option string or their name."""
     app, found = Gpustack(), set()
     for name, _ in app.commands:
-        factory, _, _ = app.commands.find_command(name.split())
-        for action in factory(app, None, cmd_name=name).get_parser(name)._actions:
+        for action in app.parser_of(name)._actions:
             words = str(action.metavar or "").upper()
             if action.type is Path or "FILE" in words or "DIR" in words or "PATH" in words:
                 found.add(action.option_strings[-1] if action.option_strings else action.dest)
