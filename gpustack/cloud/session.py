@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, reads
+from gpustack.cloud.config_files import checked_locations, locations
 from gpustack.cloud.microversions import Microversion
 
-_MISFIT = (OSError, AttributeError, TypeError, ValueError, LookupError, RecursionError)
+_MISFIT = (OSError, AttributeError, TypeError, ValueError, LookupError, RecursionError, ArithmeticError)
 """Raised for a clouds.yaml with values of wrong types, or nested deeply."""
 _SIGN_IN = "check the user, the password and the project in clouds.yaml or the OS_* variables"
 _FIND = (
@@ -86,7 +87,7 @@ def connect(cloud: str | None = None) -> Connection:
     import openstack.exceptions
 
     try:
-        region = openstack.config.OpenStackConfig(**_files()).get_one(cloud=cloud)
+        region = openstack.config.OpenStackConfig(**checked_locations()).get_one(cloud=cloud)
         return limited(openstack.connection.Connection(config=region))
     except (
         openstack.exceptions.ConfigException,
@@ -213,7 +214,7 @@ def cloud_names() -> list[str]:
     import openstack.exceptions
 
     try:
-        config = openstack.config.OpenStackConfig(**_files())
+        config = openstack.config.OpenStackConfig(**checked_locations())
         return sorted(config.get_cloud_names()) if config.config_filename else []
     except (openstack.exceptions.ConfigException, *_MISFIT) as error:
         raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
@@ -222,28 +223,11 @@ def cloud_names() -> list[str]:
 def _searched() -> str:
     """The directories that are searched for clouds.yaml, and the clouds that are there."""
     named = os.environ.get("OS_CLIENT_CONFIG_FILE")
-    places = dict.fromkeys(str(Path(file).parent) for file in _files()["config_files"])
+    places = dict.fromkeys(str(Path(file).parent) for file in locations()["config_files"])
     with contextlib.suppress(CloudError):
         names = ", ".join(cloud_names()) or "none"
         return f"clouds found: {names} (searched: {', '.join(filter(None, (named, *places)))})"
     return "clouds.yaml can't be read"
-
-
-def _files() -> dict[str, Any]:
-    """openstacksdk's default locations without the current directory (``openstack/config/loader.py``)."""
-    from openstack.config import loader
-
-    working_directory, *search_path = loader.CONFIG_SEARCH_PATH
-    return {
-        name: [
-            file for file in files if str(Path(file).parent) != working_directory or working_directory in search_path
-        ]
-        for name, files in (
-            ("config_files", loader.CONFIG_FILES),
-            ("secure_files", loader.SECURE_FILES),
-            ("vendor_files", loader.VENDOR_FILES),
-        )
-    }
 
 
 @contextlib.contextmanager

@@ -90,11 +90,13 @@ def documents(path: Path) -> list[dict[str, object]]:
     """
     import yaml
 
+    from gpustack.base.limited_yaml import load_all
+
     try:
-        documents = list(yaml.safe_load_all(read_text(path)))
+        documents = load_all(read_text(path))
     except OSError as error:
         raise file_error(NovaConfigError, "can't be read", path, error) from error
-    except (ValueError, RecursionError, yaml.YAMLError) as error:  # an invalid date; unlimited nesting
+    except (ValueError, yaml.YAMLError) as error:
         raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
     found = [document for document in documents if isinstance(document, dict)]
     inner = [item for document in found for item in _items(document) or [document]]

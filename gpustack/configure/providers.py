@@ -10,11 +10,11 @@ from pathlib import Path, PurePosixPath
 
 from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.limited_yaml import load
 from gpustack.nova_options import provider_config, releases
 from gpustack.nova_options.config import NovaConfiguration
 from gpustack.nova_options.markers import MARK
 from gpustack.nova_options.releases import Release
-from gpustack.spec.document import LimitedLoader
 
 DIRECTORY = "/etc/nova/provider_config"
 """The default of ``[compute] provider_config_location``."""
@@ -70,12 +70,12 @@ def read(configuration: NovaConfiguration, release: Release) -> ProviderFiles | 
     owners: dict[str, str] = {}
     for file in (file for directory in directories for file in sorted(directory.glob("*.yaml"))):
         try:
-            data = yaml.load(read_text(file), Loader=LimitedLoader)  # noqa: S506 - a safe loader with limits
+            data = load(read_text(file))
         except yaml.MarkedYAMLError as error:
             line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
             faults.append((f"{file}{line}", error.problem or "it is no YAML"))
             continue
-        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        except (OSError, ValueError, yaml.YAMLError) as error:
             faults.append((str(file), f"it can't be read: {' '.join(str(error).split())}"))
             continue
         if reasons := list(provider_config.faults(data, release)):

@@ -14,6 +14,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 
 from gpustack.base.findings import Severity
+from gpustack.base.limited_yaml import LimitedLoader, YamlLimitError
 from gpustack.spec.problems import Data, Path, Problem, json_path, listed, nearest, quoted
 
 MAX_BYTES = 1 << 20
@@ -84,62 +85,16 @@ def entries(data: object, key: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-class _Refused(yaml.MarkedYAMLError):
-    """The document exceeds a limit."""
-
-
-class LimitedLoader(yaml.SafeLoader):
-    """PyYAML's composer with limits: the expanded size of aliases is counted before they are expanded."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self._depth = 0
-        self._nodes = 0
-        self._sizes: dict[int, int] = {}
-        self._heights: dict[int, int] = {}
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        self._depth += 1
-        self._within_limits(mark, height=0)
-        if self.check_event(yaml.AliasEvent):
-            node = super().compose_node(parent, index)
-            if id(node) not in self._sizes:
-                raise _Refused(problem="an alias refers to a value that contains it", problem_mark=mark)
-            self._nodes += self._sizes[id(node)]
-            self._within_limits(mark, height=self._heights[id(node)])
-        else:
-            before = self._nodes
-            self._nodes += 1
-            node = super().compose_node(parent, index)
-            self._sizes[id(node)] = self._nodes - before
-            self._heights[id(node)] = 1 + max((self._heights[id(c)] for c in _children(node)), default=-1)
-        self._depth -= 1
-        return node
-
-    def _within_limits(self, mark: yaml.Mark, *, height: int) -> None:
-        if self._depth + height > MAX_DEPTH:
-            raise _Refused(problem=f"nested more than {MAX_DEPTH} levels deep", problem_mark=mark)
-        if self._nodes > MAX_NODES:
-            raise _Refused(problem=f"more than {MAX_NODES} values, with aliases expanded", problem_mark=mark)
-
-
 class _Loader(LimitedLoader):
     """The loader of specs, which also reads the numbers of YAML 1.2 as numbers."""
+
+    levels, values = MAX_DEPTH, MAX_NODES
 
 
 _Loader.add_implicit_resolver(_INT, re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+)$"), list("-+0123456789"))
 _Loader.add_implicit_resolver(
     _FLOAT, re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"), list("-+.0123456789")
 )
-
-
-def _children(node: yaml.Node | None) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.SequenceNode):
-        yield from node.value
-    elif isinstance(node, yaml.MappingNode):
-        for pair in node.value:
-            yield from pair
 
 
 def is_text(plain: str) -> bool:
@@ -210,7 +165,7 @@ def _syntax(error: yaml.MarkedYAMLError) -> Problem:
     """The YAML error, in terms of a spec."""
     description = f"{error.problem} ({error.context})" if error.context else str(error.problem)
     mark = error.problem_mark or error.context_mark
-    if isinstance(error, _Refused):
+    if isinstance(error, YamlLimitError):
         message = description
     elif "unexpected end of stream" in description:
         message, mark = "opened here and never closed; the file may be cut off", error.context_mark or mark

@@ -107,9 +107,11 @@ def layers(directory: Path) -> tuple[Path, ...]:
 def _dependencies(environment: Path) -> list[str]:
     import yaml
 
+    from gpustack.base.limited_yaml import load
+
     try:
-        data = yaml.safe_load(read_text(environment / ".kayobe-environment"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        data = load(read_text(environment / ".kayobe-environment"))
+    except (OSError, ValueError, yaml.YAMLError):
         return []
     names = data.get("dependencies") if isinstance(data, dict) else None
     return [name for name in names if isinstance(name, str) and "\0" not in name] if isinstance(names, list) else []

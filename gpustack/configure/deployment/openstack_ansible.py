@@ -180,14 +180,16 @@ def _top_level(file: Path) -> dict[str, object]:
     """
     import yaml
 
+    from gpustack.base.limited_yaml import TextLoader, load
+
     try:
         text = read_text(file)
         if text.startswith(_VAULT):
             raise _UnreadableError("the file is encrypted", is_encrypted=True)
-        data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes text only
+        data = load(text, TextLoader)
     except OSError as error:
         raise _UnreadableError(str(error.strerror)) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise _UnreadableError(_why_no_yaml(error)) from error
     return {str(name): value for name, value in data.items()} if isinstance(data, dict) else {}
 

@@ -12,6 +12,7 @@ import yaml
 
 from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.limited_yaml import load
 from gpustack.base.text import listed
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
@@ -82,8 +83,8 @@ def _lists(texts: Iterable[str]) -> set[str]:
     keys: set[str] = set()
     for text in texts:
         try:
-            config = yaml.safe_load(text) if text.startswith(_HEAD) else None
-        except (yaml.YAMLError, RecursionError):
+            config = load(text) if text.startswith(_HEAD) else None
+        except yaml.YAMLError:
             continue  # cloud-init ignores the part
         if isinstance(config, dict):
             keys |= {str(key) for key, value in config.items() if isinstance(value, list)}

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shlex
+import string
 import sys
 import tempfile
 import threading
@@ -70,9 +71,9 @@ _UNUSED = re.compile(
 )
 _INTERNAL = ("all", "ungrouped")
 MOST_LEVELS = 100
-"""The permitted nesting of a YAML file of the inventory."""
-MOST_VALUES = 1_000_000
-"""The permitted number of its values if they are repeated with aliases."""
+"""The permitted nesting of groups: the time for each group grows with the number of those above it."""
+MOST_HOSTS = 100_000
+"""The permitted number of hosts of one line with ranges."""
 
 
 @functools.cache
@@ -85,8 +86,11 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
         try:
             from ansible import constants
             from ansible.errors import AnsibleError
+            from ansible.inventory import data as inventory_data
+            from ansible.inventory import group
             from ansible.inventory.manager import InventoryManager
             from ansible.parsing.dataloader import DataLoader
+            from ansible.plugins import inventory as plugins
             from ansible.plugins.loader import init_plugin_loader
             from ansible.template import Templar
             from ansible.utils.collection_loader import AnsibleCollectionConfig
@@ -104,46 +108,58 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
 
     class LimitedLoader(DataLoader):  # type: ignore[misc]
         def load(self, data: str, *words: object, **named: object) -> object:
-            check_limits(data, str(named.get("file_name", "")))
+            check_yaml(data, str(named.get("file_name", "")))
             return super().load(data, *words, **named)
 
+    expand = plugins.expand_hostname_range
+
+    def expanded(line: str) -> list[str]:
+        check_range(line)
+        names: list[str] = expand(line)
+        return names
+
+    class LimitedGroup(group.Group):  # type: ignore[misc]
+        def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - as object's
+            if name == "depth" and value > MOST_LEVELS:
+                raise _Refused(f"groups nested more than {MOST_LEVELS} levels deep", printable(self.name))
+            super().__setattr__(name, value)
+
+    plugins.expand_hostname_range, inventory_data.Group = expanded, LimitedGroup
     names = (constants, AnsibleError, InventoryManager, LimitedLoader, Templar, VariableManager)
     return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
 
 
 class _Refused(BaseException):
-    """YAML beyond the limits. Ansible tries its next format after an ``Exception``."""
+    """An inventory beyond the limits. Ansible tries its next format after an ``Exception``."""
 
 
-def check_limits(text: str, where: str) -> None:
+def check_yaml(text: str, where: str) -> None:
     """Refuse YAML that Ansible's loader follows too far: it recurses in C for each level, and expands aliases.
-
-    The events are those of the same parser, without recursion. Ansible reports text that is no YAML.
 
     :raises _Refused: with the file, the line and the limit.
     """
     import yaml
 
-    event: Any
-    values = 0
-    sizes: dict[str | None, int] = {}
-    opened: list[tuple[str | None, int]] = []
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with contextlib.suppress(yaml.YAMLError):
-        for event in yaml.parse(text.encode(errors="surrogateescape"), Loader=loader):
-            place = f"{where}:{event.start_mark.line + 1}"
-            if isinstance(event, yaml.CollectionEndEvent):
-                anchor, before = opened.pop()
-                sizes[anchor] = values - before
-            elif isinstance(event, yaml.NodeEvent):
-                aliased = sizes.get(event.anchor, 0) if isinstance(event, yaml.AliasEvent) else 0
-                values += 1 + aliased
-                if isinstance(event, yaml.CollectionStartEvent):
-                    opened.append((event.anchor, values))
-                if len(opened) > MOST_LEVELS:
-                    raise _Refused(f"nested more than {MOST_LEVELS} levels deep", place)
-                if aliased and values > MOST_VALUES:
-                    raise _Refused(f"more than {MOST_VALUES} values, with aliases expanded", place)
+    from gpustack.base.limited_yaml import YamlLimitError, check_limits
+
+    try:
+        check_limits(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader), plain=False)
+    except YamlLimitError as error:
+        raise _Refused(error.problem, f"{where}:{error.problem_mark.line + 1}") from error
+
+
+def check_range(line: str) -> None:
+    """Refuse a line with ranges such as ``gpu[1:100000000]``, of which Ansible makes a list of names.
+
+    :raises _Refused: with the line and the limit.
+    """
+    number = 1
+    for first, last, step in re.findall(r"\[([^:\]]*):([^:\]]*)(?::([^\]]*))?\]", line):
+        with contextlib.suppress(ValueError, ZeroDivisionError):  # Ansible reports these
+            position = int if last.isdecimal() else string.ascii_letters.index
+            number *= max(1, (position(last) - position(first or "0")) // int(step or 1) + 1)
+    if number > MOST_HOSTS:
+        raise _Refused(f"a range with more than {MOST_HOSTS} hosts", printable(line[:80]))
 
 
 class AnsibleInventory:

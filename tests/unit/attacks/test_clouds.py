@@ -1,4 +1,4 @@
-"""A clouds.yaml of the working directory counts nowhere: it could send the operator's password to any address."""
+"""A clouds.yaml of the working directory could send the password to any address; any may grow without an end."""
 
 from __future__ import annotations
 
@@ -53,10 +53,15 @@ def connected(directory: Path, monkeypatch: pytest.MonkeyPatch, cloud: str | Non
 
 def nested(value: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = directory / "clouds.yaml"
-    path.write_text(f"clouds: {value}\n", encoding="utf-8")
-    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(path))
-    with pytest.raises(CloudError, match="configuration can't be used"):
-        session.connect("c")
+    for kind in ("CONFIG", "SECURE"):
+        path.write_text(f"clouds: {value}\n", encoding="utf-8")
+        with monkeypatch.context() as context:
+            context.setenv(f"OS_CLIENT_{kind}_FILE", str(path))
+            with pytest.raises(CloudError, match=f"can't be used: {path}: line 1: .*(more than|contains it)"):
+                session.connect("c")
+
+
+GROWING = ["&a0 [x]", *(f"&a{number} [{', '.join([f'*a{number - 1}'] * 9)}]" for number in range(1, 9))]
 
 
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
@@ -64,8 +69,13 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "named": lambda directory, monkeypatch: connected(directory, monkeypatch, "prod"),
         "variable": lambda directory, monkeypatch: connected(directory, monkeypatch, None, OS_CLOUD="prod"),
         "only one": lambda directory, monkeypatch: connected(directory, monkeypatch, None),
+        "a number": lambda directory, monkeypatch: nested(f"{{c: {'1:' * 5000}1}}", directory, monkeypatch),
+        "aliases": lambda directory, monkeypatch: nested(f"[{', '.join(GROWING)}]", directory, monkeypatch),
         "levels": lambda directory, monkeypatch: nested("[" * 2_000, directory, monkeypatch),
         "within itself": lambda directory, monkeypatch: nested("&a {c: *a}", directory, monkeypatch),
     },
-    {"gpustack.cloud.session:connect": {"gpustack.cloud.session:_files": every_file}},
+    {
+        "gpustack.cloud.session:connect": {"gpustack.cloud.config_files:locations": every_file},
+        "gpustack.base.limited_yaml:check_limits": {"gpustack.base.limited_yaml:check_limits": lambda _text: None},
+    },
 )

@@ -17,6 +17,10 @@ DOORS = {
     r"/projects\?name=": ("gpustack", {"cloud/identity.py"}),
     r"/images(\?|/)": ("gpustack", {"cloud/image.py"}),
     r"start_http_server|http\.server|socketserver|create_server": ("gpustack", {"base/prometheus.py"}),
+    r"yaml\.(safe_|full_|unsafe_)?(load|parse|compose|scan)\b|\b(C?Safe|Base|Full|Unsafe)Loader\(": (
+        "gpustack",
+        {"base/limited_yaml.py", "spec/document.py"},
+    ),
     r"fnmatchcase\(self\.name|image\.name (==|in) ": ("gpustack", {"cloud/image.py"}),
     r'\["hostvars"\]|hostvars\[': (
         "playbooks",

@@ -93,6 +93,34 @@ def nested(value: str, directory: Path) -> None:
         path.unlink()
 
 
+LARGE = {
+    "a range": "gpu[1:100000000]",
+    "ranges": "gpu[1:1000][1:1000]",
+    "letters": "gpu[a:Z][a:Z][a:Z][a:Z][a:Z]",
+    "numbers of one length": "[gpu]\ngpu[00000001:99999999].example.com ansible_user=root",
+    "groups": "".join(f"[g{number}:children]\ng{number + 1}\n" for number in range(3000)),
+    "groups from the last": "".join(f"[g{number}:children]\ng{number + 1}\n" for number in range(3000, 0, -1)),
+}
+LARGEST = "gpu[1:9:2]x[a:c][01:10]\n" + "".join(f"[g{n}:children]\ng{n + 1}\n" for n in range(99)) + "[g99]\n"
+
+
+def many(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpustack.connect.playbooks.inventory.MOST_HOSTS", 1000)
+    (directory / "inventory").write_text("gpu[0:1000]\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="more than 1000 hosts"):
+        AnsibleInventory([str(directory / "inventory")])
+
+
+def large(value: str, directory: Path) -> None:
+    """Ansible makes a list of the names of a range, and walks to the first group for each group."""
+    path = directory / "inventory"
+    path.write_text(LARGEST, encoding="utf-8")
+    assert len(AnsibleInventory([str(path)]).select(["all"], None, list)) == 5 * 3 * 10
+    path.write_text(value, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"more than 100000 hosts|groups nested more than 100 levels"):
+        AnsibleInventory([str(path)])
+
+
 OURS = "-o StrictHostKeyChecking=yes -C -o ControlMaster=auto -o ControlPersist=60s"
 HONEST = {"host_key_checking": True, "ssh_args": OURS, "ssh_common_args": "", "control_path": None}
 VARIABLES_OF_HOSTS: dict[str, dict[str, object]] = {
@@ -137,11 +165,16 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "unreadable": unreadable,
         "warning": warning,
         **variants(variable, VARIABLES_OF_HOSTS),
+        "many hosts": many,
+        **variants(large, LARGE),
         **variants(nested, NESTED),  # the first does no harm without the door
     },
     {
-        "gpustack.connect.playbooks.inventory:check_limits": {
-            "gpustack.connect.playbooks.inventory:check_limits": lambda _text, _where: None
+        "gpustack.connect.playbooks.inventory:check_yaml": {
+            "gpustack.connect.playbooks.inventory:check_yaml": lambda _text, _where: None
+        },
+        "gpustack.connect.playbooks.inventory:check_range": {
+            "gpustack.connect.playbooks.inventory:check_range": lambda _line: None
         },
         "gpustack.connect.playbooks.configuration:unchecked_keys": {
             "gpustack.connect.playbooks.configuration:unchecked_keys": lambda _options, _sockets: ""

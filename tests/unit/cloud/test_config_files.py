@@ -1,0 +1,27 @@
+"""The files of openstacksdk's configuration are read within limits before openstacksdk loads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustack.cloud.config_files import checked_locations, locations
+
+CLOUDS = "clouds: {c: {auth: {auth_url: 'http://127.0.0.1:1'}}}\n"
+
+
+@pytest.mark.parametrize("content", [CLOUDS, "clouds: &a {b: [1, 2], c: *nobody}", "{", "\udcff"])
+def test_text_that_is_no_bomb_is_left_to_openstacksdk(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "clouds.yaml").write_text(content, encoding="utf-8", errors="surrogateescape")
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+    monkeypatch.setenv("OS_CLIENT_SECURE_FILE", str(tmp_path / "clouds.yaml/none"))
+    assert checked_locations() == locations()
+
+
+def test_an_endless_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", "/dev/zero")
+    with pytest.raises(OSError, match="too large"):
+        checked_locations()
