@@ -74,6 +74,7 @@ stderr:
 
 import os  # noqa: E402
 import platform  # noqa: E402
+import select  # noqa: E402
 import shlex  # noqa: E402
 import stat  # noqa: E402
 import struct  # noqa: E402
@@ -85,8 +86,12 @@ from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
 # Of capabilities(7), those with which dpkg unpacks files and packages change to other users.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETFCAP", "SETGID", "SETUID")
-# Of audit.h and unistd.h: the architecture, and its system calls for keys, which no namespace of the sandbox hides.
-KEYS = {"x86_64": (0xC000003E, (248, 249, 250)), "aarch64": (0xC00000B7, (217, 218, 219))}
+# Of audit.h and unistd.h: the architecture, and its system calls for keys, which no namespace of the sandbox hides, and
+# to control other processes, with which a program can stop the sandbox's first one: keyctl is the first.
+CALLS = {
+    "x86_64": (0xC000003E, (250, 248, 249, 101, 310, 311, 438)),
+    "aarch64": (0xC00000B7, (219, 217, 218, 117, 270, 271, 438)),
+}
 MOUNTS = ("proc", "dev", "run")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 MOST_LINKS = 40
@@ -190,14 +195,14 @@ def enter(root: str, program: str, mounted: Dict[str, str]) -> List[str]:
     return [*arguments, "--chdir", "/", "--"]
 
 
-def without_keys(machine: str) -> bytes:
-    """A seccomp filter (seccomp(2)) without system calls for keys and those of other ABIs; empty if unknown."""
-    if machine not in KEYS:
+def without_calls(machine: str) -> bytes:
+    """A seccomp filter (seccomp(2)) without ``CALLS`` and those of other ABIs; empty if unknown."""
+    if machine not in CALLS:
         return b""
-    architecture, calls = KEYS[machine]
-    load, equal, from_on, answer = 0x20, 0x15, 0x35, 0x06
-    program = [(load, 0, 0, 4), (equal, 0, 6, architecture), (load, 0, 0, 0), (from_on, 4, 0, 1 << 30)]
-    program += [(equal, 3 - number, 0, call) for number, call in enumerate(calls)]
+    architecture, calls = CALLS[machine]
+    load, equal, from_on, answer, last = 0x20, 0x15, 0x35, 0x06, len(calls)
+    program = [(load, 0, 0, 4), (equal, 0, last + 3, architecture), (load, 0, 0, 0), (from_on, last + 1, 0, 1 << 30)]
+    program += [(equal, last - number, 0, call) for number, call in enumerate(calls)]
     program += [(answer, 0, 0, 0x7FFF0000), (answer, 0, 0, 0x00050000 | 38)]  # allowed; ENOSYS
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
@@ -213,6 +218,14 @@ def ended(stream: IO[bytes], kept: List[bytes]) -> None:
         text = (text + piece)[-MOST_OUTPUT:]
 
 
+def abandoned(process: "subprocess.Popen[bytes]") -> None:
+    """End a program when nobody reads this module's answer: Ansible was killed, or the connection is lost."""
+    reader = select.poll()
+    reader.register(1, 0)  # only that the other end closed
+    reader.poll()
+    process.kill()
+
+
 def run(argv: List[str], descriptors: Tuple[int, ...] = ()) -> Tuple[int, str, str]:
     """Run a command; return its exit status, and the ends of its output and of its error output."""
     output, error = [], []  # type: List[bytes], List[bytes]
@@ -221,6 +234,7 @@ def run(argv: List[str], descriptors: Tuple[int, ...] = ()) -> Tuple[int, str, s
     ) as process:
         other = threading.Thread(target=ended, args=(process.stderr, error))
         other.start()
+        threading.Thread(target=abandoned, args=(process,), daemon=True).start()
         ended(process.stdout, output)  # type: ignore[arg-type]
         other.join()
     texts = [b"".join(pieces).decode("utf-8", "replace") for pieces in (output, error)]
@@ -235,7 +249,7 @@ def entered(root: str, program: str, policy: str, argv: List[str]) -> Tuple[int,
     bubblewrap = enter(root, program, mounted)
     reading, writing = os.pipe()
     try:
-        calls = without_keys(platform.machine())
+        calls = without_calls(platform.machine())
         os.write(writing, calls)
         os.close(writing)
         bubblewrap[1:1] = ["--seccomp", str(reading)] if calls else []

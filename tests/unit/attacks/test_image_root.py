@@ -151,18 +151,44 @@ def test_a_program_moves_no_mount_point_for_the_next_one(module: ModuleType, roo
         run("true")
 
 
-KEYCTL = "exit(syscall(NUMBER, 0, -3, 0) < 0 ? 0 : 1)"
-"""Whether the kernel refuses KEYCTL_GET_KEYRING_ID of the session's keyring."""
+@NEEDS_ROOT
+def test_programs_share_no_namespace_session_and_variable(
+    module: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The namespace of the network is shared: packages come from there. A session leads to the operator's terminal."""
+    monkeypatch.setenv("OS_PASSWORD", "secret")
+    enter = module.enter(str(root), shutil.which("bwrap"), {})
+    script = "ls -l /proc/self/ns; cat /proc/self/environ; read line < /proc/self/stat; echo; echo $line"
+    output = subprocess.run([*enter, "sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    *listed, variables, status = output.splitlines()
+    inside = dict(re.findall(r"(\w+) -> (\S+)", "\n".join(listed)))
+    assert {kind for kind in inside if inside[kind] == str(Path(f"/proc/self/ns/{kind}").readlink())} <= {
+        *("net", "user", "cgroup", "time", "time_for_children")
+    }
+    assert {word.partition("=")[0] for word in variables.split("\0") if word} <= {*module.VALUES, "PWD"}
+    assert status.rpartition(")")[2].split()[3] != "0"  # a session of the machine
+
+
+REFUSED = {
+    "the keyring of the session": (0, "exit(syscall(NUMBER, 0, -3, 0) < 0 ? 0 : 1)"),
+    "the first process of the sandbox": (3, "exit(syscall(NUMBER, 0x4206, 1, 0, 0) < 0 ? 0 : 1)"),
+}
+"""The index of a system call, and a program that reports whether the kernel refuses KEYCTL_GET_KEYRING_ID, and
+PTRACE_SEIZE."""
 
 
 @NEEDS_ROOT
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="the filter knows these")
-def test_a_program_reads_no_keys_of_the_operator(module: ModuleType, root: Path, tmp_path: Path) -> None:
-    """Namespaces do not hide the keyrings of the session and the user, such as Kerberos tickets."""
+@pytest.mark.parametrize("attacked_part", REFUSED)
+def test_the_filter_refuses_what_namespaces_permit(
+    module: ModuleType, root: Path, tmp_path: Path, attacked_part: str
+) -> None:
+    """Keyrings of the session and the user contain Kerberos tickets; whoever traces the first process can stop it."""
     copied(root, "perl")
     (tmp_path / "policy").touch()
     (root / "usr/sbin").mkdir(parents=True, exist_ok=True)
-    script = KEYCTL.replace("NUMBER", str(module.KEYS[platform.machine()][1][-1]))
+    number, script = REFUSED[attacked_part]
+    script = script.replace("NUMBER", str(module.CALLS[platform.machine()][1][number]))
     plain = subprocess.run([*module.enter(str(root), "bwrap", {}), "perl", "-e", script], check=False)
     assert plain.returncode == 1  # without the filter, the attack works
     entered = module.entered(str(root), "bwrap", str(tmp_path / "policy"), ["perl", "-e", script])
@@ -284,18 +310,25 @@ def started(root: Path, *, by_play: bool) -> subprocess.Popen[str]:
         (signal.SIGINT, False),
         (signal.SIGTERM, False),
         (signal.SIGKILL, False),
+        pytest.param(None, False, id="connection"),
         pytest.param(signal.SIGINT, True, marks=NIGHTLY),
         pytest.param(signal.SIGKILL, True, marks=NIGHTLY),
     ],
 )
-def test_a_signal_leaves_no_process_and_no_mount(root: Path, kind: signal.Signals, by_play: bool) -> None:
+def test_a_signal_leaves_no_process_and_no_mount(root: Path, kind: signal.Signals | None, by_play: bool) -> None:
+    """A lost connection ends nothing on the host, but nobody reads the answer of the module any more."""
     process = started(root, by_play=by_play)
     while not (root / "waiting").exists():
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
-    os.killpg(process.pid, kind)
     try:
-        process.communicate(timeout=60)
+        if kind is None:
+            assert process.stdout is not None
+            process.stdout.close()
+            process.wait(timeout=60)
+        else:
+            os.killpg(process.pid, kind)
+            process.communicate(timeout=60)
     finally:
         process.kill()
     deadline = time.monotonic() + 30
