@@ -92,7 +92,7 @@ class WhyFlavorCommand(WhyCommand, Lister):
 
     Steps have Nova's names: the API, its filters of requests, Placement with the resource class, each filter of the
     scheduler, and the claim of nova-compute. The flavor is that of the cloud. With --host, every step of one host is
-    listed. Quotas are those of --project. Server groups and third-party filters are not evaluated.
+    listed. Quotas are those of --project. Third-party filters are not evaluated, nor server groups without an instance.
 
     Exit codes: 0 the question was answered. With --exit-code: 3 too few instances fit, 23 a source is missing.
     """
@@ -140,8 +140,8 @@ class WhyInstanceCommand(WhyCommand, ShowOne):
     """Show why an instance failed and whether it fits now, or where each GPU of a running one comes from.
 
     For a failed instance: Nova's fault, the part of Nova that failed, and the steps of its own request, walked again
-    with its own flavor, image and zone. For a running one: its GPUs in the rows of Nova, in Placement and in its
-    domain, and the messages of its kernel. Server groups and other scheduler hints are not evaluated.
+    with its own flavor, image, zone and server group. For a running one: its GPUs in the rows of Nova, in Placement and
+    in its domain, and the messages of its kernel. Of scheduler hints, same_host and different_host are evaluated.
 
     Exit codes: 0 the question was answered. With --exit-code: 3 something is broken, 23 a source is missing.
     """
@@ -155,7 +155,7 @@ gpustack why instance vm1 --scheduler-log /var/log/nova/nova-scheduler.log -f js
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("name", metavar="INSTANCE", help="the instance, by name or id")
-        option(parser, "--scheduler-log FILE|-", "quote this log of nova-scheduler, at level INFO")
+        option(parser, "--scheduler-log FILE|-", "quote this log of nova-scheduler or nova-compute, at level INFO")
         option(add_hypervisors(parser), "--ask-host", "ask its host which devices its domain uses")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:

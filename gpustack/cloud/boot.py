@@ -3,10 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+from urllib.parse import quote
 
 from gpustack.cloud import Connection
 from gpustack.cloud.flavors import Flavor, Sizes
-from gpustack.cloud.microversions import EMBEDDED_FLAVOR, HINTS, IMAGE_PROPERTIES, PINNED_ZONE, SILENT_CELLS
+from gpustack.cloud.microversions import (
+    EMBEDDED_FLAVOR,
+    GROUP_RULES,
+    HINTS,
+    IMAGE_PROPERTIES,
+    PINNED_ZONE,
+    SERVER_GROUPS,
+    SILENT_CELLS,
+)
 from gpustack.cloud.servers import Server, moment, server_of
 from gpustack.cloud.session import content_of, find, newest, request, well_formed
 
@@ -18,7 +28,8 @@ class BootRecord:
     :ivar flavor: the embedded one, which outlives that of the cloud.
     :ivar image: the properties of its image; None before 2025.1.
     :ivar zone: the requested availability zone; empty for any, None before 2024.1.
-    :ivar hints: the names of its scheduler hints; None before 2025.1.
+    :ivar hints: its scheduler hints with their values; None before 2025.1.
+    :ivar groups: the ids of its server groups.
     :ivar fault: Nova's message; empty without one.
     :ivar failed: the time of the fault, naive UTC.
     """
@@ -27,7 +38,8 @@ class BootRecord:
     flavor: Flavor
     image: Mapping[str, str] | None = None
     zone: str | None = None
-    hints: tuple[str, ...] | None = None
+    hints: Mapping[str, tuple[str, ...]] | None = None
+    groups: tuple[str, ...] = ()
     fault: str = ""
     failed: datetime | None = None
 
@@ -38,7 +50,8 @@ def boot(cloud: Connection, uuid: str) -> BootRecord | None:
     :raises CloudError: if Nova cannot be reached or refuses.
     """
     doing = "read an instance"
-    version = newest(cloud, EMBEDDED_FLAVOR, SILENT_CELLS, PINNED_ZONE, IMAGE_PROPERTIES, HINTS, doing=doing)
+    newer = (SILENT_CELLS, SERVER_GROUPS, PINNED_ZONE, IMAGE_PROPERTIES, HINTS)
+    version = newest(cloud, EMBEDDED_FLAVOR, *newer, doing=doing)
     content = find(cloud, "compute", f"/servers/{uuid}", doing, version=version)
     if content is None:
         return None
@@ -54,9 +67,52 @@ def boot(cloud: Connection, uuid: str) -> BootRecord | None:
             flavor=Flavor(id=name, name=name, sizes=sizes, extra_specs=specs),
             image={str(k): str(v) for k, v in (image.get("properties") or {}).items()} if has_image else None,
             zone=str(entry["pinned_availability_zone"] or "") if "pinned_availability_zone" in entry else None,
-            hints=tuple(map(str, entry.get("scheduler_hints") or ())) if version is HINTS else None,
+            hints=_hints(entry.get("scheduler_hints") or {}) if version is HINTS else None,
+            groups=tuple(map(str, entry.get("server_groups") or ())),
             fault=" ".join(str(fault.get("message") or "").split()),
             failed=moment(fault.get("created")),
+        )
+
+
+def _hints(hints: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Scheduler hints, of which some have one value, and others several."""
+    return {
+        str(name): tuple(map(str, value)) if isinstance(value, list | tuple) else (str(value),)
+        for name, value in hints.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerGroup:
+    """A server group.
+
+    :ivar policy: such as ``anti-affinity``.
+    :ivar members: the ids of its instances that are not deleted.
+    :ivar most: the most of them that a host may have, with the policy ``anti-affinity``.
+    """
+
+    name: str
+    policy: str
+    members: tuple[str, ...] = ()
+    most: int = 1
+
+
+def server_group(cloud: Connection, uuid: str) -> ServerGroup | None:
+    """Return a server group; None if it does not exist.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = "read a server group"
+    content = find(cloud, "compute", f"/os-server-groups/{quote(uuid, safe='')}", doing, version=GROUP_RULES)
+    if content is None:
+        return None
+    with well_formed(doing):
+        group = content["server_group"]
+        return ServerGroup(
+            name=str(group["name"]),
+            policy=str(group["policy"]),
+            members=tuple(map(str, group["members"])),
+            most=int((group.get("rules") or {}).get("max_server_per_host", 1)),
         )
 
 

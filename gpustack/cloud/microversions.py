@@ -30,8 +30,12 @@ MIGRATION_UUIDS = Microversion("2.59", "Queens")
 """Migrations have their uuid, which is their consumer in Placement."""
 FLAVOR_SPECS = Microversion("2.61", "Rocky")
 """The listing of flavors includes extra specs. Later ones remove parts of the API (2.102)."""
+GROUP_RULES = Microversion("2.64", "Rocky")
+"""Server groups have one policy, with its rules."""
 SILENT_CELLS = Microversion("2.69", "Stein")
 """Lists instances and services of a cell that does not answer, with the status UNKNOWN."""
+SERVER_GROUPS = Microversion("2.71", "Stein")
+"""Instances have the ids of their server groups."""
 ACTION_ERRORS = Microversion("2.84", "Ussuri")
 """The events of an action have their error."""
 VALIDATED_SPECS = Microversion("2.86", "Ussuri")

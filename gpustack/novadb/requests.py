@@ -1,14 +1,14 @@
-"""Read the PCI requests of instances (``instance_extra.pci_requests``)."""
+"""Read the requests of instances: for PCI devices (``instance_extra.pci_requests``), and for the scheduler."""
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from gpustack.novadb import tables
 from gpustack.novadb.model import Request
-from gpustack.novadb.owners import batches
-from gpustack.novadb.values import count, parsed
+from gpustack.novadb.owners import batches, spellings
+from gpustack.novadb.values import DAMAGE, count, parsed
 
 
 class Asked(NamedTuple):
@@ -62,3 +62,42 @@ def parse_requests(text: str | None) -> Asked:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return UNREADABLE_REQUESTS
+
+
+class SchedulerRequest(NamedTuple):
+    """The parts of an instance's request that older APIs do not show: as :class:`gpustack.cloud.boot.BootRecord`."""
+
+    zone: str
+    image: Mapping[str, str]
+    hints: Mapping[str, tuple[str, ...]]
+
+
+def scheduler_request(connection: sa.Connection, uuid: str) -> SchedulerRequest | None:
+    """Read ``request_specs`` of an API database; None if it lacks the instance, or its row is unreadable."""
+    table = sa.table("request_specs", sa.column("instance_uuid"), sa.column("spec")).c
+    query = sa.select(table.spec).where(table.instance_uuid.in_(sorted(spellings([uuid]))))
+    try:
+        spec = parsed(connection.scalars(query).first() or "")[_DATA]
+        image = ((spec.get("image") or {}).get(_DATA) or {}).get("properties") or {}
+        return SchedulerRequest(
+            zone=str(spec.get("availability_zone") or ""),
+            image=dict(_properties(image.get(_DATA) or {})),
+            hints={str(k): tuple(map(str, values)) for k, values in (spec.get("scheduler_hints") or {}).items()},
+        )
+    except DAMAGE:
+        return None
+
+
+_DATA = "nova_object.data"
+
+
+def _properties(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The properties of an image from the fields of ``ImageMetaProps`` (nova/objects/image_meta.py)."""
+    for name, value in fields.items():
+        if name == "traits_required":
+            yield from ((f"trait:{trait}", "required") for trait in value)
+        elif name in ("hw_numa_cpus", "hw_numa_mem"):
+            for number, part in enumerate(value):
+                yield f"{name}.{number}", ",".join(map(str, part)) if isinstance(part, list) else str(part)
+        elif value is not None:
+            yield name, ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -32,8 +32,8 @@ class Response:
 
 @dataclass
 class _EndpointData:
+    max_microversion: tuple[int, int]
     url: str = "http://compute"
-    max_microversion: tuple[int, int] = (2, 96)
 
 
 @dataclass
@@ -56,7 +56,7 @@ class _Proxy:
         return "http://compute"
 
     def get_endpoint_data(self) -> _EndpointData:
-        return _EndpointData()
+        return _EndpointData(max_microversion=self.cloud.newest)
 
 
 @dataclass
@@ -65,12 +65,14 @@ class StandIn:
 
     :ivar answers: by service and the beginning of the path, after ``PUT`` for writing; the longest beginning counts.
     :ivar written: the bodies of all writes.
+    :ivar newest: the newest microversion of Nova.
     """
 
     answers: dict[str, Answer | Callable[[str], Answer]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     written: list[Any] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
+    newest: tuple[int, int] = (2, 96)
 
     def answer(self, service: str, path: str) -> Answer:
         line = f"{service} {path}"

@@ -37,14 +37,17 @@ def boot(
     host: str | None = None,
     availability_zone: str | None = None,
     image: str = IMAGE,
+    group: str | None = None,
     seconds: float = SECONDS,
 ) -> Server:
     """Boot a server without network and wait until its ``status`` is ACTIVE or ERROR.
 
     :param host: the only permitted host.
     :param image: the id of its image.
+    :param group: the id of its server group.
     """
-    wanted = {"host": host, "availability_zone": availability_zone}
+    hints = {"group": group} if group else None
+    wanted = {"host": host, "availability_zone": availability_zone, "scheduler_hints": hints}
     placement = {name: value for name, value in wanted.items() if value}
     server = cloud.compute.create_server(name=name, flavor_id=flavor.id, image_id=image, networks="none", **placement)
     return settled(cloud, server, seconds=seconds)

@@ -41,12 +41,14 @@ class State:
     :ivar gaps: everything that could not be read.
     :ivar scheduler: the options of nova-scheduler that are known.
     :ivar flavors: the flavors of the cloud by name; None if they were not read.
+    :ivar placed: the host of each instance on one, by its id.
     """
 
     hosts: tuple[Host, ...]
     gaps: tuple[str, ...] = ()
     scheduler: Scheduler = field(default_factory=Scheduler)
     flavors: Mapping[str, Flavor] | None = None
+    placed: Mapping[str, str] = field(default_factory=dict)
 
 
 def state(
@@ -73,11 +75,13 @@ def state(
     :raises UsageError: if no aggregate has the zone.
     """
     found = None if databases is None else databases()
+    placed: dict[str, str] = {}
     if fleet is None:
         given = Given(hosts=tuple(facts), models=models_of(spec, scheduler), spec=spec)
         # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
         rows = (lambda: found) if empty and found is not None else None
-        fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))
+        answers = read_fleet(lambda: cloud, Detail.STATES, given, rows, progress)
+        fleet, placed = join(answers), {server.id: server.host for server in answers.servers or () if server.host}
     hypervisors, aggregates = compute.hypervisors(cloud), compute.aggregates(cloud)
     known = scheduler or Scheduler()
     computes, problems = _computes(found.with_hosts if found and not empty else ())
@@ -97,6 +101,7 @@ def state(
         gaps=tuple(dict.fromkeys(gaps)),
         scheduler=known,
         flavors={flavor.name: flavor for flavor in FlavorCloud(cloud, Flavor).flavors()},
+        placed=placed,
     )
 
 

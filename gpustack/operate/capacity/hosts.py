@@ -90,8 +90,10 @@ class _View:
         gpus = self.gpus.get(key(hypervisor.node), [])
         compute = self.sources.computes.get(hypervisor.uuid)
         others, doubt = 0, ""
+        surplus: Sequence[Cards] = ()
         if compute is not None:
             cards: list[Cards] | None = list(self._of_pools(compute.pools, gpus))
+            surplus = list(self._of_placement(compute.pools, gpus))
             doubt = self._unscheduled(compute.pools, gpus)
             others = sum(pool.count for pool in compute.pools) - sum(entry.count for entry in cards or ())
         elif gpus:
@@ -117,6 +119,7 @@ class _View:
             metadata=metadata,
             withheld=withheld,
             free=self._free(hypervisor, amounts),
+            surplus=tuple(_merged([entry for entry in surplus if entry.aliases])),
             others=max(others, 0),
             shares_disk=hypervisor.uuid in rooms.shared,
             doubt=doubt,
@@ -159,6 +162,16 @@ class _View:
             count = min(pool.count, sum(gpu.free for gpu in of_pool)) if of_pool else pool.count
             if names and count:
                 yield Cards(aliases=names, node=pool.node, count=count)
+
+    def _of_placement(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> Iterator[Cards]:
+        """The devices that are free in Placement, and in no pool of Nova."""
+        left = Counter({pool.address: pool.count for pool in pools})
+        for gpu in gpus:
+            address = gpu.parent or gpu.address
+            taken = min(left[address], gpu.free)
+            left[address] -= taken
+            if more := gpu.free - taken:
+                yield Cards(aliases=self._names(gpu), count=more)
 
     def _of_facts(self, hypervisor: Hypervisor) -> list[Cards] | None:
         """The GPUs of a snapshot without those of the instances; None without a snapshot of the host.

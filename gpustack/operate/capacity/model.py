@@ -27,6 +27,8 @@ class Reason(enum.StrEnum):
     """No NUMA node, or set of nodes, has the GPUs, the processors and the memory together."""
     PLACEMENT = "Placement"
     """Placement refuses: a trait, or more than one instance may have of a host."""
+    GROUP = "server group"
+    """Other instances of a server group, or of a scheduler hint, are on the host, or are not."""
     AGGREGATE = "aggregate"
     """The host's aggregates lack metadata that the flavor requires, or keep it out."""
     ZONE = "availability zone"
@@ -81,6 +83,7 @@ class Host:
     :ivar zone: its availability zone; empty for Nova's default zone.
     :ivar metadata: all values of each key of its aggregates.
     :ivar withheld: GPUs that no instance gets: the number by alias and reason.
+    :ivar surplus: devices that are free in Placement only: Nova's rows hold them.
     :ivar others: free PCI devices that are no GPU of the spec.
     :ivar shares_disk: whether disk comes from a pool of several hosts.
     :ivar doubt: why fewer GPUs may be free; empty if their number is certain.
@@ -96,6 +99,7 @@ class Host:
     metadata: Mapping[str, frozenset[str]] = field(default_factory=dict)
     withheld: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
     free: Free = Free()
+    surplus: tuple[Cards, ...] = ()
     others: int = 0
     shares_disk: bool = False
     doubt: str = ""
@@ -120,6 +124,32 @@ class PlacementRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Neighbors:
+    """A rule about other instances on the host of an instance: of its server group, or of a scheduler hint.
+
+    :ivar step: the filter that applies it.
+    :ivar of: the group or the hint, for messages.
+    :ivar hosts: how many of these instances each host has.
+    :ivar limit: a host with as many of them refuses; None if it must have one.
+    """
+
+    step: str
+    of: str
+    hosts: Mapping[str, int]
+    limit: int | None = None
+
+    def accepts(self, host: str) -> bool:
+        """Whether a host may get the instance."""
+        number = self.hosts.get(host, 0)
+        return number > 0 if self.limit is None else number < self.limit
+
+    @property
+    def wanted(self) -> str:
+        """The rule in words."""
+        return f"a host with instances of {self.of}" if self.limit is None else f"< {self.limit} instances of {self.of}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Demand(PlacementRequest):
     """The needs of one instance of a flavor.
 
@@ -134,6 +164,7 @@ class Demand(PlacementRequest):
     :ivar refused: why Nova's API refuses the flavor; empty if it accepts it.
     :ivar in_cloud: whether the cloud has the flavor.
     :ivar project: the id of the project of the instances; empty if unknown.
+    :ivar neighbors: rules about other instances on the host; None if they are unknown.
     :ivar quota: which quota of the project refuses one instance; empty if none does, None if unknown.
     """
 
@@ -152,6 +183,7 @@ class Demand(PlacementRequest):
     refused: str = ""
     in_cloud: bool = True
     project: str = ""
+    neighbors: tuple[Neighbors, ...] | None = None
     quota: str | None = None
 
     @property

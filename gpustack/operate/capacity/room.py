@@ -223,6 +223,7 @@ class Room:
         for cards in host.cards or ():
             group = (cards.aliases, cards.node)
             self.groups[group] = self.groups.get(group, 0) + cards.count
+        self.surplus: dict[Group, int] = {(cards.aliases, cards.node): cards.count for cards in host.surplus}
         self.free = sum(self.groups.values()) + host.others
         """All free PCI devices."""
         self.ram, self.cpus, self.disk = host.free.ram, host.free.cpus, host.free.disk
@@ -242,6 +243,15 @@ class Room:
     def gpus(self, demand: Demand) -> dict[Group, int] | None:
         """GPUs for an instance, on any NUMA node; None if there are too few."""
         return self._choose(demand, None) if self.free >= demand.count else None
+
+    def in_placement(self, demand: Demand) -> bool:
+        """Whether Placement has the GPUs of an instance, although Nova's rows may hold some of them."""
+        own = self.groups
+        self.groups = {group: own.get(group, 0) + self.surplus.get(group, 0) for group in (*own, *self.surplus)}
+        try:
+            return self._choose(demand, None) is not None
+        finally:
+            self.groups = own
 
     def apply(self, taken: Claim, *, sign: int = -1) -> None:
         """Take the resources of an instance; with ``sign=1``, return them."""

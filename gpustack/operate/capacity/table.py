@@ -14,6 +14,7 @@ _TEXTS = {
     Reason.RESOURCE: "too little of another resource",
     Reason.NUMA: "no NUMA nodes with room",
     Reason.PLACEMENT: "refused by Placement",
+    Reason.GROUP: "refused by a server group",
     Reason.AGGREGATE: "refused by an aggregate",
     Reason.ZONE: "in another availability zone",
     Reason.DISABLED: "service disabled",

@@ -17,9 +17,16 @@ QUOTA, PLACEMENT = "API: quota", "Placement: "
 NUMA, PCI, COMPUTE, CAPABILITIES = (
     *("NUMATopologyFilter", "PciPassthroughFilter", "ComputeFilter", "ComputeCapabilitiesFilter"),
 )
+GROUPS = {"anti-affinity": "ServerGroupAntiAffinityFilter", "affinity": "ServerGroupAffinityFilter"}
+"""The filters of server groups by policy, in the order of Nova's default."""
+HINTS = {"different_host": "DifferentHostFilter", "same_host": "SameHostFilter"}
+"""Filters of scheduler hints, which are not among Nova's default."""
 STATUS, ZONE = "compute_status_filter", "map_az_to_placement_aggregate"
 CLAIM = "claim of nova-compute: "
-ASSUMED = (COMPUTE, CAPABILITIES, "ImagePropertiesFilter", EXTRA_SPECS, BY_PROJECT, NUMA, PCI)
+ASSUMED = (
+    *(COMPUTE, CAPABILITIES, "ImagePropertiesFilter", *GROUPS.values()),
+    *(EXTRA_SPECS, BY_PROJECT, NUMA, PCI),
+)
 """The filters of a configuration that is not known. Those of aggregates and capabilities count as a doubt."""
 UNKNOWN_NODES = "the NUMA nodes of {hosts} are not known"
 SHARED_DISK = "the disk of {hosts} is a shared pool"
@@ -94,6 +101,7 @@ class _Walker:
             yield _failed(QUOTA, Reason.QUOTA, demand.quota)
         else:
             yield Step(name=QUOTA, outcome=Outcome.UNKNOWN if demand.quota is None else Outcome.PASSED)
+        yield from self._policies()
         yield self._aggregate(TENANTS)
         for name, reason in ((ZONE, Reason.ZONE), (STATUS, Reason.DISABLED)):
             yield _failed(name, reason) if host.closed is reason else Step(name=name)
@@ -107,11 +115,30 @@ class _Walker:
             NUMA: lambda: self._numa(NUMA),
             PCI: lambda: self._pci(PCI),
         }
+        if demand.neighbors is not None:
+            filters = {**filters, **{name: self._neighbors(name) for name in (*GROUPS.values(), *HINTS.values())}}
         enabled = ASSUMED if self.scheduler.filters is None else self.scheduler.filters
         for name in enabled:
             yield filters[name]() if name in filters else Step(name=name, outcome=Outcome.UNKNOWN)
         yield from (check(f"{CLAIM}{kind}") for kind, check in (("NUMA", self._numa), ("PCI", self._pci)))
         yield Step(name="GPUs", outcome=Outcome.UNKNOWN, doubt=host.doubt) if host.doubt else Step(name="GPUs")
+
+    def _policies(self) -> Iterator[Step]:
+        """Nova's conductor refuses the policy of a server group whose filter is not enabled."""
+        for rule in self.demand.neighbors or ():
+            if rule.step in GROUPS.values() and self.scheduler.enables(rule.step) is False:
+                yield _failed("conductor: server group", Reason.GROUP, f"{rule.step} in enabled_filters")
+            if rule.step in HINTS.values() and self.scheduler.filters is None and not rule.accepts(self.room.host.name):
+                doubt = f"{rule.step}, if it is enabled, refuses {{hosts}} because of {rule.of}"
+                yield Step(name=rule.step, outcome=Outcome.UNKNOWN, doubt=doubt)
+
+    def _neighbors(self, name: str) -> Callable[[], Step]:
+        """The step of a filter that compares the host with those of other instances."""
+        host = self.room.host.name
+        rule = next((rule for rule in self.demand.neighbors or () if rule.step == name), None)
+        if rule is None or rule.accepts(host):
+            return lambda: Step(name=name)
+        return lambda: _failed(name, Reason.GROUP, rule.wanted, rule.hosts.get(host, 0))
 
     def _aggregate(self, name: str) -> Step:
         refusal = self.refusals.get(name)
@@ -151,7 +178,7 @@ class _Walker:
             yield Step(name=f"{PLACEMENT}shared disk", outcome=Outcome.UNKNOWN, doubt=SHARED_DISK)
         if demand.classes:
             name, free = f"{PLACEMENT}{', '.join(demand.classes)}", room.count(demand.aliases)
-            few = room.gpus(demand) is None
+            few = not room.in_placement(demand)
             yield _failed(name, Reason.FRAGMENTS, demand.count, free) if few else Step(name=name, wanted=demand.count)
 
     def _refused(self) -> Step:

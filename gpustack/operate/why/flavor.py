@@ -17,6 +17,7 @@ _CODES: Mapping[Reason, Code] = {
     Reason.QUOTA: Code.WHY_QUOTA,
     Reason.ZONE: Code.WHY_AGGREGATE,
     Reason.AGGREGATE: Code.WHY_AGGREGATE,
+    Reason.GROUP: Code.WHY_SERVER_GROUP,
     Reason.DISABLED: Code.WHY_DISABLED,
     Reason.DOWN: Code.WHY_DOWN,
     Reason.PLACEMENT: Code.WHY_TRAITS,
@@ -52,16 +53,20 @@ class Cause:
         return [name for name in dict.fromkeys(failed) if name != self.step.name and not name.startswith("claim")]
 
     @property
+    def text(self) -> str:
+        """The step with its amounts."""
+        amounts = [f"needs {self.step.wanted}"] if self.step.wanted is not None else []
+        amounts += [f"free: {self.available}"] if self.available else []
+        return f"{self.step.name} ({', '.join(amounts)})" if amounts else self.step.name
+
+    @property
     def finding(self) -> Finding:
         """The cause with its fix."""
         hosts = listed(self.hosts, SHOWN_HOSTS)
         if self.step.reason is None:
             return finding(Code.WHY_UNKNOWN_GPUS, place=hosts)
-        amounts = [f"needs {self.step.wanted}"] if self.step.wanted is not None else []
-        amounts += [f"free: {self.available}"] if self.available else []
-        text = f"{self.step.name} ({', '.join(amounts)})" if amounts else self.step.name
         code = _CODES.get(self.step.reason, Code.WHY_TOO_LITTLE)
-        return finding(code, place=hosts, step=text, reason=self.step.wanted)
+        return finding(code, place=hosts, step=self.text, reason=self.step.wanted)
 
 
 def causes(

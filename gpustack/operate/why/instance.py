@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +14,7 @@ from gpustack.base.errors import CloudError, DatabaseError, UsageError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.cloud import Connection, placement, servers
-from gpustack.cloud.boot import BootRecord, boot, console_log
+from gpustack.cloud.boot import BootRecord, boot, console_log, server_group
 from gpustack.cloud.servers import ActionStep, Event
 from gpustack.hosts.health.kernel_log import table
 from gpustack.offer.guest import check
@@ -22,8 +22,10 @@ from gpustack.offer.guest.inside import console
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.capacity.flavors import demand_of_present
 from gpustack.operate.capacity.model import Reason
+from gpustack.operate.capacity.walk import HINTS
 from gpustack.operate.why.flavor import columns
 from gpustack.operate.why.links import COLUMNS, HeldGpu, held_gpus
+from gpustack.operate.why.neighbors import neighbors
 from gpustack.operate.why.read import FlavorAnswer, WhySources, judged, unknown
 from gpustack.spec.load import load_spec
 from gpustack.spec.reclaim import SERVER_PATTERN
@@ -38,6 +40,10 @@ _RUNNING = (1, 3)
 """The power states with a domain."""
 _SHOWN = 8
 _RESULT = re.compile(r"'?(\w+): \(start: (\d+), end: (\d+)\)")
+_REFUSED_CLAIM = re.compile(r"(?:Failed to claim|Insufficient compute resources): (.*?)\.?$")
+"""What nova-compute logs, and what a fault repeats, if its claim fails (nova/compute/claims.py)."""
+_CLAIMED = (Reason.FRAGMENTS, Reason.NUMA)
+"""The reasons for which a claim fails."""
 _NO_CANDIDATES = "Got no allocation candidates from the Placement API"
 
 
@@ -57,6 +63,7 @@ class Failure:
     :ivar at: naive UTC; None if unknown.
     :ivar request: the id of the request, which the logs of Nova have.
     :ivar tried: the hosts whose nova-compute worked on it.
+    :ivar errors: the errors of these hosts; Nova keeps none of a host after which it tried another one.
     """
 
     phase: FailedPhase
@@ -64,6 +71,7 @@ class Failure:
     request: str
     reason: str
     tried: tuple[str, ...] = ()
+    errors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
@@ -72,7 +80,7 @@ class InstanceAnswer:
 
     :ivar failure: None if it did not fail.
     :ivar now: whether it fits now; None if it was not compared.
-    :ivar log: the lines of the scheduler's log about it.
+    :ivar log: the lines of the logs about it; those of nova-scheduler last.
     :ivar gpus: its GPUs in each record.
     :ivar gaps: what could not be read.
     """
@@ -179,7 +187,7 @@ def failure(known: BootRecord, failed: Event | None, steps: Sequence[ActionStep]
     :param steps: those of this action.
     """
     reason = known.fault or next((step.error for step in steps if step.error), "Nova reports no reason")
-    tried = tuple(dict.fromkeys(step.host for step in steps if step.name.startswith("compute_") and step.host))
+    tried = {step.host: step.error for step in steps if step.name.startswith("compute_") and step.host}
     phase = FailedPhase.SCHEDULER
     if failed is not None and failed.what in _MOVES:
         phase = FailedPhase.MOVE
@@ -188,14 +196,16 @@ def failure(known: BootRecord, failed: Event | None, steps: Sequence[ActionStep]
     elif "uota" in reason:  # Nova counts again after it created the instance
         phase = FailedPhase.API
     at = known.failed or (failed.at if failed else None)
-    return Failure(phase=phase, at=at, request=failed.request if failed else "", reason=reason, tried=tried)
+    request, errors = failed.request if failed else "", {host: error for host, error in tried.items() if error}
+    return Failure(phase=phase, at=at, request=request, reason=reason, tried=tuple(tried), errors=errors)
 
 
 def quoted(log: Sequence[str], uuid: str, request: str) -> tuple[str, ...]:
-    """The results of nova-scheduler about an instance, oldest first."""
+    """The refused claims of nova-compute and the results of nova-scheduler about an instance, oldest first."""
+    claims = (line for line in log if "Failed to claim" in line and uuid in line)
     results = (line for line in log if "Filter results" in line and f"'{uuid}'" in line)
     empty = (line for line in log if request and request in line and _NO_CANDIDATES in line)
-    return tuple(line.strip() for line in (*empty, *results))
+    return tuple(line.strip() for line in (*claims, *empty, *results))
 
 
 def _compare(cloud: Connection, found: InstanceAnswer, failed: Event | None, sources: WhySources) -> None:
@@ -203,18 +213,42 @@ def _compare(cloud: Connection, found: InstanceAnswer, failed: Event | None, sou
     if failed is not None and failed.what == "resize":
         found.gaps.append("Nova shows the new flavor of a resize nowhere: use gpustack why flavor")
         return
-    known = found.boot
+    known = _or_gap(found, lambda: _with_request(found.boot, sources)) or found.boot
     lacking = {"availability zone": known.zone, "image properties": known.image, "scheduler hints": known.hints}
     found.gaps += [
-        f"this Nova does not show the {name} of instances" for name, value in lacking.items() if value is None
+        f"this Nova does not show the {name} of instances, and no database of --config-file has it"
+        for name, value in lacking.items()
+        if value is None
     ]
-    if known.hints:
-        found.gaps.append(f"scheduler hints are not evaluated: {', '.join(known.hints)}")
-    spec = load_spec(sources.spec, sources.facts)
+    hints = known.hints or {}
+    if others := [name for name in hints if name not in (*HINTS, "group")]:
+        found.gaps.append(f"these scheduler hints are not evaluated: {', '.join(others)}")
+    spec, server = load_spec(sources.spec, sources.facts), known.server
+    state = _in_zone(sources.state(cloud, spec), known.zone or "")
+    read = _or_gap(found, lambda: [server_group(cloud, uuid) for uuid in known.groups])
+    groups = [group for group in read or () if group is not None]
+    rules = None if read is None else neighbors(server.host, groups, hints, state.placed)
     demand = demand_of_present(spec, known.flavor, sources.scheduler, known.image)
-    demand = replace(demand, project=known.server.project)
-    found.now = judged(cloud, _in_zone(sources.state(cloud, spec), known.zone or ""), demand, progress=sources.progress)
+    found.now = judged(
+        cloud, state, replace(demand, project=server.project, neighbors=rules), progress=sources.progress
+    )
     found.gaps += found.now.gaps
+
+
+def _with_request(known: BootRecord, sources: WhySources) -> BootRecord:
+    """The zone, the image and the hints of an instance, which older APIs do not show, from the API database.
+
+    :raises DatabaseError: if the database cannot be read.
+    """
+    api = sources.databases().api if sources.databases is not None and known.hints is None else None
+    if api is None:
+        return known
+    from gpustack.novadb.databases import snapshot
+    from gpustack.novadb.requests import scheduler_request
+
+    with snapshot(api) as connection:
+        request = scheduler_request(connection, known.server.id)
+    return known if request is None else replace(known, **request._asdict())
 
 
 def _in_zone(read: State, zone: str) -> State:
@@ -236,23 +270,36 @@ def _of_failure(found: InstanceAnswer) -> list[Finding]:
     if failed.phase is FailedPhase.API:
         findings.append(finding(Code.WHY_QUOTA, place=place, reason=failed.reason))
     if failed.phase is FailedPhase.BUILD:
-        hosts = listed(failed.tried, _SHOWN) or "unknown hosts"
-        findings.append(
-            finding(
-                Code.WHY_BUILD_FAILED, place=place, hosts=hosts, reason=failed.reason, request=failed.request or "?"
-            )
-        )
+        findings += _of_build(found, failed)
     if now is not None:
         findings += now.findings
         if fitting := _fitting(now):
             findings.append(finding(Code.WHY_FITS_NOW, place=place, hosts=listed(fitting, _SHOWN)))
         names = {name for cause in now.causes for name in (cause.step.name, *cause.later)}
-        for line in found.log[-1:]:
+        for line in [line for line in found.log if not _REFUSED_CLAIM.search(line)][-1:]:
             last = next((name for name, _start, end in _RESULT.findall(line) if end == "0"), "Placement")
             if not fitting and not any(name == last or name.startswith(f"{last}:") for name in names):
                 steps = ", ".join(sorted(names)) or "none"
                 findings.append(finding(Code.WHY_LOG_DIFFERS, place=place, logged=last, steps=steps))
     return findings
+
+
+def _of_build(found: InstanceAnswer, failed: Failure) -> Iterator[Finding]:
+    """A finding for each host that was tried: a lost claim, or another failure of nova-compute."""
+    place, causes = found.boot.server.label, found.now.causes if found.now else ()
+    lacking = {host: cause for cause in causes if cause.step.reason in _CLAIMED for host in cause.hosts}
+    claims = [match[1] for text in (failed.reason, *found.log) if (match := _REFUSED_CLAIM.search(text))]
+    for host in failed.tried or ("unknown hosts",):
+        because, error = "", failed.errors.get(host, "")
+        if claims and len(claims) >= len(failed.tried):  # a line of the log does not name its host
+            because = claims[-1]
+        elif host in lacking:
+            because = f"now {lacking[host].text}, so that another instance probably was faster"
+        if because and not error:
+            yield finding(Code.WHY_CLAIM_LOST, place=place, hosts=host, because=because)
+        else:
+            reason, request = error or failed.reason, failed.request or "?"
+            yield finding(Code.WHY_BUILD_FAILED, place=place, hosts=host, reason=reason, request=request)
 
 
 def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> None:

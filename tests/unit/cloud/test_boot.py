@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud.boot import boot, console_log
+from gpustack.cloud.boot import ServerGroup, boot, console_log, server_group
 from support.fleet_cloud import StandIn
 
 ENTRY: dict[str, Any] = {
@@ -30,6 +30,21 @@ def test_a_request_has_the_embedded_flavor_and_the_fault() -> None:
     # This Nova, of 2.96, has the zone, and neither properties nor hints.
     assert (found.zone, found.image, found.hints) == ("", None, None)
     assert boot(cloud.connection, "other") is None
+
+
+def test_hints_and_groups_are_those_of_a_newer_nova() -> None:
+    more = {"scheduler_hints": {"group": ["g"], "query": "[]"}, "server_groups": ["g"]}
+    cloud = StandIn(answers={"compute /servers/vm": (200, {"server": {**ENTRY, **more}})}, newest=(2, 100))
+    found = boot(cloud.connection, "vm")
+    assert found is not None
+    assert (found.hints, found.groups) == ({"group": ("g",), "query": ("[]",)}, ("g",))
+
+
+def test_a_server_group_has_its_rule_and_members() -> None:
+    group = {"name": "g", "policy": "anti-affinity", "rules": {"max_server_per_host": 3}, "members": ["vm"]}
+    cloud = StandIn(answers={"compute /os-server-groups/g": (200, {"server_group": group})})
+    assert server_group(cloud.connection, "g") == ServerGroup(name="g", policy="anti-affinity", members=("vm",), most=3)
+    assert server_group(cloud.connection, "other") is None
 
 
 def test_a_damaged_answer_is_an_error() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from gpustack.novadb.model import Request
-from gpustack.novadb.requests import Asked, read_requests
+from gpustack.novadb.requests import Asked, SchedulerRequest, read_requests, scheduler_request
 from support.cellfile import CellFile
 
 ONE = '[{"count": 1, "alias_name": "k4200", "request_id": "r1"}]'
@@ -36,3 +39,50 @@ def test_rows_that_are_not_deleted_count_first(rows: list[Row], expected: Asked 
         cell.insert("instance_extra", instance_uuid="vm", pci_requests=text, deleted=deleted)
     with cell.engine.connect() as connection:
         assert read_requests(connection, {"vm"}).get("vm") == expected
+
+
+def data(**fields: Any) -> dict[str, Any]:
+    """An object as Nova serializes it."""
+    return {"nova_object.name": "any", "nova_object.data": fields}
+
+
+PROPERTIES = data(hw_cpu_policy="dedicated", hw_numa_nodes=2, hw_numa_mem=[512, 256], hw_numa_cpus=[[0, 1], [2]])
+PROPERTIES["nova_object.data"] |= {"traits_required": ["CUSTOM_FAST"], "img_hide_hypervisor_id": True, "hw_boot": None}
+HINTS = {"group": ["g"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, None),
+        ("{", None),
+        ("[]", None),
+        ("[" * 100_000, None),
+        (json.dumps(data(image=7)), None),
+        (json.dumps(data()), SchedulerRequest(zone="", image={}, hints={})),
+        (json.dumps(data(image=None, availability_zone=None)), SchedulerRequest(zone="", image={}, hints={})),
+        (
+            json.dumps(data(availability_zone="az", image=data(properties=PROPERTIES), scheduler_hints=HINTS)),
+            SchedulerRequest(
+                zone="az",
+                image={
+                    "hw_cpu_policy": "dedicated",
+                    "hw_numa_nodes": "2",
+                    "hw_numa_mem.0": "512",
+                    "hw_numa_mem.1": "256",
+                    "hw_numa_cpus.0": "0,1",
+                    "hw_numa_cpus.1": "2",
+                    "trait:CUSTOM_FAST": "required",
+                    "img_hide_hypervisor_id": "True",
+                },
+                hints={"group": ("g",)},
+            ),
+        ),
+    ],
+)
+def test_the_scheduler_request_is_that_of_the_row(text: str | None, expected: SchedulerRequest | None) -> None:
+    with sa.create_engine("sqlite://").connect() as connection:
+        connection.execute(sa.text("CREATE TABLE request_specs (id INTEGER, instance_uuid TEXT, spec TEXT)"))
+        if text is not None:
+            connection.execute(sa.text("INSERT INTO request_specs VALUES (1, 'vm', :text)"), {"text": text})
+        assert scheduler_request(connection, "vm") == expected

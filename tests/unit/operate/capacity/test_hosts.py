@@ -246,3 +246,11 @@ def test_a_snapshot_of_another_domain_is_not_that_of_the_host() -> None:
     spec = parse_spec(SPEC.format(placement="off").replace("gpu[1:4]", "gpu1.az1"), "spec")
     found = sources("gpu1.az1", facts=[facts("gpu1.az2", 0x81)])
     assert [(host.name, host.cards) for host in hosts(spec, found)] == [("gpu1.az1", None)]
+
+
+def test_devices_that_are_free_in_placement_only_are_a_surplus() -> None:
+    gpus = tuple(gpu("gpu1", bus) for bus in (0x81, 0x82, 0x83))
+    pool = Pool(vendor="10de", product="11b4", dev_type="type-PCI", node=0, count=1, address="0000:81:00.0")
+    computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=(pool,), nodes=None)}
+    (host,) = hosts(SCHEDULE, sources("gpu1", fleet=Fleet(gpus=gpus), computes=computes))
+    assert (host.count(ALIAS), host.surplus) == (1, (Cards(aliases=ALIAS, count=2),))

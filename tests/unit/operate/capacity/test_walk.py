@@ -10,7 +10,7 @@ import pytest
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.model import NumaNode
 from gpustack.operate.capacity.count import capacity
-from gpustack.operate.capacity.model import Cards, Demand, Host, Outcome, PlacementRequest, Reason
+from gpustack.operate.capacity.model import Cards, Demand, Host, Neighbors, Outcome, PlacementRequest, Reason
 from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.topology import GuestNode, Topology
 from gpustack.operate.capacity.walk import walk
@@ -109,3 +109,44 @@ def test_a_host_with_dedicated_processors_pins_to_no_others() -> None:
     unknown = replace(HOST, nodes=None)
     assert failed(unknown, demand) == ""
     assert failed(replace(unknown, amounts={**HOST.amounts, "PCPU": 0}), demand) == "NUMATopologyFilter"
+
+
+APART = Neighbors(step="ServerGroupAntiAffinityFilter", of="g", hosts={"gpu1": 1}, limit=1)
+BESIDE = Neighbors(step="SameHostFilter", of="the hint same_host", hosts={"gpu2": 1})
+
+
+@pytest.mark.parametrize(
+    ("rules", "enabled", "name"),
+    [
+        (None, FILTERS, ""),
+        ((APART,), (*FILTERS, APART.step), APART.step),
+        ((replace(APART, limit=2),), (*FILTERS, APART.step), ""),
+        ((APART,), FILTERS, "conductor: server group"),  # Nova refuses the policy
+        ((APART,), None, APART.step),  # it is among Nova's default
+        ((BESIDE,), (*FILTERS, BESIDE.step), BESIDE.step),
+        ((replace(BESIDE, hosts={"gpu1": 1}),), (*FILTERS, BESIDE.step), ""),
+        ((BESIDE,), FILTERS, ""),  # Nova ignores the hint
+        ((BESIDE,), None, ""),
+    ],
+)
+def test_other_instances_of_a_group_or_a_hint_keep_off_hosts(
+    rules: tuple[Neighbors, ...] | None, enabled: tuple[str, ...] | None, name: str
+) -> None:
+    assert failed(demand=replace(DEMAND, neighbors=rules), scheduler=replace(KNOWN, filters=enabled)) == name
+
+
+def test_a_group_is_evaluated_only_if_it_is_known() -> None:
+    scheduler = replace(KNOWN, filters=(APART.step,))
+    for rules, outcome in ((None, Outcome.UNKNOWN), ((), Outcome.PASSED)):
+        steps = walk(Room(HOST), replace(DEMAND, neighbors=rules), scheduler).steps
+        assert [step.outcome for step in steps if step.name == APART.step] == [outcome]
+
+
+def test_a_hint_is_a_doubt_if_its_filter_is_not_known_to_be_enabled() -> None:
+    found = walk(Room(HOST), replace(DEMAND, neighbors=(BESIDE,)), replace(KNOWN, filters=None))
+    assert found.doubts == ["SameHostFilter, if it is enabled, refuses {hosts} because of the hint same_host"]
+
+
+def test_a_row_that_holds_a_free_device_of_placement_fails_in_the_filter() -> None:
+    demand = replace(DEMAND, gpus={"k4200": 5}, classes=("CUSTOM_GPU",))
+    assert failed(replace(HOST, surplus=(Cards(aliases=ALIAS),)), demand) == "PciPassthroughFilter"

@@ -30,7 +30,6 @@ from gpustack.operate.support import collect
 from gpustack.operate.support.bundle import files, write
 from gpustack.operate.support.collect import BundleContents, parts
 from gpustack.operate.why.read import WhySources
-from support import fleet_cloud
 from support.change_store import change
 from support.fleet_cloud import StandIn
 from support.host_samples import snapshot
@@ -188,11 +187,10 @@ def archive(
 ) -> dict[str, str]:
     """The texts of the unpacked archive of all sources, by path."""
     monkeypatch.setenv("XDG_STATE_HOME", str(directory / "state"))
-    newest = fleet_cloud._EndpointData(max_microversion=(2, 100))
-    monkeypatch.setattr(fleet_cloud._Proxy, "get_endpoint_data", lambda _self: newest)
     recorded(planted)
     planted.names += [USER.user, USER.project]
     host, stand_in = facts(planted), cloud(planted)
+    stand_in.newest = (2, 100)
     spec = directory / "gpustack.yaml"
     spec.write_text(
         f"# {planted.secret('comment of the spec', 'clear')}\nversion: 1\n"
