@@ -45,12 +45,14 @@ class Refusal:
 
     :ivar step: the filter.
     :ivar certain: whether the option is known to be on; otherwise the host may accept the flavor.
-    :ivar because: for the message.
+    :ivar because: why it is a doubt.
+    :ivar wanted: what an aggregate of the host needs.
     """
 
     step: str
     certain: bool
     because: str
+    wanted: str
 
 
 def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refusal]:
@@ -59,29 +61,32 @@ def refusals(host: Host, demand: Demand, scheduler: Scheduler) -> Iterator[Refus
     # Which project boots is not known.
     by_project = False if scheduler.by_project is False and scheduler.enables(BY_PROJECT) is False else None
     lacks = ", ".join(sorted(demand.aggregate))
-    for step, enabled, applies, because in (
+    for step, enabled, applies, because, wanted in (
         (
             EXTRA_SPECS,
             scheduler.enables(EXTRA_SPECS),
             not _has(host, demand.aggregate),
             f"{EXTRA_SPECS}, if it is enabled, refuses hosts without {lacks} in an aggregate",
+            ", ".join(f"{name}={value}" for name, value in sorted(demand.aggregate.items())),
         ),
         (
             ISOLATED,
             scheduler.isolated,
             bool(_isolating(host) - demand.required),
             "[scheduler] enable_isolated_aggregate_filtering, if it is on, refuses aggregates with other traits",
+            f"a flavor with the traits {', '.join(sorted(_isolating(host)))}",
         ),
         (
             BY_PROJECT,
             scheduler.enables(BY_PROJECT),
             bool(demand.project and projects) and demand.project not in _projects(host),
             f"{BY_PROJECT}, if it is enabled, refuses hosts of other projects",
+            f"{PROJECTS}={demand.project}",
         ),
-        (TENANTS, by_project, projects and not demand.project, "some hosts are in aggregates for projects"),
+        (TENANTS, by_project, projects and not demand.project, "some hosts are in aggregates for projects", PROJECTS),
     ):
         if applies and enabled is not False:
-            yield Refusal(step=step, certain=bool(enabled), because=because)
+            yield Refusal(step=step, certain=bool(enabled), because=because, wanted=wanted)
 
 
 def _projects(host: Host) -> frozenset[str]:

@@ -152,7 +152,8 @@ def findings(capacities: Iterable[Capacity]) -> Iterator[Finding]:
     """Yield the findings about the capacities of flavors."""
     for entry in capacities:
         name, count = entry.demand.flavor, entry.demand.count
-        fragments = sum(limit.gpus for limit in entry.limits if limit.reason is Reason.FRAGMENTS)
+        limits = [limit for limit in entry.limits if limit.reason is Reason.FRAGMENTS and limit.most < count]
+        fragments = sum(limit.gpus for limit in limits)
         if entry.most == 0 and fragments >= count > 1:
             yield finding(Code.GPUS_IN_FRAGMENTS, place=name, gpus=fragments, count=count)
         for doubt in entry.doubts:

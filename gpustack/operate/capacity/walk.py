@@ -145,7 +145,7 @@ class _Walker:
         if refusal is None:
             return Step(name=name)
         if refusal.certain:
-            return _failed(name, Reason.AGGREGATE, refusal.because)
+            return _failed(name, Reason.AGGREGATE, refusal.wanted)
         return Step(name=name, outcome=Outcome.UNKNOWN, doubt=refusal.because)
 
     def _capabilities(self) -> Step:
@@ -177,9 +177,9 @@ class _Walker:
         if room.host.shares_disk and "DISK_GB" in demand.amounts:
             yield Step(name=f"{PLACEMENT}shared disk", outcome=Outcome.UNKNOWN, doubt=SHARED_DISK)
         if demand.classes:
-            name, free = f"{PLACEMENT}{', '.join(demand.classes)}", room.count(demand.aliases)
-            few = not room.in_placement(demand)
-            yield _failed(name, Reason.FRAGMENTS, demand.count, free) if few else Step(name=name, wanted=demand.count)
+            name = f"{PLACEMENT}{', '.join(demand.classes)}"
+            few, wanted = not room.in_placement(demand), self._wanted
+            yield _failed(name, Reason.FRAGMENTS, wanted, self._free) if few else Step(name=name, wanted=wanted)
 
     def _refused(self) -> Step:
         """Placement refuses although the amounts are free."""
@@ -218,5 +218,18 @@ class _Walker:
         if demand.topology is None:
             self.claim = self.claim or room.on_nodes(demand, self.request)
         if room.gpus(demand) is None:
-            return _failed(name, Reason.FRAGMENTS, demand.count, room.count(demand.aliases))
-        return Step(name=name, wanted=demand.count, available=room.count(demand.aliases))
+            return _failed(name, Reason.FRAGMENTS, self._wanted, self._free)
+        return Step(name=name, wanted=self._wanted, available=self._free)
+
+    @property
+    def _wanted(self) -> int | str:
+        """The number of GPUs; by alias if there are several."""
+        gpus = self.demand.gpus
+        return self.demand.count if len(gpus) < 2 else ", ".join(f"{alias}:{count}" for alias, count in gpus.items())
+
+    @property
+    def _free(self) -> int | str:
+        counts = {alias: self.room.count(frozenset({alias})) for alias in self.demand.gpus}
+        if len(counts) < 2:
+            return sum(counts.values())
+        return ", ".join(f"{alias}:{count}" for alias, count in counts.items())

@@ -32,6 +32,7 @@ from gpustack.operate.why.read import WhySources, unknown
 from gpustack.spec.load import load_spec
 from gpustack.spec.verdict import Verdict, verdicts
 
+_NEEDS = "use a cloud of clouds.yaml with the role admin or reader of the system"
 _CLOSED = {"disabled": Code.WHY_DISABLED, "down": Code.WHY_DOWN}
 
 
@@ -71,6 +72,9 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> HostAnswer:
     index, fleet = Index(answers), join(answers)
     if not (fleet.at(name) or index.facts(name) or index.service(name)):
         known = {service.host for service in answers.services or ()} | {host.hostname for host in sources.facts}
+        if answers.services is None:
+            reasons = "; ".join(gap.reason for gap in fleet.partial)
+            raise CloudError(f"whether there is a host {name!r} is unknown: {reasons}", remedy=_NEEDS)
         raise unknown("host", name, sorted(known))
     aggregates: list[str] = []
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpustack.base.columns import described
 from gpustack.base.errors import CloudError, DatabaseError, UsageError
-from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.cloud import Connection, placement, servers
 from gpustack.cloud.boot import BootRecord, boot, console_log, server_group
@@ -149,7 +149,10 @@ def answer(cloud: Connection, name: str, sources: WhySources) -> InstanceAnswer:
         found.failure = failure(found.boot, failed, steps or [])
         found.log = quoted(sources.log, server.id, found.failure.request)
         if found.failure.phase is not FailedPhase.API and server.count:
-            _compare(cloud, found, failed, sources)
+            try:
+                _compare(cloud, found, failed, sources)
+            except CloudError as error:
+                found.gaps.append(f"whether it fits now is unknown: {error.what}; {error.remedy}")
         found.findings += _of_failure(found)
     if server.placed and server.status != "ERROR":
         _follow(cloud, found, sources)
@@ -165,10 +168,13 @@ def _find(cloud: Connection, name: str) -> BootRecord:
             ids = listed([server.id for server in same], _SHOWN)
             raise UsageError(f"{len(same)} instances are named {name!r}", remedy=f"use an id: {ids}")
         if not same:
-            raise unknown("instance", name, [server.name for server in servers.listing(cloud).servers])
+            listed_servers = servers.listing(cloud)
+            noun = "instance" if listed_servers.everything else "instance of your project"
+            raise unknown(noun, name, [server.name for server in listed_servers.servers])
         uuid = same[0].id
     if (found := boot(cloud, uuid)) is None:
-        raise UsageError(f"there is no instance {uuid}", remedy="Nova keeps deleted instances in its databases only")
+        remedy = "only Nova's databases have deleted instances, and only the role admin sees those of other projects"
+        raise UsageError(f"there is no instance {uuid}", remedy=remedy)
     return found
 
 
@@ -337,7 +343,10 @@ def _follow(cloud: Connection, found: InstanceAnswer, sources: WhySources) -> No
         log = _or_gap(found, lambda: console_log(cloud, server.id)) or ""
         facts = console.facts(log, check.consoles(), table())
         if facts["complete"]:
-            found.findings += check.findings(facts, check.Promise(count=server.count), server.name or server.id)
+            promise = check.Promise(count=server.count)
+            for entry in check.findings(facts, promise, server.name or server.id):
+                lacking = entry.code == Code.GUEST_UNKNOWN  # a console log never shows everything
+                found.findings.append(replace(entry, severity=Severity.INFO) if lacking else entry)
         else:
             found.gaps.append("the console log has no messages of a Linux kernel: the guest is unknown")
 

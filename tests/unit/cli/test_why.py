@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpustack.base import silence
-from gpustack.base.errors import PartialError
+from gpustack.base.errors import CloudError, PartialError
 from gpustack.cli.app import main
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cloud.flavors import Flavor, Sizes
@@ -23,9 +23,10 @@ from gpustack.operate.capacity import read as placement
 from gpustack.operate.capacity.assess import State
 from gpustack.operate.capacity.model import Cards, Host, Reason
 from gpustack.operate.why import read
+from gpustack.repair.hypervisor import Usage
 from support import growing_fleets
 from support.fleet_answers import device, facts
-from support.fleet_cloud import StandIn, servers, with_devices
+from support.fleet_cloud import StandIn, instance, servers, with_devices
 from support.sshd import Sshd
 
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu[1:3]": [k4200]}\n'
@@ -218,6 +219,76 @@ def test_a_snapshot_shows_the_links_of_each_gpu(one_gpu: StandIn, capsys: pytest
         ("0000:81:00.0", True, True, None),
         ("0000:82:00.0", True, False, "Placement"),
     ]
+
+
+KERNEL = "[ 0.0] Linux version 6.12.1 (d)\n[ 0.4] pci 0000:00:04.0: [1af4:1000] type 00 class 0x020000\n"
+IN_GUEST = KERNEL + "[ 0.4] pci 0000:00:05.0: [10de:11b4] type 00 class 0x030000\n"
+
+
+@pytest.mark.parametrize(
+    ("allocated", "domain", "console", "link", "codes", "exit_code"),
+    [
+        (True, True, IN_GUEST, None, set(), 0),
+        (False, True, IN_GUEST, "Placement", {"GPU585"}, 3),
+        (True, False, IN_GUEST, "domain", {"GPU586"}, 3),
+        (True, True, KERNEL, None, {"GPU845"}, 3),
+    ],
+)
+def test_the_broken_link_of_a_running_instance_is_named(
+    one_gpu: StandIn,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    allocated: bool,
+    domain: bool,
+    console: str,
+    link: str | None,
+    codes: set[str],
+    exit_code: int,
+) -> None:
+    uuid = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
+    one_gpu.answers[f"compute /servers/{uuid}"] = (200, {"server": {**instance(uuid), "OS-EXT-STS:power_state": 1}})
+    one_gpu.answers[f"compute /servers/{uuid}/os-instance-actions"] = (200, {"instanceActions": []})
+    one_gpu.answers[f"compute POST /servers/{uuid}/action"] = (200, {"output": console})
+    gpu = {"uuid": "p-81", "name": "gpu1_0000:81:00.0", "root_provider_uuid": "p", "generation": 1}
+    one_gpu.answers["placement /resource_providers?in_tree="] = (200, {"resource_providers": [gpu]})
+    held = {"p": {"resources": {"VCPU": 1}}, **({"p-81": {"resources": {"CUSTOM_GPU": 1}}} if allocated else {})}
+    one_gpu.answers[f"placement /allocations/{uuid}"] = (200, {"allocations": held})
+    users = {"0000:81:00.0": frozenset({uuid})} if domain else {"0000:82:00.0": frozenset({"other"})}
+    monkeypatch.setattr("gpustack.cli.why.Hypervisors.ask", lambda _self, _host: Usage(users=users))
+    code = main(["why", "instance", uuid, "--ask-host", "-f", "json", "--exit-code"])
+    output = capsys.readouterr()
+    found = json.loads(output.out)
+    assert [entry["broken"] for entry in found["gpus"]] == [link]
+    assert {entry["code"] for entry in found["findings"] if entry["severity"] != "info"} == codes
+    assert code == exit_code, output.err
+
+
+def test_a_user_without_the_role_admin_is_not_shown_a_guess(
+    one_gpu: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nova and Placement refuse to list anything but the user's own instances."""
+    refused = (403, {"forbidden": {"message": "Policy doesn't allow it to be performed."}})
+    uuid = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
+    own = {**instance(uuid, host=None), "name": "own", "status": "ERROR", "fault": {"message": "No valid host"}}
+    for path in ("compute /os-services", "compute /os-hypervisors", "compute /os-aggregates", "placement /"):
+        one_gpu.answers[path] = refused
+    for path in [path for path in one_gpu.answers if path.startswith("placement")]:
+        one_gpu.answers[path] = refused
+    one_gpu.answers["compute /servers/detail?all_tenants=1"] = refused
+    one_gpu.answers["compute /servers/detail?"] = servers(own)
+    one_gpu.answers[f"compute /servers/{uuid}"] = (200, {"server": own})
+    one_gpu.answers[f"compute /servers/{uuid}/os-instance-actions"] = (200, {"instanceActions": []})
+    assert main(["why", "instance", "own", "-f", "json"]) == 0
+    output = capsys.readouterr()
+    found = json.loads(output.out)
+    assert (found["reason"], found["fits_on"], found["causes"]) == ("No valid host", None, [])
+    assert "partial: whether it fits now is unknown: " in output.err
+    assert "role admin" in output.err
+    assert main(["why", "instance", "others"]) == 2
+    assert "there is no instance of your project 'others'" in capsys.readouterr().err
+    assert main(["why", "host", "gpu1"]) == CloudError.exit_code
+    assert "whether there is a host 'gpu1' is unknown" in capsys.readouterr().err
 
 
 @pytest.fixture

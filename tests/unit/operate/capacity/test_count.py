@@ -9,6 +9,7 @@ import pytest
 
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.model import NumaNode
+from gpustack.operate.capacity.assess import findings
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.model import ANY_NODE, Capacity, Cards, Demand, Host, Reason
 from gpustack.operate.capacity.room import Room
@@ -214,3 +215,11 @@ def test_many_hosts_are_abbreviated() -> None:
 def test_a_host_without_free_memory_is_not_in_placements_answers() -> None:
     full = Host(uuid="gpu1", name="gpu1", cards=(cards(2),))
     assert reasons(capacity([full], demand())) == [(Reason.RAM, 2, 1)]
+
+
+def test_gpus_of_the_wrong_alias_are_no_fragments() -> None:
+    """The host has as many free GPUs as the flavor requests, of one of its two aliases."""
+    mixed = demand(gpus={"k4200": 1, "p100": 3})
+    assert list(findings([capacity([host("a", cards(4))], mixed)])) == []
+    spread = capacity([host("a", cards(3)), host("b", cards(3))], demand(4))
+    assert [entry.code for entry in findings([spread])] == ["GPU730"]

@@ -150,3 +150,18 @@ def test_a_hint_is_a_doubt_if_its_filter_is_not_known_to_be_enabled() -> None:
 def test_a_row_that_holds_a_free_device_of_placement_fails_in_the_filter() -> None:
     demand = replace(DEMAND, gpus={"k4200": 5}, classes=("CUSTOM_GPU",))
     assert failed(replace(HOST, surplus=(Cards(aliases=ALIAS),)), demand) == "PciPassthroughFilter"
+
+
+def test_gpus_of_several_aliases_are_counted_by_alias() -> None:
+    """Two K4200 are no help to a flavor that also requests a P100."""
+    demand = replace(DEMAND, gpus={"k4200": 1, "p100": 1})
+    step = walk(Room(HOST), demand, KNOWN).failed
+    assert step is not None
+    assert (step.name, step.wanted, step.available) == ("PciPassthroughFilter", "k4200:1, p100:1", "k4200:4, p100:0")
+
+
+def test_a_certain_refusal_of_an_aggregate_names_the_metadata() -> None:
+    demand = replace(DEMAND, aggregate={"rack": "a"})
+    step = walk(Room(HOST), demand, replace(KNOWN, filters=("AggregateInstanceExtraSpecsFilter",))).failed
+    assert step is not None
+    assert step.wanted == "rack=a"
