@@ -32,6 +32,7 @@ _READING = (
 )
 _WRITING = "this is for administrators: use a cloud of clouds.yaml with the role admin"
 _LOGS = {"compute": "nova-api", "identity": "Keystone", "image": "glance-api", "network": "neutron-server"}
+_MISFORMED = "the answer is not as the API documents it"
 _OTHER_SERVICE = "check which service answers at this address"
 _MALFORMED = (OverflowError, LookupError, TypeError, ValueError, AttributeError)
 _FORBIDDEN, MISSING, CONFLICT = 403, 404, 409
@@ -183,11 +184,11 @@ def sign_in(connection: Connection) -> Access | None:
             connection.session.get_token()
             return None
         access = authentication.get_access(connection.session)
-    return Access(
-        user=str(access.username or access.user_id),
-        project=str(access.project_name or access.project_id or ""),
-        roles=frozenset(access.role_names),
-    )
+        return Access(
+            user=str(access.username or access.user_id),
+            project=str(access.project_name or access.project_id or ""),
+            roles=frozenset(access.role_names),
+        )
 
 
 def place_of(connection: Connection) -> dict[str, str]:
@@ -258,6 +259,8 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
         raise CloudError(f"can't {doing}: {error}", remedy=remedy) from error
     except ValueError as error:
         raise Unanswered(f"can't {doing}: the answer is not valid JSON", remedy=_OTHER_SERVICE) from error
+    except (*_MALFORMED, RecursionError) as error:  # keystoneauth does not check the answer of Keystone
+        raise CloudError(f"can't {doing}: {_MISFORMED}", remedy=_OTHER_SERVICE) from error
     except OSError as error:
         raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
     except _novaclient_errors() as error:
@@ -282,7 +285,7 @@ def well_formed(doing: str) -> Iterator[None]:
     try:
         yield
     except _MALFORMED as error:
-        raise CloudError(f"can't {doing}: the answer is not as the API documents it", remedy=_OTHER_SERVICE) from error
+        raise CloudError(f"can't {doing}: {_MISFORMED}", remedy=_OTHER_SERVICE) from error
 
 
 def request(
@@ -378,7 +381,7 @@ def content_of(answer: Any, doing: str) -> Any:  # noqa: ANN401 - a response, an
     except (ValueError, RecursionError) as error:
         raise Unanswered(f"can't {doing}: the answer is not valid JSON", remedy=_OTHER_SERVICE) from error
     if not isinstance(content, dict):
-        raise CloudError(f"can't {doing}: the answer is not as the API documents it", remedy=_OTHER_SERVICE)
+        raise CloudError(f"can't {doing}: {_MISFORMED}", remedy=_OTHER_SERVICE)
     return content
 
 

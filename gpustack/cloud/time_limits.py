@@ -7,6 +7,7 @@ the session. So this adapter has the limits, repeats reads, and remembers which 
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import io
 import re
@@ -39,6 +40,12 @@ FIRST_BYTE = 30.0
 AT_LEAST = 256
 """The bytes that an answer brings in the time for the first byte, again and again until it ends: one byte in five
 seconds breaks this limit, a long answer does not."""
+UNAUTHORIZED = 401
+MOST_BYTES = 128 << 20
+"""The permitted size of an answer, without compression. One of a thousand instances has five MiB."""
+MOST_HEADERS = 1 << 20
+"""The permitted bytes before the headers are complete: any number of provisional answers (``100 Continue``) may precede
+them."""
 PAUSES = (0.5, 1.0)
 """Seconds before a read is repeated: a drain reads for up to an hour. Writes never are."""
 BUSY = frozenset({429, 502, 503, 504})
@@ -139,7 +146,13 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         begun = time.monotonic()
         try:
             answer = super().send(request, stream=True, timeout=(min(CONNECT, seconds), seconds), **options)
+            is_anonymous = "X-Auth-Token" not in request.headers
+            if is_anonymous and (service, request.method, answer.status_code) == ("identity", "GET", UNAUTHORIZED):
+                # keystoneauth would sign in for the versions, and wait for itself without an end (identity/base.py).
+                answer.close()
+                raise ConnectFailure(f"{service} at {endpoint} does not list its versions: HTTP {UNAUTHORIZED}")
             if not stream:
+                _within_limit(answer, f"{service} at {endpoint}")
                 answer.content  # noqa: B018 - reads the body, within the limits
         except (Timeout, ConnectionError) as error:
             stalled = any(isinstance(cause, ReadTimeoutError) for cause in error.args)
@@ -189,13 +202,33 @@ def _unversioned(url: str) -> str:
     return _VERSION.split(url.partition("?")[0], maxsplit=1)[0].rstrip("/")
 
 
+def _within_limit(answer: Response, where: str) -> None:
+    """Have the body of an answer, which may be compressed, read up to :data:`MOST_BYTES`."""
+    read = answer.iter_content
+
+    def pieces(size: int) -> Iterator[bytes]:
+        length = 0
+        for piece in read(size):
+            length += len(piece)
+            if length > MOST_BYTES:
+                answer.close()
+                raise ConnectFailure(f"{where} sent more than {MOST_BYTES >> 20} MiB in one answer")
+            yield piece
+
+    answer.iter_content = pieces  # type: ignore[method-assign,assignment]
+
+
 class _Paced(io.RawIOBase):
-    """The bytes of an answer: the socket's limit holds for the first, and then for each :data:`AT_LEAST`."""
+    """The bytes of an answer: the socket's limit holds for the first, and then for each :data:`AT_LEAST`.
+
+    :ivar is_head: whether the headers are incomplete; they have at most :data:`MOST_HEADERS` bytes.
+    """
 
     def __init__(self, raw: io.RawIOBase, connection: socket.socket) -> None:
         self._raw, self._socket = raw, connection
         self._ends: float | None = None
-        self._bytes = 0
+        self._bytes = self._head = 0
+        self.is_head = True
 
     def readable(self) -> bool:
         return True
@@ -209,6 +242,9 @@ class _Paced(io.RawIOBase):
         finally:
             self._socket.settimeout(seconds)
         self._bytes += number or 0
+        self._head += number or 0
+        if self.is_head and self._head > MOST_HEADERS:
+            raise OSError(errno.EMSGSIZE, "the answer has no end of its headers")
         if self._ends is None or self._bytes >= AT_LEAST:
             self._ends, self._bytes = time.monotonic() + (seconds or FIRST_BYTE), 0
         return number
@@ -221,7 +257,12 @@ class _Paced(io.RawIOBase):
 class _Answer(http.client.HTTPResponse):
     def __init__(self, sock: socket.socket, debuglevel: int = 0, **options: Any) -> None:  # noqa: ANN401 - as http.client has it
         super().__init__(sock, debuglevel, **options)
-        self.fp = io.BufferedReader(_Paced(self.fp.detach(), sock))
+        self._paced = _Paced(self.fp.detach(), sock)
+        self.fp = io.BufferedReader(self._paced)
+
+    def begin(self) -> None:
+        super().begin()
+        self._paced.is_head = False
 
 
 class _Plain(HTTPConnection):
