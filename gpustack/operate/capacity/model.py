@@ -146,7 +146,8 @@ class Neighbors:
     @property
     def wanted(self) -> str:
         """The rule in words."""
-        return f"a host with instances of {self.of}" if self.limit is None else f"< {self.limit} instances of {self.of}"
+        number = "a host with" if self.limit is None else f"fewer than {self.limit}"
+        return f"{number} instances of {self.of}"
 
 
 @dataclass(frozen=True, kw_only=True)

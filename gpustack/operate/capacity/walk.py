@@ -138,7 +138,7 @@ class _Walker:
         rule = next((rule for rule in self.demand.neighbors or () if rule.step == name), None)
         if rule is None or rule.accepts(host):
             return lambda: Step(name=name)
-        return lambda: _failed(name, Reason.GROUP, rule.wanted, rule.hosts.get(host, 0))
+        return lambda: _failed(name, Reason.GROUP, rule.wanted)
 
     def _aggregate(self, name: str) -> Step:
         refusal = self.refusals.get(name)

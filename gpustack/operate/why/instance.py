@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gpustack.base.columns import described
 from gpustack.base.errors import CloudError, DatabaseError, UsageError
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.hostnames import key
 from gpustack.base.text import listed
 from gpustack.cloud import Connection, placement, servers
 from gpustack.cloud.boot import BootRecord, boot, console_log, server_group
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MOVES = ("resize", "migrate", "live-migration", "evacuate", "unshelve", "confirmResize", "revertResize")
+_BOOT_AGAIN = "boot it again (`openstack server create`), and delete the failed one (`openstack server delete`)"
+_MOVE_AGAIN = "request the move again; keep the instance"
 _RUNNING = (1, 3)
 """The power states with a domain."""
 _SHOWN = 8
@@ -231,6 +234,8 @@ def _compare(cloud: Connection, found: InstanceAnswer, failed: Event | None, sou
         found.gaps.append(f"these scheduler hints are not evaluated: {', '.join(others)}")
     spec, server = load_spec(sources.spec, sources.facts), known.server
     state = _in_zone(sources.state(cloud, spec), known.zone or "")
+    if failed is not None and failed.what in _MOVES and server.host:  # Nova ignores the host that it moves from
+        state = replace(state, hosts=tuple(host for host in state.hosts if key(host.name) != key(server.host)))
     read = _or_gap(found, lambda: [server_group(cloud, uuid) for uuid in known.groups])
     groups = [group for group in read or () if group is not None]
     rules = None if read is None else neighbors(server.host, groups, hints, state.placed)
@@ -280,7 +285,8 @@ def _of_failure(found: InstanceAnswer) -> list[Finding]:
     if now is not None:
         findings += now.findings
         if fitting := _fitting(now):
-            findings.append(finding(Code.WHY_FITS_NOW, place=place, hosts=listed(fitting, _SHOWN)))
+            again = _MOVE_AGAIN if failed.phase is FailedPhase.MOVE else _BOOT_AGAIN
+            findings.append(finding(Code.WHY_FITS_NOW, place=place, hosts=listed(fitting, _SHOWN), again=again))
         names = {name for cause in now.causes for name in (cause.step.name, *cause.later)}
         for line in [line for line in found.log if not _REFUSED_CLAIM.search(line)][-1:]:
             last = next((name for name, _start, end in _RESULT.findall(line) if end == "0"), "Placement")

@@ -108,6 +108,7 @@ def failed_in_a_large_cloud(
     directory: Path,
     *,
     newest: tuple[int, int] = (2, 100),
+    action: str = "create",
     event: dict[str, Any] | None = None,
     log: tuple[str, ...] = (),
     sources: dict[str, Any] | None = None,
@@ -121,14 +122,14 @@ def failed_in_a_large_cloud(
     entry = server(VM, "vm", status="ERROR", **{"fault": FAULT, **more})
     entry["flavor"]["extra_specs"] = {"pci_passthrough:alias": "k4200:1"}
     cloud.answers[f"compute /servers/{VM}"] = (200, {"server": entry})
-    action = {"action": "create", "request_id": "req-1", "start_time": "2026-11-24T14:01:59", "message": "Error"}
-    cloud.answers[f"compute /servers/{VM}/os-instance-actions"] = (200, {"instanceActions": [action]})
+    known_action = {"action": action, "request_id": "req-1", "start_time": "2026-11-24T14:01:59", "message": "Error"}
+    cloud.answers[f"compute /servers/{VM}/os-instance-actions"] = (200, {"instanceActions": [known_action]})
     known = event or {"event": "conductor_schedule", "result": "Error", "traceback": NO_HOST, "host": None}
-    answered = {"instanceAction": {**action, "events": [known]}}
+    answered = {"instanceAction": {**known_action, "events": [known]}}
     cloud.answers[f"compute /servers/{VM}/os-instance-actions/req-1"] = (200, answered)
     cloud.answers["compute /os-server-groups/team"] = (200, {"server_group": GROUP})
-    known = WhySources(spec=places["spec"], snapshot=places["snapshot"], log=log, **(sources or {}))
-    return answer(cloud.connection, VM, known), cloud
+    read = WhySources(spec=places["spec"], snapshot=places["snapshot"], log=log, **(sources or {}))
+    return answer(cloud.connection, VM, read), cloud
 
 
 def test_a_failed_instance_takes_few_requests_in_a_large_cloud(tmp_path: Path) -> None:
@@ -216,3 +217,21 @@ def test_a_build_is_a_lost_claim_only_with_a_reason(
     assert (found.failure.phase, found.failure.tried) == (FailedPhase.BUILD, (host,))
     (build,) = [entry for entry in found.findings if entry.code in ("GPU581", "GPU597")]
     assert (build.code, text in build.message, host in build.message) == (code, True, True)
+
+
+@pytest.mark.parametrize(
+    ("action", "source", "text"),
+    [("create", set(), "delete the failed one"), ("migrate", {"gpu00002"}, "keep the instance")],
+)
+def test_a_move_leaves_out_its_source_and_keeps_the_instance(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, action: str, source: set[str], text: str
+) -> None:
+    """Nova ignores the host that an instance moves from: room there is no help."""
+    monkeypatch.setattr("gpustack.operate.why.instance._fitting", lambda _now: ["gpu00009"])
+    host = {"OS-EXT-SRV-ATTR:host": "gpu00002", "hostId": "1"}
+    found, _cloud = failed_in_a_large_cloud(tmp_path, action=action, **host)
+    assert found.now is not None
+    judged = {name for cause in found.now.causes for name in cause.hosts}
+    assert {f"gpu{number:05d}" for number in range(20)} - judged == source
+    (fits,) = [entry for entry in found.findings if entry.code == "GPU583"]
+    assert text in (fits.remedy or "")

@@ -41,5 +41,8 @@ def test_hosts_are_accepted_as_by_novas_filters(
 
 def test_rules_name_the_filter_and_the_group() -> None:
     (apart, hint) = neighbors("", [group("anti-affinity", "a", most=3)], {"same_host": ("c",)}, PLACED)
-    assert (apart.step, apart.wanted) == ("ServerGroupAntiAffinityFilter", "< 3 instances of the server group g")
+    assert (apart.step, apart.wanted) == (
+        "ServerGroupAntiAffinityFilter",
+        "fewer than 3 instances of the server group g",
+    )
     assert (hint.step, hint.wanted) == ("SameHostFilter", "a host with instances of the hint same_host")
