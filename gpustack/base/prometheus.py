@@ -59,7 +59,11 @@ def _connections() -> int:
 
 
 def _only_metrics(app: WSGIApplication) -> WSGIApplication:
-    """Answer ``GET`` and ``HEAD`` of ``/metrics`` only."""
+    """Answer ``GET`` and ``HEAD`` of ``/metrics`` only, and one on each connection.
+
+    waitress closes a connection after an answer of unknown length. A client that sends many requests at once and reads
+    slowly would otherwise fill its buffer, at which one of the threads waits.
+    """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["PATH_INFO"] != "/metrics":
@@ -68,7 +72,7 @@ def _only_metrics(app: WSGIApplication) -> WSGIApplication:
             start_response("405 Method Not Allowed", [("Allow", "GET, HEAD"), ("Content-Length", "0")])
         else:
             body = app({**environ, "REQUEST_METHOD": "GET"}, start_response)
-            return body if environ["REQUEST_METHOD"] == "GET" else ()
+            return iter(body) if environ["REQUEST_METHOD"] == "GET" else ()
         return ()
 
     return answer

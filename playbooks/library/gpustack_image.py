@@ -276,7 +276,10 @@ def main() -> None:
     if argv and module.check_mode:
         module.exit_json(changed=False, skipped=True, msg="no program of the image runs with --check")
     is_root = os.path.isabs(root) and os.path.isdir(root) and not os.path.samefile(root, "/")
-    found = kernels(root) if is_root else []
+    try:
+        found = kernels(root) if is_root else []
+    except (ImageError, OSError) as reason:
+        module.fail_json(msg="{}: {}".format(root, reason))
     if not found:
         module.fail_json(
             msg="{} has no kernel (boot/vmlinuz-*), or is not the absolute path of a root file system other than /. "

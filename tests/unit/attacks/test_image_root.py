@@ -83,13 +83,18 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
 )
 
 
-def test_a_loop_and_a_pipe_are_errors(module: ModuleType, tmp_path: Path) -> None:
+def test_a_loop_and_a_pipe_are_errors(module: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(module.ImageError):
         module.resolved(str(tmp_path), "/loop")
     os.mkfifo(tmp_path / "etc/os-release")
     assert module.system(str(tmp_path)) == ""
+    (tmp_path / "boot").symlink_to("loop")
+    arguments = {"root": str(tmp_path), "policy": "/dev/null"}
+    with patch_module_args(arguments), pytest.raises(SystemExit):
+        module.main()
+    assert "/boot: too many links" in json.loads(capsys.readouterr().out)["msg"]
 
 
 def test_mount_points_that_are_links_are_refused(module: ModuleType, root: Path) -> None:
@@ -257,7 +262,8 @@ def play(root: Path, *arguments: str, wait: str = "") -> subprocess.Popen[str]:
 
 def test_check_mode_runs_no_program(module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The module runs each program of the image, and none with ``--check``, or before the image is read."""
-    (tmp_path / "image/boot").mkdir(parents=True)
+    for name in ("boot", "dev", "etc", "proc", "run", "usr/sbin"):
+        (tmp_path / "image" / name).mkdir(parents=True)
     (tmp_path / "image/boot/vmlinuz-6.1").touch()
     programs: list[Any] = []
     monkeypatch.setattr(module.subprocess, "Popen", lambda *words, **_: programs.append(words))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import socket
 import stat
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,19 @@ def other_requests(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
                 assert (response.status, response.read()) in ((404, b""), (405, b"")), (method, path)
 
 
+def many_at_once(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    port = prometheus.Page().serve("127.0.0.1", 0)
+    for method in (b"GET", b"HEAD"):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(method + b" /metrics HTTP/1.1\r\nConnection: keep-alive\r\n\r\n")
+            connection.sendall((method + b" /metrics HTTP/1.1\r\n\r\n") * 100)
+            answer = b""
+            with contextlib.suppress(ConnectionResetError):  # of the requests that nobody reads
+                while piece := connection.recv(1 << 16):
+                    answer += piece
+        assert answer.count(b"HTTP/1.1 200 OK") == 1
+
+
 def silence(_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent connections end, and leave file descriptors for a scrape: waitress does both if it is asked to."""
     asked: dict[str, Any] = {}
@@ -74,7 +88,14 @@ def labels(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
-    {"private": private, "link": link, "requests": other_requests, "labels": labels, "silence": silence},
+    {
+        "private": private,
+        "link": link,
+        "requests": other_requests,
+        "labels": labels,
+        "many": many_at_once,
+        "silence": silence,
+    },
     {
         "gpustack.base.files:write_atomic": {
             "gpustack.base.files:write_atomic": lambda path, text, **_: path.write_text("".join(text), encoding="utf-8")
