@@ -294,9 +294,11 @@ class NodeResources:
     """A row of ``compute_nodes``.
 
     :ivar nodes: None if the host reports no NUMA nodes.
+    :ivar disabled: whether its cell is disabled, so that nova-scheduler leaves it out.
     """
 
     uuid: str
     name: str
     pools: tuple[Pool, ...]
     nodes: Mapping[int, NumaNode] | None
+    disabled: bool = False

@@ -36,13 +36,13 @@ def read(cells: Iterable[Cell]) -> tuple[dict[str, NodeResources], list[str]]:
             continue
         for row in rows:
             try:
-                nodes[str(row["uuid"])] = _node(row)
+                nodes[str(row["uuid"])] = _node(row, cell)
             except DAMAGE:
                 problems.append(f"cell {cell.name}: the row of {row['hypervisor_hostname']!r} is unreadable")
     return nodes, problems
 
 
-def _node(row: Mapping[Any, Any]) -> NodeResources:
+def _node(row: Mapping[Any, Any], cell: Cell) -> NodeResources:
     topology = json.loads(row["numa_topology"]) if row["numa_topology"] else None
     cells = _data(topology)["cells"] if topology else None
     ratios = (row["cpu_allocation_ratio"] or 1.0, row["ram_allocation_ratio"] or 1.0)
@@ -50,7 +50,8 @@ def _node(row: Mapping[Any, Any]) -> NodeResources:
         uuid=str(row["uuid"]),
         name=str(row["hypervisor_hostname"]),
         pools=tuple(map(_pool, _data(json.loads(row["pci_stats"]))["objects"])) if row["pci_stats"] else (),
-        nodes={int(_data(cell)["id"]): _numa_node(_data(cell), *ratios) for cell in cells} if cells else None,
+        nodes={int(_data(part)["id"]): _numa_node(_data(part), *ratios) for part in cells} if cells else None,
+        disabled=cell.disabled,
     )
 
 

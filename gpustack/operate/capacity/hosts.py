@@ -114,7 +114,7 @@ class _View:
             cards=None if cards is None else tuple(_merged(cards)),
             amounts=amounts,
             nodes=(compute.nodes or {}) if compute is not None else None,
-            closed=_closed(hypervisor) or self._elsewhere(metadata),
+            closed=_closed(hypervisor, compute) or self._elsewhere(metadata),
             zone=zone_of(metadata),
             metadata=metadata,
             withheld=withheld,
@@ -232,9 +232,11 @@ class _View:
         return dict(counts)
 
 
-def _closed(hypervisor: Hypervisor) -> Reason | None:
+def _closed(hypervisor: Hypervisor, compute: NodeResources | None) -> Reason | None:
     if not hypervisor.enabled:
         return Reason.DISABLED
+    if compute is not None and compute.disabled:
+        return Reason.CELL
     return None if hypervisor.up else Reason.DOWN
 
 

@@ -34,6 +34,7 @@ class Reason(enum.StrEnum):
     ZONE = "availability zone"
     DISABLED = "disabled"
     DOWN = "down"
+    CELL = "disabled cell"
     RESERVED = "reserved"
     NOT_OFFERED = "not offered"
     INCONSISTENT = "inconsistent"

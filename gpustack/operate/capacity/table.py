@@ -19,6 +19,7 @@ _TEXTS = {
     Reason.ZONE: "in another availability zone",
     Reason.DISABLED: "service disabled",
     Reason.DOWN: "service down",
+    Reason.CELL: "in a disabled cell",
     Reason.RESERVED: "reserved",
     Reason.NOT_OFFERED: "not offered",
     Reason.INCONSISTENT: "inconsistent",

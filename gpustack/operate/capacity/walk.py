@@ -21,6 +21,8 @@ GROUPS = {"anti-affinity": "ServerGroupAntiAffinityFilter", "affinity": "ServerG
 """The filters of server groups by policy, in the order of Nova's default."""
 HINTS = {"different_host": "DifferentHostFilter", "same_host": "SameHostFilter"}
 """Filters of scheduler hints, which are not among Nova's default."""
+CELL = "enabled cells"
+"""The scheduler leaves out the hosts of disabled cells, after Placement and before its filters."""
 STATUS, ZONE = "compute_status_filter", "map_az_to_placement_aggregate"
 CLAIM = "claim of nova-compute: "
 ASSUMED = (
@@ -107,6 +109,7 @@ class _Walker:
             yield _failed(name, reason) if host.closed is reason else Step(name=name)
         yield self._aggregate(ISOLATED)
         yield from self._placement()
+        yield _failed(CELL, Reason.CELL) if host.closed is Reason.CELL else Step(name=CELL)
         filters: Mapping[str, Callable[[], Step]] = {
             COMPUTE: lambda: _failed(COMPUTE, Reason.DOWN) if host.closed is Reason.DOWN else Step(name=COMPUTE),
             CAPABILITIES: self._capabilities,

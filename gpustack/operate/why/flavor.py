@@ -19,6 +19,7 @@ _CODES: Mapping[Reason, Code] = {
     Reason.AGGREGATE: Code.WHY_AGGREGATE,
     Reason.GROUP: Code.WHY_SERVER_GROUP,
     Reason.DISABLED: Code.WHY_DISABLED,
+    Reason.CELL: Code.WHY_CELL_DISABLED,
     Reason.DOWN: Code.WHY_DOWN,
     Reason.PLACEMENT: Code.WHY_TRAITS,
     Reason.NUMA: Code.WHY_NUMA_NODES,

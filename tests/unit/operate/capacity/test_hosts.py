@@ -254,3 +254,10 @@ def test_devices_that_are_free_in_placement_only_are_a_surplus() -> None:
     computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=(pool,), nodes=None)}
     (host,) = hosts(SCHEDULE, sources("gpu1", fleet=Fleet(gpus=gpus), computes=computes))
     assert (host.count(ALIAS), host.surplus) == (1, (Cards(aliases=ALIAS, count=2),))
+
+
+def test_hosts_of_a_disabled_cell_are_closed() -> None:
+    pool = Pool(vendor="10de", product="11b4", dev_type="type-PCI", node=0, count=1)
+    computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=(pool,), nodes=None, disabled=True)}
+    (host,) = hosts(OFF, sources("gpu1", computes=computes))
+    assert host.closed is Reason.CELL

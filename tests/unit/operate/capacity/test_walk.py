@@ -53,6 +53,7 @@ def test_steps_are_in_novas_order() -> None:
         ({"closed": Reason.ZONE}, {}, "map_az_to_placement_aggregate"),
         ({"closed": Reason.DISABLED}, {}, "compute_status_filter"),
         ({"closed": Reason.DOWN}, {}, "ComputeFilter"),
+        ({"closed": Reason.CELL}, {}, "enabled cells"),
         ({"amounts": {}}, {}, "Placement: MEMORY_MB"),
         ({}, {"amounts": {"VCPU": 9}}, "Placement: VCPU"),
         ({}, {"gpus": {"k4200": 5}}, "PciPassthroughFilter"),
