@@ -371,7 +371,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
     @staticmethod
     def _is_confirmed(parsed_args: argparse.Namespace) -> bool:
         """Wait as the process of a :class:`Guardian`; a run without a journal changed nothing."""
-        run = parsed_args.change
+        run = parsed_args.change or ""
         confirmed = is_confirmed(sys.stdin.buffer, parsed_args.unless_confirmed)
         return confirmed or not (is_recorded(run) or Path(run).is_file())
 

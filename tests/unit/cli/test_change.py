@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,12 @@ from support.change_runs import PLACE, without_cloud
 from support.flavor_model import NovaModel
 
 CREATE = ("flavor", "create", "hand", "--alias", "A", "--vcpus", "1", "--ram", "1GiB", "--disk", "1")
+
+
+def test_the_process_of_a_guardian_without_a_run_undoes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/null").open("rb") as stream:
+        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=stream))
+        assert main(["undo", "--unless-confirmed", "60"]) == 0
 
 
 @pytest.fixture
