@@ -406,6 +406,7 @@ EVERYTHING: dict[str, Any] = {
     "images": [{"id": "i", "name": "n", "status": "active", "visibility": "public", "owner": "p1", "os_type": "linux"}],
     "servers": [{"id": "vm-a", "name": "A", "status": "ACTIVE", "tenant_id": "p1", "user_id": "u1", "flavor": {}}],
     "server": {"id": "vm-a", "name": "A", "status": "ACTIVE", "tenant_id": "p1", "user_id": "u1", "flavor": {}},
+    "server_group": {"name": "g", "policy": "anti-affinity", "rules": {"max_server_per_host": 2}, "members": ["vm-a"]},
     "instanceActions": [
         {"action": "stop", "request_id": "r", "start_time": "2026-01-01T00:00:00", "user_id": "u1", "message": None}
     ],
