@@ -187,6 +187,10 @@ class HostVerifyCommand(_OfSpec):
         )
         return 0
 
+    def _states(self, records: Sequence[HostRecord], *, checked: bool) -> dict[str, int]:
+        ready = sum(record.verified and not record.problem for record in records)
+        return {"ready": ready, "not ready": len(records) - ready}
+
 
 def _check_spec(parsed_args: argparse.Namespace) -> None:
     load_spec(parsed_args.spec)

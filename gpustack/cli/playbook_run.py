@@ -142,12 +142,15 @@ class Play(Command):
         for group in host_groups(found, each=parsed_args.each):
             self.report(group.text, error=True)
         self.show_hosts(parsed_args, summary(records if listed is None else listed, checked=checked), between="\n")
-        states = {
+        self.show_total({"host": len(records)}, self._states(records, checked=checked))
+
+    def _states(self, records: Sequence[HostRecord], *, checked: bool) -> dict[str, int]:
+        """The numbers of hosts in the total, by state."""
+        return {
             "to change" if checked else "changed": sum(record.changed for record in records),
             "blocked": sum(record.outcome is RunOutcome.REFUSED for record in records),
             "to reboot": sum(bool(record.reboot) and not record.rebooted for record in records),
         }
-        self.show_total({"host": len(records)}, states)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """End with the error of the most severe outcome."""

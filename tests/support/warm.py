@@ -81,6 +81,10 @@ def _run(argv: list[str], cwd: str, env: dict[str, str], output: str) -> int:
     gc.disable()
     sys.argv = argv
     sys.path[0] = str(Path(argv[0]).parent)
+    if Path(argv[0]).name == "ansible-playbook":
+        from ansible import constants
+
+        constants.DEFAULT_INTERNAL_POLL_INTERVAL = 0.01  # seconds; Ansible looks for results a thousand times a second
     code: object = 0
     try:
         runpy.run_path(argv[0], run_name="__main__")

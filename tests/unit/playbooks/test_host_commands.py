@@ -117,6 +117,7 @@ def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Pat
     assert "repeat the command with --yes" in err
     code, out, err = gpustack("verify", "gpustack.yaml")
     assert code == 16
+    assert out.splitlines()[-1] == "Total: 2 hosts; 0 ready, 2 not ready"
     assert "not the absolute path of a directory" in err
     code, out, err = gpustack("apply", "gpustack.yaml", "--yes")
     assert code == 14

@@ -64,6 +64,10 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"pci": {"0000:88:00.1": {"driver": "snd_hda_intel"}}},
         ["GPU202 error", "GPU203 error"],
     ),
+    "audio held by another name than its driver's": (
+        {"pci": {"0000:88:00.1": {"driver": "snd_hda_intel", "claims": ["ICH HD audio"]}}},
+        ["GPU202 error", "GPU203 error"],
+    ),
     "no driver": ({"pci": {"0000:88:00.1": {"driver": None}}}, ["GPU202 error"]),
     "framebuffer": ({"pci": {"0000:88:00.0": {"claims": ["BOOTFB"]}}}, ["GPU208 error", "GPU016 warning"]),
     "claimed by the guest's driver": ({"pci": {"0000:88:00.0": {"claims": ["vfio-pci"]}}}, []),
