@@ -47,8 +47,6 @@ def ports_of(connection: Connection, host: str) -> Ports:
             return Ports(kinds=_kinds(answer.json()["ports"], host))
     except CloudError as error:
         return Ports(unknown=" ".join(error.what.split()))
-    except (KeyError, TypeError):
-        return Ports(unknown=f"can't {_DOING}: the answer at {base} is not from Neutron")
 
 
 def _endpoint(connection: Connection) -> str | None:

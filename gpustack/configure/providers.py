@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.base.limited_yaml import load
+from gpustack.base.limited_yaml import LimitedLoader, load
 from gpustack.nova_options import provider_config, releases
 from gpustack.nova_options.config import NovaConfiguration
 from gpustack.nova_options.markers import MARK
@@ -50,6 +50,10 @@ class ProviderFiles:
     faults: Sequence[tuple[str, str]] = ()
 
 
+class _Loader(LimitedLoader):
+    values = 100_000  # nova-compute's schema goes through all of them
+
+
 def read(configuration: NovaConfiguration, release: Release) -> ProviderFiles | None:
     """Read ``*.yaml`` of the directory beside a configuration that has the name of provider_config_location.
 
@@ -70,7 +74,7 @@ def read(configuration: NovaConfiguration, release: Release) -> ProviderFiles | 
     owners: dict[str, str] = {}
     for file in (file for directory in directories for file in sorted(directory.glob("*.yaml"))):
         try:
-            data = load(read_text(file))
+            data = load(read_text(file), _Loader)
         except yaml.MarkedYAMLError as error:
             line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
             faults.append((f"{file}{line}", error.problem or "it is no YAML"))

@@ -99,4 +99,4 @@ def test_a_neutron_that_refuses_or_is_none(neutron: Neutron) -> None:
     neutron.status, neutron.answer = 403, {"NeutronError": {"message": "not you"}}
     assert ports_of(cloud, "gpu1") == Ports(unknown="can't list the ports of a host: HTTP 403, not you")
     neutron.status, neutron.answer = 200, ["ports"]
-    assert "not from Neutron" in ports_of(cloud, "gpu1").unknown
+    assert "not as the API documents it" in ports_of(cloud, "gpu1").unknown
