@@ -69,7 +69,8 @@ def test_each_state_of_a_chain(cloud: World, chain: list[Step]) -> None:
                 for step in (Step(act="boot"), Step(act="boot", guest=2, host=1), *chain):
                     walk.take(step)
             with engines_kept(), placement_kept(cloud, Path(directory) / "placement.sqlite"):
-                for state in recorder.states[::EVERY]:
+                # How many states there are depends on Nova's pace; the last one has what the chain left behind.
+                for state in (*recorder.states[:-1:EVERY], recorder.states[-1]):
                     explored.judge(state, cloud, Path(directory) / "found")
             if CHAINS or not explored.starts:  # ten seconds each
                 explored.start(walk)
