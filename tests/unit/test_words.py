@@ -49,9 +49,9 @@ def test_front_pages_use_plain_words(page):
 
 @pytest.mark.parametrize("command", entry_points(group="gpustack.cli"), ids=lambda entry: entry.name)
 def test_help_uses_plain_words(command: EntryPoint):
-    parser = command.load()(Gpustack(), None).get_parser(f"gpustack {command.name.replace('_', ' ')}")
-    assert AVOIDED.findall(parser.format_help()) == []
-    assert OUTPUT_VERBS.findall(parser.format_help()) == []
+    text = Gpustack().parser_of(command.name.replace("_", " ")).format_help()
+    assert AVOIDED.findall(text) == []
+    assert OUTPUT_VERBS.findall(text) == []
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
     show = (display := Display()).display  # its warnings name hosts and groups
     display.display = lambda text, *words, **named: show(printable(str(text)), *words, **named)
 
-    class LimitedLoader(DataLoader):  # type: ignore[misc]
+    class LimitedDataLoader(DataLoader):  # type: ignore[misc]
         def load(self, data: str, *words: object, **named: object) -> object:
             check_yaml(data, str(named.get("file_name", "")))
             return super().load(data, *words, **named)
@@ -125,7 +125,7 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             super().__setattr__(name, value)
 
     plugins.expand_hostname_range, inventory_data.Group = expanded, LimitedGroup
-    names = (constants, AnsibleError, InventoryManager, LimitedLoader, Templar, VariableManager)
+    names = (constants, AnsibleError, InventoryManager, LimitedDataLoader, Templar, VariableManager)
     return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
 
 
@@ -176,7 +176,7 @@ class AnsibleInventory:
                 raise UsageError("the inventory is no file or directory", where=source, remedy="name it with -i")
         ansible = _ansible()
         with self._errors():
-            loader = ansible.LimitedLoader()
+            loader = ansible.LimitedDataLoader()
             if ansible.constants.DEFAULT_VAULT_PASSWORD_FILE or ansible.constants.DEFAULT_VAULT_IDENTITY_LIST:
                 from ansible.cli import CLI
 
