@@ -45,8 +45,8 @@ _EQUIVALENTS = {
     "--output": ("--out", "--format"),
 }
 """Options that other commands or other programs have, and their names here."""
-_INDENTED = 100
-"""The most rows of JSON that are indented; each further row would cost more than its own text."""
+_INDENTED = 100_000
+"""The longest JSON that is indented, in characters; longer has a line for each row."""
 
 
 class _Examples(argparse.HelpFormatter):
@@ -278,11 +278,12 @@ class Lister(_Voice, lister.Lister):
             self.formatter = FittingTable()
         rows = list(data)
         is_chosen = parsed_args.noindent or parsed_args.columns or parsed_args.sort_columns  # cliff does these
-        if parsed_args.formatter == "json" and len(rows) > _INDENTED and not is_chosen:
+        if parsed_args.formatter == "json" and not is_chosen:
             # Python's encoder of indented JSON is not in C, and takes as long as reading the hosts.
-            lines = (json.dumps(dict(zip(column_names, row, strict=True))) for row in rows)
-            self.app.stdout.write("[\n" + ",\n".join(lines) + "\n]\n")
-            return 0
+            lines = [json.dumps(dict(zip(column_names, row, strict=True))) for row in rows]
+            if sum(map(len, lines)) > _INDENTED:
+                self.app.stdout.write("[\n" + ",\n".join(lines) + "\n]\n")
+                return 0
         return int(super().produce_output(parsed_args, column_names, rows))
 
 
