@@ -274,7 +274,7 @@ class ChangeCommand(OpenStackCommand):
                 raise outcome.lost
         if missing := sum(outcome.result not in SUCCESSFUL for outcome in outcomes):
             raise self.incomplete(
-                f"{missing} of {counted(len(outcomes), 'operation')} failed or were skipped",
+                f"{missing} of {counted(len(outcomes), 'operation')} failed or {'was' if missing == 1 else 'were'} skipped",
                 remedy="see the reasons above; run the command again: it plans the rest",
             )
 

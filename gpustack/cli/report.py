@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.findings import Finding
-from gpustack.cli.common import release_of
+from gpustack.cli.common import add_exit_code, release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
 from gpustack.cli.options import option
 from gpustack.cli.progress import counting
@@ -52,6 +52,7 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
+        add_exit_code(parser)
         option(parser, "--out DIR", "write index.html into this directory", required=True)
 
     def connection(self, parsed_args: argparse.Namespace) -> Connection:

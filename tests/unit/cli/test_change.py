@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.changes import journal
+from gpustack.changes import journal, journal_lines, lock
 from gpustack.cli.app import Gpustack, main
 from gpustack.cli.change import ChangeCommand, kinds
 from gpustack.cli.flavor import InCloud
@@ -70,6 +70,17 @@ def test_a_change_is_asked_for(cloud: NovaModel, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stdin", Answer(answer))
     assert main([*CREATE]) == code
     assert bool(cloud.writes) == (code == 0)
+
+
+def test_a_second_run_on_one_cloud_is_refused(
+    cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    defaults = lock.held.__wrapped__.__kwdefaults__  # type: ignore[attr-defined]
+    monkeypatch.setitem(defaults, "seconds", 0)
+    with lock.on_this_machine(journal_lines.Cloud(**PLACE).key):
+        assert main([*CREATE, "--yes"]) == 17
+    assert cloud.writes == []
+    assert "another run changes this cloud" in capsys.readouterr().err
 
 
 def test_undo_restores_and_can_be_undone(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:

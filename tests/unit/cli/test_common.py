@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
+import inspect
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gpustack.base.errors import exit_codes
 from gpustack.cli.app import Gpustack, main
+from gpustack.cli.common import _Voice
 from support.host_samples import SNAPSHOTS
 
+TESTS = Path(__file__).parents[2]
 SPEC = """\
 version: 1
 models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
 hosts: {"*": [k4200]}
 nova: {release: "2025.2", deployment: drop-in}
 """
-READ_OR_PLAN = {
-    *("scan", "topology", "health", "spec check", "host plan", "nova render", "nova lint", "guest render"),
-    *("guest check", "guest requirements", "image check", "capacity", "gpu list", "gpu show", "quota show"),
-    *("flavor plan", "quota plan", "tenancy plan", "cloud plan", "reclaim plan", "cleanup plan"),
-}
+REPORTS = re.compile(r"\.(report_findings|note)\(")
 
 
-def test_every_command_that_reads_or_plans_has_both_options() -> None:
+def commands() -> Iterator[tuple[str, type[_Voice], dict[str, argparse.Action]]]:
+    """The name, class and options of each command."""
     app = Gpustack()
-    for name in READ_OR_PLAN:
-        options = app.parser_of(name)._option_string_actions
-        assert {"--exit-code", "--findings"} <= options.keys(), name
-    known = {entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli")}
-    plans = {name for name in known if name.endswith((" plan", " check"))}
-    assert plans <= READ_OR_PLAN
+    for entry in importlib.metadata.entry_points(group="gpustack.cli"):
+        name = entry.name.replace("_", " ")
+        yield name, app.commands.find_command(name.split())[0], app.parser_of(name)._option_string_actions
+
+
+def test_every_command_that_plans_or_reports_findings_has_both_options() -> None:
+    judged = 0
+    for name, command, options in commands():
+        own = [base for base in command.__mro__ if base.__module__.startswith("gpustack.cli") and base is not _Voice]
+        reports = any(REPORTS.search(inspect.getsource(base)) for base in own)
+        ends_otherwise = "--yes" in options or command.streams  # a change has its results; a stream has no end
+        if name.endswith((" plan", " check")) or (reports and not ends_otherwise):
+            assert {"--exit-code", "--findings"} <= options.keys(), name
+            judged += 1
+    assert judged > 20
 
 
 @pytest.mark.parametrize(
@@ -77,3 +90,57 @@ def test_findings_are_written_if_the_command_fails(tmp_path: Path, capsys: pytes
     assert main([*command, "--exit-code"]) == 13
     assert any(f["severity"] == "error" for f in json.loads(path.read_text())["findings"])
     capsys.readouterr()
+
+
+ENDS = {
+    0: ("scan", "--snapshot", "SNAPSHOT"),
+    2: ("scan", "--snapshot", "SNAPSHOT", "-c", "nothing"),
+    3: ("scan", "--snapshot", "SNAPSHOT", "--exit-code"),
+    10: ("spec", "check", "BROKEN"),
+    11: ("scan", "--snapshot", "BROKEN"),
+    12: ("scan", "nobody.invalid"),
+    13: ("host", "plan", "SPEC", "--snapshot", "SHARED"),
+    15: ("history", "of-nobody"),
+    20: ("nova", "lint", "BROKEN", "--release", "2025.2"),
+    21: ("flavor", "list", "--os-cloud", "nowhere"),
+    30: ("cleanup", "plan", "--db-url", "sqlite:////nowhere/nova.sqlite"),
+}
+"""A command for each exit code that one reaches without a cloud."""
+ELSEWHERE = {
+    1: "unit/cli/test_change.py::test_a_change_is_asked_for",
+    14: "unit/playbooks/test_host_commands.py::test_what_goes_wrong_has_its_exit_code",
+    16: "unit/playbooks/test_host_commands.py::test_what_goes_wrong_has_its_exit_code",
+    17: "unit/cli/test_change.py::test_a_second_run_on_one_cloud_is_refused",
+    22: "unit/cli/test_flavor.py::test_failures_are_counted",
+    23: "unit/cli/test_gpu.py::test_a_partial_list_has_an_exit_code_of_its_own",
+    24: "unit/cli/test_sync.py::test_limits_that_were_not_changed_have_an_exit_code",
+    130: "unit/cli/test_app.py::test_exit_codes",
+    141: "unit/cli/test_app.py::test_a_reader_that_goes_away_is_no_traceback",
+}
+"""The tests of the others."""
+
+
+@pytest.mark.parametrize("code", ENDS)
+def test_a_command_ends_with_each_code(
+    code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "none.yaml"))
+    for name, text in (("gpustack.yaml", SPEC), ("broken", "[pci\n")):
+        (tmp_path / name).write_text(text)
+    places = {"SPEC": "gpustack.yaml", "BROKEN": "broken", "SNAPSHOT": str(SNAPSHOTS / "k4200.json")}
+    places["SHARED"] = str(SNAPSHOTS / "shared-nic.json")
+    assert main([places.get(word, word) for word in ENDS[code]]) == code
+    error = capsys.readouterr().err
+    assert code in (0, 3, 10) or "\n  → " in error, error  # spec check lists the places
+
+
+def test_each_exit_code_has_a_test() -> None:
+    assert ENDS.keys() | ELSEWHERE.keys() == exit_codes().keys()
+    for code, test in ELSEWHERE.items():
+        path, _, name = test.partition("::")
+        text = (TESTS / path).read_text()
+        _, found, body = text.partition(f"def {name}(")
+        assert found, test
+        near = text[text.index(found) - 1200 : text.index(found)] + body.partition("\ndef ")[0]
+        assert re.search(rf"\b{code}\b", near), test

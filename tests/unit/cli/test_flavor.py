@@ -137,7 +137,7 @@ def test_failures_are_counted(cloud: NovaModel, capsys: pytest.CaptureFixture[st
     assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 22
     output = capsys.readouterr().err
     assert "g1.2: failed: HTTP 400, injected" in output
-    assert "1 of 4 operations failed or were skipped" in output
+    assert "1 of 4 operations failed or was skipped" in output
 
 
 def test_a_half_made_flavor_is_reported_and_finished(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:

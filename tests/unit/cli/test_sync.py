@@ -13,6 +13,8 @@ from gpustack.nova_options import releases
 from gpustack.offer.cloud_plan.plan import CloudPlan
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.compare import QuotaPlan
+from support.change_runs import without_cloud
+from support.fleet_cloud import StandIn
 
 SPEC = """\
 version: 1
@@ -68,3 +70,19 @@ def test_check_stops_before_the_question(tmp_path: Path) -> None:
     code, apply, _ = quota(tmp_path, "apply", "--check", "--exit-code")
     assert code == 3
     apply.assert_not_called()
+
+
+def test_limits_that_were_not_changed_have_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC)
+    without_cloud(monkeypatch, tmp_path / "state", StandIn())
+    made = CloudPlan(
+        operations=(CREATION,),
+        quotas=QuotaPlan(operations=(CREATION,), unchanged=0),
+        release=releases.releases()[-1],
+    )
+    with mock.patch("gpustack.cli.sync.plan", return_value=made):
+        assert main(["quota", "apply", str(spec), "--yes"]) == 24
+    assert "1 of 1 operation failed or was skipped" in capsys.readouterr().err
