@@ -5,6 +5,7 @@ command line's streams are :class:`SafeStream`, an error makes its own text prin
 plugins pass through :func:`printable_data`.
 """
 
+import codecs
 import io
 import shlex
 import shutil
@@ -87,8 +88,22 @@ def paragraph(text: str, first: str = "", others: str = "") -> str:
     )
 
 
+_IN_ASCII = str.maketrans({"→": "->", "…": "...", "─": "-", "│": "|", "├": "|", "└": "`", "█": "#", "“": '"', "”": '"'})
+
+
+def _without_unicode(error: UnicodeError) -> tuple[str, int]:
+    """Write what the encoding of a stream lacks as ASCII. Python's own handler of standard output raises."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_IN_ASCII)
+    return text.encode("ascii", "backslashreplace").decode(), error.end
+
+
+codecs.register_error("gpustack", _without_unicode)
+
+
 class SafeStream(io.TextIOBase):
-    """A text stream to a terminal or file that makes everything printable.
+    """A text stream to a terminal or file that makes everything printable, in its encoding.
 
     :ivar raw: the underlying stream, for output with escape sequences of its own.
     """
@@ -96,6 +111,8 @@ class SafeStream(io.TextIOBase):
     def __init__(self, raw: TextIO) -> None:
         super().__init__()
         self.raw = raw
+        if isinstance(raw, io.TextIOWrapper):
+            raw.reconfigure(errors="gpustack")
 
     def write(self, text: str, /) -> int:
         self.raw.write(printable(text, keep=LAYOUT))

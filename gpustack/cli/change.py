@@ -273,8 +273,9 @@ class ChangeCommand(OpenStackCommand):
             if outcome.lost is not None:
                 raise outcome.lost
         if missing := sum(outcome.result not in SUCCESSFUL for outcome in outcomes):
+            were = "was" if missing == 1 else "were"
             raise self.incomplete(
-                f"{missing} of {counted(len(outcomes), 'operation')} failed or {'was' if missing == 1 else 'were'} skipped",
+                f"{missing} of {counted(len(outcomes), 'operation')} failed or {were} skipped",
                 remedy="see the reasons above; run the command again: it plans the rest",
             )
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import HostError, UsageError
 from gpustack.base.host_groups import pattern
-from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.spec.hosts import expand, patterns_for, with_groups
 from gpustack.spec.load import load_spec
@@ -78,7 +77,7 @@ def in_spec(
     lacking = [name for name in names if name not in given and not patterns_for(spec, name)]
     if names and len(lacking) == len(names):
         remedy = f"hosts of the spec: {listed(list(load_spec(parsed_args.spec).hosts), 12)}{others}"
-        problem = f"{parsed_args.spec} names none of the {counted(len(names), 'host')}: {pattern(names)}"
+        problem = f"{parsed_args.spec} names none of these hosts: {pattern(names)}"
         raise UsageError(problem, remedy=remedy)
     if lacking:
         report(f"not in {parsed_args.spec}, left out: {pattern(lacking)}")

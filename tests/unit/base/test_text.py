@@ -58,3 +58,12 @@ def test_a_safe_stream_escapes_what_it_writes() -> None:
     assert raw(stream) is raw(below) is below  # type: ignore[arg-type]
     below.close()
     stream.flush()
+
+
+@pytest.mark.parametrize(("encoding", "written"), [("ascii", r"-> gr\xf6\xdfer..."), ("latin-1", "-> größer...")])
+def test_a_stream_without_unicode_gets_ascii(encoding: str, written: str) -> None:
+    below = io.BytesIO()
+    stream = SafeStream(io.TextIOWrapper(below, encoding=encoding))
+    stream.write("→ größer…")
+    stream.flush()
+    assert below.getvalue().decode(encoding) == written
