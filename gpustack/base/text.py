@@ -88,7 +88,9 @@ def paragraph(text: str, first: str = "", others: str = "") -> str:
     )
 
 
-_IN_ASCII = str.maketrans({"→": "->", "…": "...", "─": "-", "│": "|", "├": "|", "└": "`", "█": "#", "“": '"', "”": '"'})
+_IN_ASCII = str.maketrans(
+    {"→": "->", "…": "...", "─": "-", "│": "|", "├": "|", "└": "`", "█": "#", "∴": "=>", "“": '"', "”": '"'}
+)
 
 
 def _without_unicode(error: UnicodeError) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gpustack.connect.playbooks.inventory import AnsibleInventory
 
 Report = Callable[[str], None]
+_READING = threading.Lock()
 
 
 def add_inventory(group: argparse._ArgumentGroup) -> None:
@@ -43,8 +45,9 @@ def inventory(parsed_args: argparse.Namespace) -> "AnsibleInventory":
     """
     from gpustack.connect.playbooks.inventory import AnsibleInventory
 
-    if "inventory_read" not in parsed_args:
-        parsed_args.inventory_read = AnsibleInventory(parsed_args.inventory)
+    with _READING:  # the first hosts are reached at the same time
+        if "inventory_read" not in parsed_args:
+            parsed_args.inventory_read = AnsibleInventory(parsed_args.inventory)
     return parsed_args.inventory_read  # type: ignore[no-any-return]
 
 

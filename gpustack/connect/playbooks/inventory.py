@@ -11,7 +11,7 @@ import string
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -88,7 +88,7 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             from ansible.errors import AnsibleError
             from ansible.inventory import data as inventory_data
             from ansible.inventory import group
-            from ansible.inventory.manager import InventoryManager
+            from ansible.inventory.manager import InventoryManager, split_host_pattern
             from ansible.parsing.dataloader import DataLoader
             from ansible.plugins import inventory as plugins
             from ansible.plugins.loader import init_plugin_loader
@@ -125,7 +125,10 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             super().__setattr__(name, value)
 
     plugins.expand_hostname_range, inventory_data.Group = expanded, LimitedGroup
-    names = (constants, AnsibleError, InventoryManager, LimitedDataLoader, Templar, VariableManager)
+    names = (
+        *(constants, AnsibleError, InventoryManager, LimitedDataLoader, Templar, VariableManager),
+        split_host_pattern,
+    )
     return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
 
 
@@ -212,7 +215,7 @@ class AnsibleInventory:
         parts = [[p] if "[" not in p or p.partition("[")[0] in known else ranges([p]) for p in patterns]
         chosen = [name for part in parts for name in part]
         with self._errors():
-            self._manager.subset(limit)
+            self._manager.subset(self._limit(limit, known, ranges) if limit else None)
             for pattern in chosen:
                 if pattern[0] not in "!&" and not self._hosts(pattern):
                     raise UsageError(
@@ -222,6 +225,16 @@ class AnsibleInventory:
         if not names:
             raise UsageError("no host of the inventory is meant", where=self._sources, remedy=self.known_groups())
         return names
+
+    def _limit(self, limit: str, known: Collection[str], ranges: Callable[[list[str]], list[str]]) -> list[str]:
+        """The patterns of a limit, with ranges of names as one regular expression, to which ``!`` and ``&`` apply."""
+        parts: list[str] = _ansible().split_host_pattern(limit)
+        for number, part in enumerate(parts):
+            name = part.lstrip("!&")
+            if "[" in name and name[0] not in "~@" and name.partition("[")[0] not in known:
+                names = "|".join(re.escape(host) for host in ranges([name]))
+                parts[number] = f"{part.removesuffix(name)}~({names})$"
+        return parts
 
     def _hosts(self, pattern: str | list[str]) -> list[str]:
         return [host.name for host in self._manager.get_hosts(pattern) if not host.implicit]

@@ -60,3 +60,16 @@ def test_who_answers_is_shown(
     assert "of 2 hosts answer completely" in err
     assert "gpu1 can't be asked: no SSH connection: refused" in err
     assert "class B (migration-pinned) on gpu1, undecided" in err  # the plan is settled by the answers
+
+
+def test_hosts_are_asked_as_their_inventory_says(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for host in ("gpu1", "gpu3"):
+        cell.instance(f"vm-{host}", host)
+        cell.device(cell.host(host, seen=5), GPU, "allocated", instance_uuid=f"vm-{host}", request_id="x")
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text("gpu1 ansible_connection=local\ngpu3 ansible_host=127.0.0.1 ansible_port=1\n")
+    err = messages(cell, tmp_path, capsys, "--ask-hosts", "-i", str(inventory))
+    assert "the machine that answered as gpu1 calls itself" in err
+    assert "gpu3: can't be reached: Connection refused (127.0.0.1 port 1)" in err

@@ -67,6 +67,10 @@ def inventory(tmp_path: Path) -> AnsibleInventory:
         (["gpu[02:03]"], None, ["gpu02", "gpu03"]),
         (["gpu*", "!gpu02"], None, ["gpu01", "gpu03"]),
         (["rack7"], "gpu0?:&gpu_nodes", ["gpu01", "gpu02", "gpu03"]),
+        (["rack7"], "gpu[02:03]", ["gpu02", "gpu03"]),
+        ([], "gpu_nodes:!gpu[02:03]", ["gpu01"]),
+        (["gpu_nodes"], "rack7,&gpu[01:02]", ["gpu01", "gpu02"]),
+        (["rack7"], "gpu_nodes[1:2]", ["gpu02", "gpu03"]),
         (["gpu01,odd01"], None, ["gpu01", "odd01"]),
     ],
 )
