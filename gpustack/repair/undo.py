@@ -183,8 +183,7 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
 
 def _rows(connection: sa.Connection, devices: Sequence[HeldDevice]) -> dict[int, PciRow]:
     """Return the present rows of recorded devices, by id."""
-    ids = [device.id for device in devices]
-    query = sa.select(*ROW).where(tables.pci_devices.c.id.in_(ids))
+    query = sa.select(*ROW).where(tables.pci_devices.c.id.in_([device.id for device in devices]))
     return {row.id: PciRow.of(row) for row in connection.execute(query)}
 
 
@@ -201,7 +200,8 @@ def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> I
     """
     state = view.host_state(clock)
     if state in (HostState.UP, HostState.UNKNOWN) and verdict["host_state"] != HostState.UP:
-        yield f"nova-compute on {verdict['host']} was {verdict['host_state']} at the repair, and is {state} now"
+        why = f" ({clock.doubt})" if clock.doubt else ""
+        yield f"nova-compute on {verdict['host']} was {verdict['host_state']} at the repair, and is {state} now{why}"
 
 
 def _against_node(view: NodeView, entry: JournalEntry) -> Iterator[str]:

@@ -18,7 +18,7 @@ from gpustack.repair import journal, undo
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.outcome import Repairing
 from gpustack.repair.verdict import Repair
-from support.cellfile import CellFile, ago, answering, fill, nova_conf
+from support.cellfile import CellFile, ago, answering, fill, nova_conf, silence
 from support.cleanup_runs import results, run, sql, undoable, undone, wanted
 
 
@@ -100,6 +100,23 @@ def test_what_was_used_since_is_left(
         assert outcome.result is ChangeResult.SKIPPED, outcome.detail
         assert why in outcome.detail
         assert cell.dump() == before
+
+
+def test_nothing_is_restored_while_no_service_reports(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    """Without a current report, a silent nova-compute is not necessarily down: it may run with the freed row."""
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
+    before = cell.dump()
+    run(sources, tmp_path / "journal", planned)
+    repaired = cell.dump()["pci_devices"]
+    silence(cell)
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.SKIPPED
+    assert "nova-compute on old was down at the repair, and is unknown now (no service of this cell" in outcome.detail
+    assert cell.dump()["pci_devices"] == repaired
+    cell.conductor(0)
+    (outcome,) = undone(tmp_path / "journal", sources)
+    assert outcome.result is ChangeResult.DONE
+    assert cell.dump()["pci_devices"] == before["pci_devices"]
 
 
 def test_another_live_row_at_the_address(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
