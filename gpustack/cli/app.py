@@ -251,6 +251,15 @@ class Gpustack(app.App):
         return error.exit_code if isinstance(error, GpustackError) else 1
 
 
+def _open_standard_streams() -> None:
+    """Open the standard streams that were closed (``>&-``): the next file would be the output of child processes."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(number, True)
+    os.close(number)
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``gpustack`` with these arguments (default: ``sys.argv``) and return its exit code.
 
@@ -259,6 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Facts and rows are many objects without cycles: Python's threshold of 700 makes the garbage collector visit them
     # again and again, a third of the time of `scan --snapshot` with 1,000 hosts.
     gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
+    _open_standard_streams()
     try:
         code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()

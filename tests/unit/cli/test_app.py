@@ -250,6 +250,13 @@ def test_a_reader_that_goes_away_is_no_traceback(snapshots):
     assert (ran.returncode, ran.stderr) == (141, "")
 
 
+def test_closed_output_is_no_traceback(snapshots):
+    command = 'exec "$@" >&- <&-'
+    argv = [sys.executable, "-m", "gpustack", "-q", "scan", "--snapshot", str(snapshots / "k4200.json")]
+    ran = subprocess.run(["sh", "-c", command, "sh", *argv], capture_output=True, text=True, check=False, timeout=180)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_a_broken_plug_in_leaves_the_list_of_commands(gpustack, monkeypatch):
     broken = EntryPoint(name="broken_thing", value="gpustack.no_such_module:Thing", group="gpustack.cli")
     load = app.Commands.load_commands
