@@ -15,6 +15,7 @@ import yaml
 from ansible import constants
 from ansible.module_utils.facts import default_collectors
 from ansible.plugins import loader
+from ansible.plugins.action import normal
 from ansible.vars.clean import clean_facts
 
 from gpustack.base.errors import SnapshotError
@@ -29,9 +30,10 @@ from support.hostile_hosts import COLLECTION, MAGIC, Hostile, forged
 from support.lowest_ansible import supported
 from support.playbook_place import EXAMPLES, SPEC, Place, tree
 
+ROOT = Path(__file__).parents[3]
 ROLES = COLLECTION / "roles"
 ALL = "GPUSTACK_ATTACKS" in os.environ
-"""Whether every combination runs: `make attacks`. CI runs one play, in which two hosts forge facts."""
+"""Whether the plays run: `make attacks`. In CI, tests/unit/repair/test_playbook.py has a host that forges facts."""
 RUNS = [
     run
     for run in itertools.product(
@@ -99,6 +101,7 @@ def test_a_host_sets_no_option(
         assert "fatal: [evil]" in output.partition("Run a command]")[2].partition("TASK [")[0], output
 
 
+@pytest.mark.skipif(not ALL, reason="make attacks; CI asks each plugin alone")
 def test_hosts_with_forged_facts_fail_alone(hostile: Hostile) -> None:
     """A host forges facts in a later answer, and those of another one are in the cache."""
     hostile.place.add("talk", "stale")
@@ -187,6 +190,34 @@ def from_a_cache(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     assert reserved(facts, {"ansible_sftp_executable": "/usr/bin/sftp"}) == []
 
 
+def each_plugin(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Facts of an earlier answer or of a cache stop each task, and those of an answer before Ansible stores them."""
+    facts, ran = forged(directory), list[str]()
+
+    def module(*_: object) -> dict[str, Any]:
+        ran.append("a module")
+        return {"ansible_facts": facts}
+
+    monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_: {})
+    monkeypatch.setattr("ansible.plugins.action.normal.ActionModule.run", module)
+    monkeypatch.setattr("ansible.constants.CACHE_PLUGIN", "jsonfile")
+    names = [path.stem for path in (ROOT / "playbooks/action_plugins").glob("*.py")]
+    assert len(names) > len(MODULES.keys() & set(names)) > 5
+    for name in names:
+        plugin = importlib.import_module(f"ansible_collections.nova_gpustack.passthrough.plugins.action.{name}")
+        answers = [
+            object.__new__(plugin.ActionModule).run(None, {"inventory_hostname": "evil", "ansible_facts": facts})
+        ]
+        assert not ran, name
+        if issubclass(plugin.ActionModule, normal.ActionModule):
+            answers.append(object.__new__(plugin.ActionModule).run(None, {"inventory_hostname": "evil"}))
+            assert ran.pop(), name
+        for answer in answers:
+            assert answer["failed"], name
+            assert re.search("GPU480 .*--flush-cache", answer["msg"]), name
+            assert "ansible_facts" not in answer, name
+
+
 STEERING = "x\x1b]0;owned\x07\u202e"
 
 
@@ -231,6 +262,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
     {
         "names": each_name,
         "from a cache": from_a_cache,
+        "each plugin": each_plugin,
         "printed": printed,
         **variants(answer, {name: name for name in ANSWERS}),
     },
