@@ -129,6 +129,16 @@ def read_end(path: Path | None, most: int) -> bytes:
         return bytes(end)
 
 
+def make_private_directory(path: Path) -> None:
+    """Create a directory and its missing parents, each with mode 0700 even if the umask would permit more.
+
+    :raises OSError: when it can't be created.
+    """
+    if not path.is_dir():
+        make_private_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 def make_private(path: Path) -> None:
     """Create a file with mode 0600. An existing regular file keeps its content and gets this mode.
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Self
 
+from gpustack.base.files import make_private_directory
 from gpustack.changes.journal import directory
 
 _ENDED, _CONFIRMED = b"ended\n", b"confirmed\n"
@@ -22,7 +23,7 @@ class Guardian:
     """
 
     def __init__(self, run: str, undo: Sequence[str]) -> None:
-        directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(directory())
         self.log = directory() / f"{run}.undo.log"
         with open(os.open(self.log, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as log:
             self._process = subprocess.Popen(

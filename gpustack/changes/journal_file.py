@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_error, read_text
+from gpustack.base.files import file_error, make_private_directory, read_text
 
 _MAX_BYTES = 256 << 20
 RESTORE = "restore the file from a backup, or revert the changes by hand: its first line has the former values"
@@ -25,7 +25,7 @@ class JournalFile:
     def __init__(self, path: Path, head: Mapping[str, Any]) -> None:
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private_directory(path.parent)
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:

@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import IO, Self
 
 from gpustack.base.errors import CloudError, JournalError, LockedError
-from gpustack.base.files import file_error, make_private, state_dir
+from gpustack.base.files import file_error, make_private, make_private_directory, state_dir
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
@@ -115,7 +115,7 @@ def on_this_machine(cloud: str, *, seconds: float = WAIT) -> Iterator[None]:
     """
     path = state_dir() / "changes" / f"{cloud}.lock"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(path.parent)
         make_private(path)
         file = path.open("r+b", buffering=0)
     except OSError as error:

@@ -24,7 +24,7 @@ from gpustack.cli.next_steps import arguments, step_of
 from gpustack.cli.options import option
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
-from gpustack.cli.tables import FittingTable
+from gpustack.cli.tables import FittingTable, PlainCsv
 from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts import gather as facts
 from gpustack.hosts.facts.gather import Gathered
@@ -276,6 +276,8 @@ class Lister(_Voice, lister.Lister):
         """Print the list; tables fit the terminal."""
         if parsed_args.formatter == "table":
             self.formatter = FittingTable()
+        elif parsed_args.formatter == "csv":
+            self.formatter = PlainCsv()
         rows = list(data)
         is_chosen = parsed_args.noindent or parsed_args.columns or parsed_args.sort_columns  # cliff does these
         if parsed_args.formatter == "json" and not is_chosen:

@@ -94,5 +94,5 @@ def _matches(entry: HistoryEntry, since: datetime | None, name: str | None) -> b
 def _time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text).astimezone()
-    except ValueError:
+    except (OverflowError, ValueError):
         raise argparse.ArgumentTypeError(f"{text!r} is no time; write 2026-11-01 or 2026-11-01T08:00") from None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.base.files import file_error, make_private, state_dir, write_atomic
+from gpustack.base.files import file_error, make_private, make_private_directory, state_dir, write_atomic
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts
 from gpustack.cli.inventory import add_inventory, expanded, inventory_hosts
@@ -219,7 +219,7 @@ def make_log(path: Path) -> None:
     :raises GpustackError: when it can't be created.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_directory(path.parent)
         make_private(path)
     except OSError as error:
         what, state, remedy = "the log can't be written", "nothing was done", "name another file with --log"

@@ -4,12 +4,14 @@ cliff's own table breaks words. If single words are too wide, each row becomes a
 """
 
 import argparse
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from cliff.columns import FormattableColumn
+from cliff.formatters.commaseparated import CSVLister
 from cliff.formatters.table import TableFormatter
 
 
@@ -33,6 +35,26 @@ class FittingTable(TableFormatter):
         # A table that fits stays unchanged; cliff would query the terminal's width again.
         unlimited = argparse.Namespace(**{**vars(parsed_args), "max_width": 0, "fit_width": False})
         super().emit_list(column_names, fitting, stdout, unlimited)
+
+
+class PlainCsv(CSVLister):
+    """cliff's CSV, without formulas: a spreadsheet runs text that begins like one, and tenants choose names."""
+
+    def emit_list(
+        self,
+        column_names: Sequence[str],
+        data: Iterable[Sequence[Any]],
+        stdout: TextIO,
+        parsed_args: argparse.Namespace,
+    ) -> None:
+        """Print the rows."""
+        super().emit_list(column_names, [[_no_formula(cell) for cell in row] for row in data], stdout, parsed_args)
+
+
+def _no_formula(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers
+    value = cell.machine_readable() if isinstance(cell, FormattableColumn) else cell
+    is_formula = isinstance(value, str) and re.match(r"[=@\t\r]|[+-](?!$|[\d.]+$)", value)
+    return f"'{value}" if is_formula else value
 
 
 def _text(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers, which are aligned to the right

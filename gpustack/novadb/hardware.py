@@ -101,6 +101,6 @@ def finder(known: Mapping[str, Hardware]) -> Callable[[str | None, str | None], 
 def _moment(text: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text or "")
-    except ValueError:
+        return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    except (OverflowError, ValueError):  # a host can send any time
         return None
-    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment

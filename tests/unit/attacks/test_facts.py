@@ -22,6 +22,7 @@ from gpustack.base.errors import SnapshotError
 from gpustack.base.text import printable_data
 from gpustack.connect.playbooks.reserved import facts_refusal, reserved
 from gpustack.hosts.facts.store import MOST_VALUES, parse_host
+from gpustack.novadb.hardware import hardware
 from gpustack_demo.examples.host import write_host
 from support.attacks import attacked, commands, run, variants
 from support.fuzz_inputs import RAW
@@ -248,6 +249,13 @@ ANSWERS: dict[str, Any] = {
 COMMANDS = sorted(commands("snapshot"))
 
 
+def times(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time that a host sends ends the check of all hosts; one at the ends of the calendar has no UTC."""
+    for time in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "yesterday"):
+        (found,) = hardware([parse_host({**TALK, "collected_at": time}, "evil")]).values()
+        assert found.read_at is None
+
+
 def answer(name: str, directory: Path) -> None:
     with pytest.raises(SnapshotError):
         parse_host(ANSWERS[name], "evil")
@@ -264,6 +272,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "from a cache": from_a_cache,
         "each plugin": each_plugin,
         "printed": printed,
+        "times": times,
         **variants(answer, {name: name for name in ANSWERS}),
     },
     {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import csv
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import CloudError
+from gpustack.cli.app import Gpustack
+from gpustack.cli.common import Lister
+from gpustack.cli.gpu import TableCell
 from gpustack.cloud import identity
 from gpustack.cloud.marks import MarkKind, Since, marks, metadata_after, metadata_of
 from gpustack.cloud.servers import Event, Server
@@ -56,12 +62,35 @@ def twins(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
         identity.project(cloud, "team")
 
 
+class ProjectList(Lister):
+    """A list with the names of projects."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+        name: str = parsed_args.name
+        return ("a", "b", "c", "d"), [(name, TableCell(name, name, keep="\t\r"), "-1.5", "-")]
+
+
+FORMULAS = ("=1+1", "+1-1", "-1+cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "\r=1")
+
+
+def formula(name: str, _directory: Path) -> None:
+    """A spreadsheet runs text that begins like a formula."""
+    listing = ProjectList(Gpustack(), None)
+    listing.app.stdout = io.StringIO()
+    arguments = listing.get_parser("gpustack list").parse_args(["-f", "csv"])
+    arguments.name = name
+    listing.run(arguments)
+    _, row = csv.reader(io.StringIO(listing.app.stdout.getvalue(), newline=""))
+    assert row == [f"'{name}", f"'{name}", "-1.5", "-"]
+
+
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
     {
         **variants(
             forged,
             {f"{kind.name} {name}": (kind, events) for kind in MarkKind for name, events in EVENTS.items()},
         ),
+        **variants(formula, {name: name for name in FORMULAS}),
         "named like an id": named_like_an_id,
         "twins": twins,
     },

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.base.files import file_remedy, write_atomic
+from gpustack.base.files import file_remedy, make_private_directory, write_atomic
 
 
 def test_a_missing_directory_is_created_by_the_remedy(tmp_path: Path) -> None:
@@ -19,6 +19,19 @@ def test_a_missing_directory_is_created_by_the_remedy(tmp_path: Path) -> None:
     command = file_remedy(caught.value).partition("run: ")[2]
     assert os.system(command) == 0  # noqa: S605
     write_atomic(path, "x", mode=0o644)
+
+
+def test_the_umask_opens_no_private_directory(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_private_directory(tmp_path / "a/b/c")
+        make_private_directory(tmp_path / "a/b/c")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")} == {0o700}
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        make_private_directory(tmp_path / "file/b")
 
 
 @pytest.mark.parametrize(
