@@ -38,6 +38,7 @@ from support.small_cells import (
     SmallCloud,
     answers,
     draw,
+    draw_family,
     honest,
     leak,
     set_clock,
@@ -62,9 +63,16 @@ def cloud() -> Iterator[SmallCloud]:
         yield made
 
 
-@pytest.mark.parametrize("seed", range(FIRST, FIRST + CELLS))
-def test_no_falsification_makes_a_verdict_bolder(cloud: SmallCloud, seed: int) -> None:
-    draw(cloud, Random(seed))  # noqa: S311
+DRAWN = {draw: CELLS, draw_family: (CELLS + 3) // 4}
+
+
+@pytest.mark.parametrize(
+    ("drawn", "seed"), [(drawn, FIRST + number) for drawn, count in DRAWN.items() for number in range(count)]
+)
+def test_no_falsification_makes_a_verdict_bolder(
+    cloud: SmallCloud, drawn: Callable[[SmallCloud, Random], None], seed: int
+) -> None:
+    drawn(cloud, Random(seed))  # noqa: S311
     base, planned = cloud.judged(), cloud.repairs
     seen.update(base.values())
     host_answers = honest(cloud)
@@ -88,6 +96,36 @@ def test_no_falsification_makes_a_verdict_bolder(cloud: SmallCloud, seed: int) -
         assert not bolder, f"seed {seed}, --service-down-time {down}: {bolder}, before {base}"
     for name, answer in answers(host_answers):
         assert cloud.written(answer) <= written[host_answers], f"seed {seed}, the hosts' {name}"
+
+
+def test_repairs_of_related_functions_make_no_new_leak(cloud: SmallCloud) -> None:
+    """Nova has a physical function unavailable while a virtual one is taken, and vice versa."""
+    beside = 0
+    for seed in range(FIRST, FIRST + max(CELLS, 24)):
+        draw_family(cloud, Random(seed))  # noqa: S311
+        contradictory, leaks, taken = offered_beside_taken(cloud), cloud.leaks(), relatives_of_taken(cloud)
+        freed = cloud.repaired(honest(cloud))
+        beside += len(freed & taken)
+        assert offered_beside_taken(cloud) <= contradictory, f"seed {seed}: offered beside a taken relative"
+        assert not freed or cloud.leaks() <= leaks, f"seed {seed}: {cloud.leaks() - leaks} are new"
+    assert beside, "no function was freed beside a taken one: the sample proves nothing"
+
+
+_RELATIVES = (
+    "SELECT DISTINCT p.id FROM pci_devices p JOIN pci_devices r ON r.compute_node_id = p.compute_node_id"
+    " AND (r.address = p.parent_addr OR r.parent_addr = p.address)"
+    " WHERE p.deleted = 0 AND r.deleted = 0 AND r.instance_uuid IS NOT NULL"
+)
+
+
+def relatives_of_taken(cloud: SmallCloud, more: str = "") -> set[int]:
+    """The functions with a related one that an instance has."""
+    with cloud.cells[0].engine.connect() as connection:
+        return set(connection.execute(sa.text(_RELATIVES + more)).scalars())
+
+
+def offered_beside_taken(cloud: SmallCloud) -> set[int]:
+    return relatives_of_taken(cloud, " AND p.status = 'available'")
 
 
 def only_where_mapped(others: OtherCells, here: Mapping[str, Instance | None], own_cell: str) -> dict[str, Elsewhere]:
