@@ -372,6 +372,44 @@ def test_a_signal_leaves_no_process_and_no_mount(root: Path, kind: signal.Signal
     assert str(root) not in Path("/proc/mounts").read_text(encoding="utf-8")
 
 
+FULL = """\
+import importlib, itertools, pathlib, shutil, subprocess, sys
+module, image, options, script = importlib.import_module(sys.argv[1]), *sys.argv[2:]
+root = pathlib.Path(f"{image}.full")
+root.mkdir()
+subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(root)], check=True)
+shutil.copytree(image, root, dirs_exist_ok=True)
+before = pathlib.Path("/proc/self/mounts").read_text()
+try:
+    if "nr_inodes" in options:
+        for number in itertools.count():
+            (root / f"filler{number}").touch()
+    with (root / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(1 << 12))
+except OSError:
+    pass
+code, output, error = module.entered(str(root), "bwrap", "/dev/null", ["sh", "-c", f": > /started; {script}"])
+assert code != 0, output
+assert "No space left on device" in error, error
+assert pathlib.Path("/proc/self/mounts").read_text() == before
+below = [place for place in pathlib.Path("/proc").glob("[0-9]*/root") if (place / "filler0").exists()]
+assert not below, below
+assert not (root / "etc/resolv.conf").exists()
+print((root / "started").exists())
+"""
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize(("options", "starts"), [("size=64m", True), ("size=64m,nr_inodes=400", False)])
+def test_a_full_disk_leaves_no_process_and_no_mount(root: Path, options: str, starts: bool) -> None:
+    """Without a free inode, bubblewrap can't make the files on which it mounts those of the machine."""
+    script = "while :; do :; done & cat /bin/sh > /file"
+    command = ["unshare", "--mount", sys.executable, "-c", FULL, MODULE, str(root), options, script]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (ran.returncode, ran.stdout) == (0, f"{starts}\n"), ran.stderr
+
+
 def _below(place: Path, root: Path) -> bool:
     """Whether a process has the image as its root."""
     try:
