@@ -77,6 +77,11 @@ def _single(cloud: Connection, kind: str, entry: str) -> str | None:
         return None if content is None else str(content[kind.removesuffix("s")]["name"])
 
 
+def is_id(ref: str) -> bool:
+    """Whether a reference is an id: a name of this form counts nowhere, since others may choose it."""
+    return _ID.fullmatch(ref) is not None
+
+
 def projects(cloud: Connection, ref: str = "") -> tuple[Project, ...]:
     """Return the projects that an id or a name means; all without one.
 
@@ -85,7 +90,7 @@ def projects(cloud: Connection, ref: str = "") -> tuple[Project, ...]:
     :raises CloudError: if Keystone cannot be reached or refuses.
     """
     doing = f"look up the project {ref!r}" if ref else "list projects"
-    if _ID.fullmatch(ref):
+    if is_id(ref):
         single = find(cloud, "identity", f"/projects/{ref}", doing)
         entries = [] if single is None else [single.get("project")]
     else:
@@ -125,4 +130,4 @@ def project_id(cloud: Connection, ref: str, lookup: Lookup | None = None) -> str
     :param lookup: as for :func:`project`.
     :raises CloudError: if no project, or more than one, has this name; or if Keystone refuses.
     """
-    return ref if _ID.fullmatch(ref) else project(cloud, ref, lookup).id
+    return ref if is_id(ref) else project(cloud, ref, lookup).id

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from gpustack.base.hostnames import key
+from gpustack.cloud.identity import is_id
 from gpustack.fleet.model import Fleet, Gap, Gpu, Source, State
 
 
@@ -59,7 +60,11 @@ def _matches(fleet: Fleet, gpu: Gpu, criteria: Criteria) -> bool:
         return False
     return all(
         not wanted
-        or any(set(wanted) & {identity, known.get(identity, identity)} for identity in identities if identity)
+        or any(
+            ref == identity or (ref == known.get(identity) and not is_id(ref))
+            for identity in filter(None, identities)
+            for ref in wanted
+        )
         for wanted, identities, known in (
             (criteria.projects, [holder.project for holder in gpu.holders], fleet.projects),
             (criteria.users, [holder.user for holder in gpu.holders], fleet.users),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpustack.fleet.answers import Answers
@@ -18,6 +20,23 @@ def fleet() -> Fleet:
     consumer = Consumer(uuid="vm1", project="p1", user="u1", devices={"gpu1-81": 1})
     names = {"projects": {"p1": "research"}, "users": {"u1": "ada"}}
     return join(Answers(devices=devices, servers=(server("vm1", "gpu1"),), consumers={"vm1": consumer}, **names))
+
+
+def test_a_name_like_an_id_is_not_selected() -> None:
+    """A tenant names an instance like that of another project; the domain's administrator, a project."""
+    ids = ("0123456789abcdef0123456789abcdef", "01234567-89ab-cdef-0123-456789abcdef")
+    attacker = Consumer(uuid="vm1", project="p1", user="u1", devices={"gpu1-81": 1})
+    instance = replace(server("vm1", "gpu1"), name=ids[1])
+    answers = Answers(
+        devices=(device("gpu1", 0x81, used=1),),
+        servers=(instance,),
+        consumers={"vm1": attacker},
+        projects={"p1": ids[0]},
+        users={"u1": ids[0]},
+    )
+    named = (Criteria(projects=[ids[0]]), Criteria(users=[ids[0]]), Criteria(servers=[ids[1]]))
+    assert not [gpu for criteria in named for gpu in selected(join(answers), criteria).gpus]
+    assert len(selected(join(answers), Criteria(servers=["vm1"])).gpus) == 1
 
 
 @pytest.mark.parametrize(
