@@ -76,7 +76,7 @@ def services(cloud: Connection, host: str = "") -> tuple[Service, ...]:
     """
     doing = "list the nova-compute services"
     version = newest(cloud, FORCED_DOWN, UUIDS, SILENT_CELLS, doing=doing)
-    query = f"&host={quote(host)}" if host else ""
+    query = f"&host={quote(host, safe='')}" if host else ""
     content = get(cloud, "compute", f"/os-services?binary=nova-compute{query}", doing, version=version)
     with well_formed(doing):
         return tuple(_service(entry) for entry in content["services"] if not host or entry["host"] == host)
@@ -170,7 +170,7 @@ def quotas(cloud: Connection, project: str) -> dict[str, tuple[int, int]]:
     :raises CloudError: if Nova cannot be reached or refuses.
     """
     doing = "read the quotas of a project"
-    content = get(cloud, "compute", f"/limits?tenant_id={quote(project)}", doing, version=UUIDS)
+    content = get(cloud, "compute", f"/limits?tenant_id={quote(project, safe='')}", doing, version=UUIDS)
     with well_formed(doing):
         limits = content["limits"]["absolute"]
         return {

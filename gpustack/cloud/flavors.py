@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, identity
@@ -126,7 +127,7 @@ class FlavorCloud(Generic[F]):
 
     def users(self, flavor_id: str) -> int:
         """Return the number of instances of a flavor, in all projects."""
-        path, doing = f"/servers?all_tenants=1&flavor={flavor_id}", "list the instances of a flavor"
+        path, doing = f"/servers?all_tenants=1&flavor={quote(flavor_id, safe='')}", "list the instances of a flavor"
         return len(listing(self._connection, "compute", path, "servers", doing, version=FLAVOR_SPECS))
 
     def project(self, name: str) -> str:

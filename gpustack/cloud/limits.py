@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from gpustack.base import hostnames
 from gpustack.base.errors import CloudError
@@ -77,7 +77,7 @@ class LimitsCloud:
 
     def present(self) -> Present:
         """Return the limits of Nova's resource classes, without the use."""
-        query = "&".join(f"{key}={quote(value)}" for key, value in self._of_nova().items())
+        query = urlencode(self._of_nova())
         with well_formed("read limits"):
             model = str(self._get("/limits/model", "read the enforcement model")["model"]["name"])
             defaults = self._get(f"/registered_limits?{query}", "list registered limits")["registered_limits"]
@@ -123,7 +123,7 @@ class LimitsCloud:
         query = {**self._of_nova(), "resource_name": f"{CLASS}{resource_class}"}
         if project is not None:
             query["project_id"] = project
-        path = f"/{kind}?{'&'.join(f'{name}={quote(value)}' for name, value in query.items())}"
+        path = f"/{kind}?{urlencode(query)}"
         doing = "read a limit"
         with well_formed(doing):
             return next((_limit(entry, key) for entry in self._get(path, doing)[kind]), None)

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, reads
@@ -311,9 +312,10 @@ def request(
     :raises Unanswered: if there is no answer.
     :raises CloudError: if the request could not be sent.
     """
-    if not {".", ".."}.isdisjoint(path.partition("?")[0].split("/")):
-        # HTTP clients shorten such a path to that of another resource.
-        raise CloudError(f"can't {doing}: an id or a name of dots is no part of an address")
+    plain, _, query = path.partition("?")
+    if not {".", ".."}.isdisjoint(unquote(plain).split("/")) or "#" in path or "/" in query:
+        # HTTP clients shorten such a path to that of another resource; requests decodes %2e first.
+        raise CloudError(f"can't {doing}: an id or a name of dots, or with # or ?, is no part of an address")
     options: dict[str, Any] = {} if body is None else {"json": body}
     options |= {"headers": dict(headers)} if headers else {}
     with translated_errors(doing):

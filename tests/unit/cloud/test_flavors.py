@@ -11,8 +11,11 @@ from gpustack.cloud.flavors import Flavor, FlavorCloud
 from support.fleet_cloud import StandIn
 
 
-@pytest.mark.parametrize(("flavor_id", "key"), [("1", ".."), ("1", "."), ("..", "a")])
-def test_dots_do_not_reach_another_resource(flavor_id: str, key: str) -> None:
+@pytest.mark.parametrize(
+    ("flavor_id", "key"),
+    [("1", ".."), ("1", "."), ("..", "a"), ("1", "%2E%2e"), ("1", "a%2f..%2fb"), ("1#", "a"), ("1?", "a")],
+)
+def test_no_id_reaches_another_resource(flavor_id: str, key: str) -> None:
     """Without this, the removal of the extra spec ``..`` would be a request to delete the flavor."""
     cloud = StandIn()
     with pytest.raises(CloudError, match="no part of an address"):
