@@ -34,7 +34,7 @@ from gpustack.nova_options.config import parse_files, selected
 from gpustack.nova_options.markers import BEGIN, END
 from gpustack.nova_options.releases import Release
 from gpustack.nova_options.scheduler import wanted_stage
-from gpustack.spec.hosts import patterns_for
+from gpustack.spec.hosts import left_out, not_in_spec, patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.markers import markers
 from gpustack.spec.model import Spec
@@ -129,6 +129,7 @@ def for_host(
     module_answer: object,
     kolla: bool = False,
     restart: str = "changed",
+    limit: str = "all",
 ) -> NovaHostResult:
     """The file of one host, and the commands that restart the services that read it.
 
@@ -138,12 +139,17 @@ def for_host(
         (:class:`gpustack.configure.plugin_api.Answer`).
     :param kolla: whether the services run in containers of kolla-ansible.
     :param restart: ``changed``, ``always`` or ``never``.
+    :param limit: Ansible's ``--limit``: a compute host that neither it nor the spec names is left out.
     :raises NovaConfigError: when the result of the module is malformed.
     """
     if unknown := decided.get("unknown", {}).get(hostname):
         return {**_NOTHING, "failed": True, "text": "", "msg": unknown}
     hosts = [_host(hostname, facts)] if facts else []
     spec = load_spec(Path(spec_path), hosts)
+    if hosts and list(services) == ["compute"] and not patterns_for(spec, hostname):
+        text = left_out(spec, spec_path, hostname, limit)
+        about: TaskResult = {"text": text} if text else reported([not_in_spec(spec, hostname)])
+        return {**_NOTHING, **about}
     config = _decided_config(spec, decided, hostname, services)
     answer = Answer.parse(module_answer, hostname)
     groups = [(service,) for service in services] if kolla else [tuple(services)]

@@ -5,14 +5,12 @@ Everything is imported at the top: Ansible loads an action plugin once and forks
 inside a function would run again in every fork. The exception is the client of the cloud, which most runs do not need.
 """
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from gpustack.base.errors import SpecError, UsageError
-from gpustack.base.files import read_text
 from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
@@ -37,7 +35,7 @@ from gpustack.prepare.host.prove import verify as prove
 from gpustack.prepare.host.prove.verify import Verification
 from gpustack.prepare.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
 from gpustack.prepare.host.undo import LAST, plan_undo
-from gpustack.spec.hosts import patterns_for
+from gpustack.spec.hosts import left_out
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
@@ -124,9 +122,9 @@ def plan(
     """
     host = _host(facts, hostname)
     spec = _spec(spec_path, host)
-    if left_out := _left_out(spec, spec_path, hostname, limit):
+    if text := left_out(spec, spec_path, hostname, limit):
         empty = _result(host, HostPlan(host=hostname, gpus=(), findings=(), refused=False))
-        return {**empty, "text": left_out, "prove": False}
+        return {**empty, "text": text, "prove": False}
     planned = plan_host(spec, host, adopt=adopt, live=live, trial=trial)
     if planned.refused:
         return _blocked(planned)
@@ -150,12 +148,6 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanRes
         "remove": [path for path in result["remove"] if path not in LAST],
         "last": [path for path in result["remove"] if path in LAST],
     }
-
-
-def _left_out(spec: Spec, path: str, hostname: str, limit: str) -> str:
-    """The text about a host that neither the spec nor ``--limit`` names; empty for another one."""
-    named = read_text(Path(limit[1:])).split() if limit.startswith("@") else re.split("[,:]", limit)
-    return "" if hostname in named or patterns_for(spec, hostname) else f"{hostname}: not in {path}, left out"
 
 
 def _blocked(planned: HostPlan) -> TaskResult:
@@ -205,8 +197,8 @@ def verify(
     """
     host = _host(facts, hostname)
     spec = _spec(spec_path, host)
-    if left_out := _left_out(spec, spec_path, hostname, limit):
-        return {"text": left_out}
+    if text := left_out(spec, spec_path, hostname, limit):
+        return {"text": text}
     verified = prove.verify_host(spec, host, checked_images(initramfs, hostname), trial=trial)
     return _verified(verified, READY, f"{hostname} is not ready")
 

@@ -9,11 +9,15 @@ A host that matches several patterns gets the models of all of them. Options are
 spec's own, then those of patterns in the order of the file, then those of the host's plain name.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from gpustack.base import hostnames
 from gpustack.base.errors import SpecError, UsageError
+from gpustack.base.files import read_text
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.spec.model import Options, Spec
 from gpustack.spec.models import Model
 from gpustack.spec.patterns import GROUP, HostPattern
@@ -36,6 +40,23 @@ def patterns_for(spec: Spec, hostname: str) -> tuple[str, ...]:
     if hostname in spec.plain_hosts:
         keys.append(hostname)
     return tuple(keys)
+
+
+def left_out(spec: Spec, path: str, hostname: str, limit: str) -> str:
+    """The text about a host that neither the spec nor Ansible's ``--limit`` names; empty for another one.
+
+    :param path: that of the spec.
+    :param limit: patterns, or ``@`` and a file of them.
+    """
+    named = read_text(Path(limit[1:])).split() if limit.startswith("@") else re.split("[,:]", limit)
+    return "" if hostname in named or patterns_for(spec, hostname) else f"{hostname}: not in {path}, left out"
+
+
+def not_in_spec(spec: Spec, hostname: str) -> Finding:
+    """The finding about a host that the operator names and the spec lacks."""
+    patterns = nearby(spec, hostname)
+    hint = f" ({', '.join(patterns)} would match with another domain or case)" if patterns else ""
+    return finding(Code.HOST_NOT_IN_SPEC, place=hostname, hint=hint)
 
 
 def with_groups(spec: Spec, groups: Mapping[str, Sequence[str] | None]) -> Spec:

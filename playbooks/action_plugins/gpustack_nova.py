@@ -67,6 +67,7 @@ class ActionModule(Base):
             module_answer=self.plain(module_answer),
             kolla=args["kolla"],
             restart=args["restart"],
+            limit=str(task_vars.get("ansible_limit") or "all"),
         )
         if outcome.get("failed") or not outcome["restart"] or "compute" not in outcome["services"] or not args["runs"]:
             return outcome

@@ -21,10 +21,12 @@ nova: {release: "2025.2"}
 GOOD = {"path": "/etc/nova/nova.conf", "text": "[pci]\nreport_in_placement = true\n"}
 
 
-def decide(tmp_path: Path, answer: object, services: tuple[str, ...] = ("compute",), **more: Any) -> dict[str, Any]:
+def decide(
+    tmp_path: Path, answer: object, services: tuple[str, ...] = ("compute",), *, text: str = "", **more: Any
+) -> dict[str, Any]:
     """One host's files, with what the host answers."""
     spec = tmp_path / "gpustack.yaml"
-    spec.write_text(SPEC, encoding="utf-8")
+    spec.write_text(text or SPEC, encoding="utf-8")
     facts = host("k4200-prepared").model_dump(mode="json", by_alias=True)
     decided = controller.overall(str(spec), {"gpu01": facts})
     return controller.for_host(
@@ -42,6 +44,27 @@ def test_malformed_facts_stop_all_hosts_and_name_the_hosts(tmp_path):
         controller.overall(str(spec), facts)
     assert "No host is changed" in str(raised.value)
     assert "--limit 'all:!gpu02:!gpu03' -e gpustack_nova_snapshot=FILE" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("services", "limit", "failed", "files"),
+    [
+        (("compute",), "all", False, 0),
+        (("compute",), "racks:gpu01", True, 0),
+        (("api",), "all", False, 1),  # a controller has no GPUs
+        (("compute", "api"), "all", False, 1),
+    ],
+)
+def test_a_compute_host_that_the_spec_lacks_is_left_out(
+    tmp_path: Path, services: tuple[str, ...], limit: str, failed: bool, files: int
+) -> None:
+    answer = {"files": [GOOD], "units": [], "pending": []}
+    spec = SPEC.replace("gpu01:", "gpu02:")
+    result = decide(tmp_path, answer, services, text=spec, limit=limit)
+    assert (result.get("failed", False), len(result["write"])) == (failed, files)
+    if not files:
+        assert ("GPU100" if failed else "gpu01: not in ") in result["text"]
+        assert result["restart"] == []
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.host import count
 from gpustack.prepare.host.decide import network_cards, virtual_functions
 from gpustack.spec.assignment import Assigned, Shared, shared_functions
-from gpustack.spec.hosts import models_for, nearby
+from gpustack.spec.hosts import models_for, not_in_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_cards as cards_of_networks
 from gpustack.spec.verdict import Verdict, verdicts
@@ -67,7 +67,7 @@ def choose(spec: Spec, host: Host) -> Targets:
     judged = verdicts(spec, host)
     of_host = [f for f in judged.findings if f.code not in _NOT_REPEATED]
     if not models:
-        return Targets(gpus=(), switches=(), findings=(*of_host, _not_in_spec(spec, host)))
+        return Targets(gpus=(), switches=(), findings=(*of_host, not_in_spec(spec, host.hostname)))
     assigned = judged.assigned
     left = [verdict for verdict in judged.all if verdict.is_left_out]
     absent = {verdict.address for verdict in left}
@@ -135,12 +135,6 @@ def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Fi
         elif choice.is_mixed:
             kernels = ", ".join(f"{module} in Linux {release}" for release, module in choice.by_kernel)
             yield finding(Code.VARIANT_DRIVERS_DIFFER, place=place, said=kernels)
-
-
-def _not_in_spec(spec: Spec, host: Host) -> Finding:
-    patterns = nearby(spec, host.hostname)
-    hint = f" ({', '.join(patterns)} would match with another domain or case)" if patterns else ""
-    return finding(Code.HOST_NOT_IN_SPEC, place=host.hostname, hint=hint)
 
 
 def _missing(host: Host, models: Iterable[str], present: set[str | None]) -> Iterator[Finding]:
