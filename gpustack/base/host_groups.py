@@ -33,7 +33,11 @@ class HostGroup:
 
 
 def host_groups(
-    texts: Iterable[tuple[str, str]], keys: Iterable[str] | None = None, *, each: bool = False
+    texts: Iterable[tuple[str, str]],
+    keys: Iterable[str] | None = None,
+    kinds: Iterable[object] | None = None,
+    *,
+    each: bool = False,
 ) -> list[HostGroup]:
     """The groups of hosts with equal texts, in the order of their first hosts.
 
@@ -41,13 +45,17 @@ def host_groups(
 
     :param texts: the text of each host, with the host's name.
     :param keys: longer texts to compare, in the same order; None for ``texts``.
+    :param kinds: of each host, an object that hosts with equal texts share; None to compare all texts.
     :param each: whether each host is a group of its own.
     """
     members: dict[str, list[tuple[str, str, str]]] = {}
+    compared: dict[object, str] = {}
     pairs = list(texts)
-    for (host, text), key in zip(pairs, [text for _, text in pairs] if keys is None else keys, strict=True):
-        same = host if each else _IDENTIFIER.sub("\0id", impersonal(key, host))
-        members.setdefault(same, []).append((host, text, key))
+    longer = [text for _, text in pairs] if keys is None else keys
+    for (host, text), key, kind in zip(pairs, longer, kinds or range(len(pairs)), strict=True):
+        if kind not in compared:
+            compared[kind] = host if each else _IDENTIFIER.sub("\0id", impersonal(key, host))
+        members.setdefault(host if each else compared[kind], []).append((host, text, key))
     return [HostGroup(hosts=tuple(host for host, *_ in group), text=_shown(group)) for group in members.values()]
 
 

@@ -113,6 +113,7 @@ class _Voice(command.Command):
         parsed_args: argparse.Namespace,
         texts: Sequence[tuple[str, str]],
         keys: Iterable[str] | None = None,
+        kinds: Iterable[object] | None = None,
         *,
         changes: bool = False,
         between: str = "\n\n",
@@ -120,10 +121,10 @@ class _Voice(command.Command):
         """Print the texts of hosts; equal ones once, without ``--each``.
 
         :param texts: the name and text of each host.
-        :param keys: longer texts to compare.
+        :param keys: longer texts to compare; for ``kinds`` see :func:`host_groups`.
         :param between: the text between two hosts.
         """
-        if groups := host_groups(texts, keys, each=parsed_args.each):
+        if groups := host_groups(texts, keys, kinds, each=parsed_args.each):
             self.show(between.join(group.text for group in groups), changes=changes)
 
     def show_total(self, things: Mapping[str, int], states: Mapping[str, int]) -> None:

@@ -8,8 +8,8 @@ from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather
 from gpustack.cli.inventory import in_spec
 from gpustack.cli.options import option
-from gpustack.prepare.host.plan import HostPlan, plan_host
-from gpustack.prepare.host.show import show_plan
+from gpustack.prepare.host.plan import HostPlan
+from gpustack.prepare.host.show import ShownPlan, shown_plan
 from gpustack.spec.hosts import with_groups
 from gpustack.spec.load import load_spec
 
@@ -51,22 +51,22 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             names = in_spec(parsed_args, spec, [host.hostname for host in hosts], self.report)
             hosts = tuple(host for host in hosts if host.hostname in names)
         trial = TRIAL_SECONDS if parsed_args.trial else None
+        plans: list[ShownPlan] = []
         for host in hosts:
             try:
-                plan = plan_host(spec, host, adopt=parsed_args.adopt, live=parsed_args.live, trial=trial)
+                plans.append(shown_plan(spec, host, adopt=parsed_args.adopt, live=parsed_args.live, trial=trial))
             except GpustackError as error:
                 self._gathered = self._gathered.without(host, error)
-            else:
-                self._plans = (*self._plans, plan)
-        complete = [(plan.host, show_plan(plan, diffs=True)) for plan in self._plans]
+        self._plans = tuple(shown.plan for shown in plans)
+        kinds = [shown.kind for shown in plans]
         if parsed_args.format != "text":
-            groups = patterns_of(host_groups(complete))
+            groups = patterns_of(host_groups(((shown.plan.host, shown.text) for shown in plans), kinds=kinds))
             data = [{**plan.to_dict(), "group": groups[plan.host]} for plan in self._plans]
             self.show_data(data, parsed_args.format)
         else:
-            diffs = len(complete) == 1 if parsed_args.diff is None else parsed_args.diff
-            shown = complete if diffs else [(plan.host, show_plan(plan)) for plan in self._plans]
-            self.show_hosts(parsed_args, shown, (text for _, text in complete), changes=True)
+            diffs = len(plans) == 1 if parsed_args.diff is None else parsed_args.diff
+            texts = [(shown.plan.host, shown.text if diffs else shown.brief) for shown in plans]
+            self.show_hosts(parsed_args, texts, [shown.text for shown in plans], kinds, changes=True)
             states = {
                 "to change": sum(plan.changes and not plan.refused for plan in self._plans),
                 "blocked": sum(plan.refused for plan in self._plans),

@@ -1,14 +1,43 @@
 """Format plans and verifications as text."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from gpustack.base.findings import Finding, report_lines
 from gpustack.base.operations import Reboot, RemoveFile, WriteFile, count, counted, show_counts
 from gpustack.base.text import LAYOUT, printable
+from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.own_files import ADOPTED
-from gpustack.prepare.host.plan import HostPlan, PlannedGpu, PlannedShare
+from gpustack.prepare.host.plan import HostPlan, PlannedGpu, PlannedShare, plan_host
 from gpustack.prepare.host.prove.checks import CheckStatus
 from gpustack.prepare.host.prove.verify import Verification
+from gpustack.spec.model import Spec
+from gpustack.spec.twins import decided_by
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownPlan:
+    """A plan with its texts.
+
+    :ivar text: the plan with the diff of each file.
+    :ivar brief: the plan without diffs.
+    :ivar kind: the same object for hosts whose plans differ in names and identifiers alone.
+    """
+
+    plan: HostPlan
+    text: str
+    brief: str
+    kind: object
+
+
+def shown_plan(spec: Spec, host: Host, *, adopt: bool, live: bool, trial: int | None) -> ShownPlan:
+    """Plan one host and format the plan, once for all equal hosts; the arguments are those of :func:`plan_host`."""
+
+    def decide(spec: Spec, host: Host) -> ShownPlan:
+        plan = plan_host(spec, host, adopt=adopt, live=live, trial=trial)
+        return ShownPlan(plan=plan, text=show_plan(plan, diffs=True), brief=show_plan(plan), kind=object())
+
+    return decided_by(spec, host, (shown_plan, adopt, live, trial), decide)
 
 
 def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
