@@ -18,7 +18,7 @@ _RESERVED = releases.option("DEFAULT/reserved_host_cpus")
 _PAGES = releases.option("DEFAULT/reserved_huge_pages")
 _SETS = (releases.option("compute/cpu_shared_set"), releases.option("compute/cpu_dedicated_set"))
 _ADDRESS = re.compile(r"[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}.[0-7]")
-_SIZE = re.compile(r"[-+]?[0-9]*\.?[0-9]+\s*([kKMGTPEZYRQ]i?)?(b|bit|B)?")
+_SIZE = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([kKMGTPEZYRQ]i?)?(b|bit|B)?")
 _TRAIN, _VICTORIA, _CARACAL = 20, 22, 29
 
 

@@ -17,8 +17,10 @@ NO_ROOT = "no root rights"
 _SUDO_REFUSES = re.compile(
     r"\bsudo: (?:a (?:password|terminal) is required.*|.*not found)|(?:Missing|Incorrect) sudo password"
     r"|Sorry, try again"
-    r"|\S+ is not (?:in the sudoers file|allowed to (?:run sudo|execute)).*"
+    r"|(?<!\S)\S+ is not (?:in the sudoers file|allowed to (?:run sudo|execute)).*"
 )
+_MOST = 8 << 10
+"""The characters of an answer in which sudo's words are looked for: they are its first."""
 
 
 class Phase(enum.StrEnum):
@@ -247,7 +249,9 @@ def _good(host: HostRecord) -> RunOutcome:
 
 def _problem(event: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """The problem on a host: the reason of sudo, or the message, the command and the end of its output."""
-    if refusal := _SUDO_REFUSES.search("\n".join(str(result.get(key) or "") for key in ("msg", "module_stderr"))):
+    if refusal := _SUDO_REFUSES.search(
+        "\n".join(str(result.get(key) or "")[:_MOST] for key in ("msg", "module_stderr"))
+    ):
         return f"{NO_ROOT}: {refusal[0].strip()}"
     items: Sequence[Mapping[str, Any]] = result.get("items") or (result,)
     lines = []

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ansible.vars.clean import clean_facts
 
 from gpustack.base.errors import SnapshotError
 from gpustack.base.text import printable_data
+from gpustack.connect.playbooks.record import Record
 from gpustack.connect.playbooks.reserved import facts_refusal, reserved
 from gpustack.hosts.facts.store import MOST_VALUES, parse_host
 from gpustack.novadb.hardware import hardware
@@ -251,9 +253,20 @@ COMMANDS = sorted(commands("snapshot"))
 
 def times(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
     """No time that a host sends ends the check of all hosts; one at the ends of the calendar has no UTC."""
-    for time in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "yesterday"):
-        (found,) = hardware([parse_host({**TALK, "collected_at": time}, "evil")]).values()
+    for sent in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "yesterday"):
+        (found,) = hardware([parse_host({**TALK, "collected_at": sent}, "evil")]).values()
         assert found.read_at is None
+
+
+def one_word(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message of a failed task is searched for sudo's words: in a square of its length, this takes a minute."""
+    began = time.process_time()
+    for text in ("a" * (1 << 18), "sudo: " * (1 << 16)):
+        failed = {"event": "task", "host": "evil", "task": "Read", "action": "gpustack_facts", "phase": ""}
+        record = Record()
+        record.take({**failed, "state": "failed", "changed": False, "ignored": False, "result": {"msg": text}})
+        assert record.hosts["evil"].problem
+    assert time.process_time() - began < 5
 
 
 def answer(name: str, directory: Path) -> None:
@@ -273,6 +286,7 @@ test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
         "each plugin": each_plugin,
         "printed": printed,
         "times": times,
+        "one word": one_word,
         **variants(answer, {name: name for name in ANSWERS}),
     },
     {
