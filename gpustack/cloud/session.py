@@ -97,7 +97,7 @@ def connect(cloud: str | None = None) -> Connection:
         *_MISFIT,
     ) as error:
         raise CloudError(
-            f"the cloud's configuration can't be used: {error}; {_searched()}",
+            f"the cloud's configuration can't be used: {str(error).rstrip('.')}; {_searched()}",
             remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables; clouds.yaml of"
             " the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
         ) from error
