@@ -261,7 +261,7 @@ class ChangeCommand(OpenStackCommand):
         self.report(f"journal: {path}")
         if counts[ChangeResult.UNKNOWN]:
             self.report(f"to see what was carried out: gpustack undo {quoted(undo)} --check")
-        elif counts[ChangeResult.DONE]:
+        elif any(outcome.result is ChangeResult.DONE and outcome.change.reversible for outcome in outcomes):
             self.report(f"to undo: gpustack undo {quoted(undo)}")
 
     def refuse_incomplete(self, outcomes: Sequence[ChangeOutcome]) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import traceback
 from collections.abc import Callable
+
+import sqlalchemy as sa
 
 from gpustack.repair.verdict import Repair
 
@@ -52,3 +55,23 @@ class Killer:
             return result
 
         return wrapped
+
+
+def killed(work: Callable[[], object], at: int) -> bool:
+    """Work in a process of its own, killed at a step of what it writes; return whether it came to its end."""
+    child = os.fork()
+    if child:
+        _pid, status = os.waitpid(child, 0)
+        assert status in (0, signal.SIGKILL), status
+        return status == 0
+    try:
+        killer = Killer(at)
+        sa.event.listen(sa.Engine, "before_cursor_execute", killer.statement)
+        sa.event.listen(sa.Engine, "after_cursor_execute", killer.statement)
+        sa.event.listen(sa.Engine, "commit", killer.step)
+        os.fsync = killer.around(os.fsync)  # type: ignore[assignment]
+        work()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)

@@ -75,9 +75,10 @@ def test_the_undo_of_a_repair_cannot_be_undone(
     cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert applied(tmp_path, "--yes") == 0
-    assert gpustack(tmp_path, "cleanup", "undo", "--yes") == 0
-    before = cell.dump()
     capsys.readouterr()
+    assert gpustack(tmp_path, "cleanup", "undo", "--yes") == 0
+    assert "to undo" not in capsys.readouterr().err
+    before = cell.dump()
     assert gpustack(tmp_path, "undo", last().head.id, "--yes") == 0
     assert "cannot be undone: undo the repair of class A" in capsys.readouterr().err
     assert cell.dump() == before

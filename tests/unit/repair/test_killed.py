@@ -1,27 +1,25 @@
-"""``apply`` killed at every statement that writes and at every write of the journal, for every class and its repairs.
+"""``apply`` and ``undo`` killed at every statement that writes and at every write of their journals, for every repair.
 
 What class Q writes is in Placement: ``tests/nova/cleanup/test_placement.py``.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
+from gpustack.cli.app import main
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import Repair
 from support.cellfile import CellFile, fill, nova_conf, silence
 from support.cleanup_runs import run, undone
-from support.killer import REPAIRS, Killer
+from support.killer import REPAIRS, killed
 
 SELECTION = Selection(
     stopped=frozenset({"stopped"}),
@@ -33,24 +31,7 @@ Dump = dict[str, list[tuple[object, ...]]]
 
 def repair(sources: Sources, repairs: list[dict[str, Any]], path: Path, at: int = 0) -> bool:
     """Apply in a process of its own, killed at a step; whether it came to its end."""
-    child = os.fork()
-    if child:
-        _pid, status = os.waitpid(child, 0)
-        assert status in (0, signal.SIGKILL), status
-        return status == 0
-    try:
-        killer = Killer(at)
-        sa.event.listen(sa.Engine, "before_cursor_execute", killer.statement)
-        sa.event.listen(sa.Engine, "after_cursor_execute", killer.statement)
-        sa.event.listen(sa.Engine, "commit", killer.step)
-        os.fsync = killer.around(os.fsync)  # type: ignore[assignment]
-        run(sources, path, repairs, selection=SELECTION)
-        os._exit(0)
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        os._exit(1)
+    return killed(lambda: run(sources, path, repairs, selection=SELECTION), at)
 
 
 @pytest.fixture
@@ -108,6 +89,41 @@ def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, kl
             assert cell.dump() == original, at
     assert at > 8 * len(planned)
     assert {0, changed} <= counts  # killed before, and after
+
+
+def test_an_undo_killed_anywhere_is_finished_by_the_next(cell: CellFile, tmp_path: Path) -> None:
+    sources, path = Sources.from_nova_conf([tmp_path]), tmp_path / "journal.jsonl"
+    file, backup = tmp_path / "cell.sqlite", tmp_path / "kept"
+    # A virtual function, and its physical one: two rows in one transaction.
+    repairs = [verdict.to_dict() for verdict in plan.make(sources, SELECTION).repairs if verdict.owner == "vm-v"]
+    original = cell.dump()
+    run(sources, path, repairs, selection=SELECTION)
+    repaired, recorded = cell.dump(), path.read_bytes()
+    shutil.copyfile(file, backup)
+    command = ["cleanup", "undo", str(path), "--config-file", str(tmp_path), "--yes"]
+
+    at, counts = 0, set()
+    while True:
+        at += 1
+        for stale in tmp_path.glob("cell.sqlite*"):
+            stale.unlink()
+        shutil.copyfile(backup, file)
+        path.write_bytes(recorded)
+        if killed(lambda: main(command), at):
+            break
+        rows = list(zip(complete(cell.dump()), complete(original), complete(repaired), strict=True))
+        assert all(row in (old, new) for row, old, new in rows)
+        counts.add(sum(row != old for row, old, _new in rows))
+        assert main(command) == 0
+        assert cell.dump() == original, at
+    assert cell.dump() == original
+    assert at > 8
+    assert counts == {0, 2}  # killed before and after, and never half done
+
+
+def complete(dump: Dump) -> list[tuple[object, ...]]:
+    """Every row with its times."""
+    return [(table, *row) for table, rows in dump.items() for row in rows]
 
 
 def shape(dump: Dump) -> list[tuple[object, ...]]:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from gpustack.base.errors import JournalError
 from gpustack.changes import journal
 from gpustack.changes.change import ChangeResult
+from gpustack.cli.app import main
 from gpustack.cli.change import former
 from gpustack.novadb import tables
 from gpustack.novadb.sources import Sources
@@ -405,6 +406,21 @@ def test_a_disk_that_is_full(
     assert str(tmp_path) in str(caught.value.remedy)
     assert (cell.dump() == before) is (full_from == "begin")
     assert next((outcome.result for outcome in undone(path, sources)), None) is result
+    assert cell.dump() == before
+
+
+@pytest.mark.parametrize("full_from", ["begin", "end"])
+def test_a_disk_that_is_full_while_undoing(
+    cell: CellFile, sources: Sources, tmp_path: Path, full_from: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, path = cell.dump(), tmp_path / "journal"
+    run(sources, path, [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"])
+    repaired, command = cell.dump(), ["cleanup", "undo", str(path), "--config-file", str(tmp_path), "--yes"]
+    with monkeypatch.context() as patch:
+        _full(patch, full_from)
+        assert main(command) == JournalError.exit_code
+    assert cell.dump() == (repaired if full_from == "begin" else before)
+    assert main(command) == 0
     assert cell.dump() == before
 
 
