@@ -42,7 +42,7 @@ _MOVE_AGAIN = "request the move again; keep the instance"
 _RUNNING = (1, 3)
 """The power states with a domain."""
 _SHOWN = 8
-_RESULT = re.compile(r"'?(\w+): \(start: (\d+), end: (\d+)\)")
+_RESULT = re.compile(r"(?<!\w)(\w+): \(start: (\d+), end: (\d+)\)")
 _REFUSED_CLAIM = re.compile(r"(?:Failed to claim|Insufficient compute resources): (.*?)\.?$")
 """What nova-compute logs, and what a fault repeats, if its claim fails (nova/compute/claims.py)."""
 _CLAIMED = (Reason.FRAGMENTS, Reason.NUMA)
