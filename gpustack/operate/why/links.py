@@ -183,5 +183,7 @@ def counts(gpus: Sequence[HostGpu]) -> str:
         known = [gpu.records[name] for gpu in gpus if gpu.records[name] is not None]
         hint = " (restart nova-compute)" if any(gpu.broken == name == ROW for gpu in gpus) else ""
         texts += [f"{sum(map(bool, known))} {text}{hint}"] if known else []
-    free = sum(gpu.state == "free" and not gpu.broken for gpu in gpus)
-    return ", ".join([*texts, f"{free} free"])
+    sound = [gpu.state or "unknown" for gpu in gpus if not gpu.broken]
+    free, unknown = sound.count("free"), sound.count("unknown")
+    texts += [f"{free} free"] if free or not unknown else []
+    return ", ".join([*texts, *([f"{unknown} of unknown state"] if unknown else [])])

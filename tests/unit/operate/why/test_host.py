@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gpustack.nova_options.device_spec import parse_line
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.sources import Sources
 from gpustack.operate.why.host import HostAnswer, answer
+from gpustack.operate.why.links import counts
 from gpustack.operate.why.read import WhySources
 from support.fleet_answers import device, facts
 from support.fleet_cloud import StandIn, servers, service, with_devices
@@ -99,6 +101,14 @@ def test_sources_that_were_not_read_leave_links_open(monkeypatch: pytest.MonkeyP
     unknown = {name for name, has in found.gpus[0].records.items() if has is None}
     assert unknown == {"host", "spec", "ready", "bound", "device_spec", "row"}
     assert found.summary.startswith("gpu1: 3 in Placement, 3 free")
+
+
+def test_what_is_not_known_to_be_free_is_not_0_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found, _cloud = asked(monkeypatch, tmp_path)
+    one, *others = (replace(gpu, state="", records={"host": True}) for gpu in found.gpus)
+    assert counts([one, *others]) == "3 in the host, 3 of unknown state"
+    assert counts([replace(one, state="free"), *others]) == "3 in the host, 1 free, 2 of unknown state"
+    assert counts([replace(one, state="allocated")]) == "1 in the host, 0 free"
 
 
 def test_an_unknown_host_has_the_nearest_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
