@@ -119,21 +119,29 @@ def test_nothing_is_restored_while_no_service_reports(cell: CellFile, sources: S
     assert cell.dump()["pci_devices"] == before["pci_devices"]
 
 
-def test_another_live_row_at_the_address(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_another_live_row_at_the_address(
+    cell: CellFile, sources: Sources, tmp_path: Path, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nova soft-deleted the row and created a new one; both repairs of a row are undone alike."""
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
     run(sources, tmp_path / "journal", planned)
     columns = "compute_node_id, address, vendor_id, product_id, dev_type"
     row = planned[0]["devices"][0]["id"]
-    sql(
-        cell,
+    other = (
         f"INSERT INTO pci_devices (id, status, deleted, {columns}) SELECT 9999, 'available', 0, {columns}"
-        f" FROM pci_devices WHERE id = {row}",
+        f" FROM pci_devices WHERE id = {row}"
     )
+    if late:
+        _late(cell, [other], monkeypatch)
+    else:
+        sql(cell, other)
     (outcome,) = undone(tmp_path / "journal", sources)
+    written = f"pci_devices {row}, or its owner or host, was written"
+    reason = written if late else "row 9999 is the row of 0000:01:00.0 by now"
     assert (outcome.result, outcome.detail) == (
         ChangeResult.SKIPPED,
-        "used since: row 9999 is the row of 0000:01:00.0 by now; nothing was restored",
+        f"used since: {reason}; nothing was restored",
     )
 
 
