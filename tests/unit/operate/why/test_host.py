@@ -105,7 +105,7 @@ def test_sources_that_were_not_read_leave_links_open(monkeypatch: pytest.MonkeyP
 
 def test_what_is_not_known_to_be_free_is_not_0_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found, _cloud = asked(monkeypatch, tmp_path)
-    one, *others = (replace(gpu, state="", records={"host": True}) for gpu in found.gpus)
+    one, *others = (replace(gpu, state="", records={**dict.fromkeys(gpu.records), "host": True}) for gpu in found.gpus)
     assert counts([one, *others]) == "3 in the host, 3 of unknown state"
     assert counts([replace(one, state="free"), *others]) == "3 in the host, 1 free, 2 of unknown state"
     assert counts([replace(one, state="allocated")]) == "1 in the host, 0 free"
