@@ -9,6 +9,7 @@ from gpustack.base import silence
 from gpustack.base.columns import in_words
 from gpustack.base.errors import PartialError
 from gpustack.base.findings import Finding
+from gpustack.base.operations import counted
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, positive, ssh_options
@@ -228,6 +229,8 @@ def _text(value: object) -> str:
 
 def _number(found: FlavorAnswer) -> str:
     capacity = found.capacity
-    hosts = sum(1 for host in capacity.hosts if host.fits)
+    hosts = counted(sum(1 for host in capacity.hosts if host.fits), "host")
+    number = fits(capacity)
+    more = f"how many more fit is {number}" if number == "unknown" else f"{number} more fit, on {hosts}"
     quota = "" if found.allowed is None else f"; the quota of the project allows {found.allowed}"
-    return f"{capacity.demand.flavor}: {fits(capacity)} more fit, on {hosts} hosts{quota}"
+    return f"{capacity.demand.flavor}: {more}{quota}"

@@ -78,7 +78,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[di
 def test_each_first_cause_has_its_hosts_and_fix(known: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     code, rows, err = asked(capsys, "g4")
     assert code == 0
-    assert "g4: 2 more fit, on 1 hosts" in err
+    assert "g4: 2 more fit, on 1 host" in err
     assert [(row["hosts"], row["step"], row["code"]) for row in rows] == [
         (["gpu2"], "PciPassthroughFilter", "GPU579"),
         (["gpu3"], "compute_status_filter", "GPU574"),
