@@ -14,6 +14,7 @@ from gpustack.novadb.clock import HostState
 from gpustack.repair import permission, rules
 from gpustack.repair.evidence import interrupted
 from gpustack.repair.hypervisor import Usage
+from gpustack.repair.repair import Change
 from gpustack.repair.verdict import Repair, Status, Verdict, Waiting
 from support import neighbourhood
 
@@ -426,3 +427,15 @@ def test_a_task_of_which_no_nova_compute_knows(
     judged = permission.restarted(verdict, {"gpu2": answer})
     assert judged.status is status
     assert (judged.advice == "end it") is (status is Status.STUCK)
+
+
+def test_only_devices_that_hosts_were_asked_about_are_freed() -> None:
+    verdict = judged(f"{UP}\n{B}", "B")
+
+    def change(address: str, status: str) -> Change:
+        return Change(table="pci_devices", id=1, seen={"address": address}, new={"status": status})
+
+    asked, other = change("0000:81:00.0", "available"), change("0000:81:00.1", "available")
+    assert permission.permits(verdict, [asked, change("0000:81:00.1", "unavailable")])
+    assert not permission.permits(verdict, [asked, other])
+    assert not permission.permits(replace(verdict, questions=None), [asked])
