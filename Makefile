@@ -107,13 +107,14 @@ states: ## GPUs out of service, and who may boot where, in random states of real
 	GPUSTACK_SERVICE_STEPS=40 GPUSTACK_SERVICE_MACHINES=3 $(PYTEST) tests/nova/fleet/test_states.py
 	GPUSTACK_NOVA_RELEASES="2025.2 2026.2" GPUSTACK_TENANCY_STATES=20 $(PYTEST) tests/nova/tenancy
 
-cleanup-servers: ## every leak of clean-up's tests with Nova's databases on MariaDB and PostgreSQL; an hour
+cleanup-servers: ## every leak of clean-up's tests, and each kill, with Nova's databases on MariaDB and PostgreSQL; an hour
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
 	@for databases in "mariadb postgresql" "postgresql mariadb"; do \
 		GPUSTACK_CLEANUP_DATABASES="$$databases" GPUSTACK_NOVA_RELEASES="$(RELEASES)" \
 			$(PYTEST) -n 2 --dist loadfile --reruns 1 $(CLEANUP_ON_SERVERS) || exit 1; \
 	done
+	GPUSTACK_KILLS=each $(PYTEST) -n 2 tests/nova/cleanup/test_server_faults.py -k killed
 
 walks: ## clean-up after random walks over Nova's operations and failures, new ones each time; an hour, less with WALKS=10
 	@tools/setup test

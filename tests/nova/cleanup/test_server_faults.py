@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,18 @@ import sqlalchemy as sa
 from gpustack.base.errors import DatabaseError
 from gpustack.changes.change import ChangeResult
 from gpustack.cli.app import main
-from gpustack.novadb import connection_options, databases
+from gpustack.novadb import connection_options, databases, tables
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply
-from gpustack.repair.verdict import PlannedVerdict
+from gpustack.repair.verdict import PlannedVerdict, Repair
 from support.cellfile import CellFile, answering
 from support.cleanup_runs import results, run, undoable, undone, verdict_of, wanted
+from support.killer import REPAIRS, repair_killed_anywhere, silent_cell, undo_killed_anywhere
 
 PASSWORD = "p@ss/w:rd-%s3cret"
 QUOTED = "p%40ss%2Fw%3Ard-%25s3cret"
+EACH_STEP = bool(os.environ.get("GPUSTACK_KILLS"))
+"""``make cleanup-servers``. Without it, one repair and one undo are killed at some steps; SQLite has each in CI."""
 
 
 def user(cell: CellFile, rights: str) -> str:
@@ -287,6 +291,32 @@ class Cut:
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+
+def keep(cell: CellFile) -> Callable[[], None]:
+    rows = cell.dump()
+
+    def restore() -> None:
+        with cell.engine.begin() as connection:
+            for name, kept in rows.items():
+                table = tables.metadata.tables[name]
+                connection.execute(table.delete())
+                if kept:
+                    connection.execute(table.insert(), [dict(zip(table.c.keys(), row, strict=True)) for row in kept])
+
+    return restore
+
+
+@pytest.mark.parametrize("kind", REPAIRS if EACH_STEP else REPAIRS[:1], ids="-".join)
+def test_a_run_is_killed_anywhere(url: sa.URL, tmp_path: Path, kind: tuple[str, Repair]) -> None:
+    """The server ends the transaction of a process that is gone."""
+    cell = CellFile(url.render_as_string(hide_password=False))
+    repair_killed_anywhere(cell, silent_cell(cell, tmp_path), tmp_path, kind, keep, 1 if EACH_STEP else 8)
+
+
+def test_an_undo_is_killed_anywhere(url: sa.URL, tmp_path: Path) -> None:
+    cell = CellFile(url.render_as_string(hide_password=False))
+    undo_killed_anywhere(cell, silent_cell(cell, tmp_path), tmp_path, keep, 1 if EACH_STEP else 5)
 
 
 def test_only_the_handshake_has_a_time_limit(url: sa.URL, monkeypatch: pytest.MonkeyPatch) -> None:
