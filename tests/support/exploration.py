@@ -522,11 +522,14 @@ def _at(now: datetime) -> Iterator[None]:
 
 
 def _write(cell: Path, statement: str, row: PciRow, host: str | None = None) -> bool:
-    """Write a cell; return whether a row was changed."""
+    """Write a cell; return whether a row was changed. Nova can't either if a unique key forbids it."""
     values = {"id": row.id, "owner": row.instance_uuid, "node": row.compute_node_id, "host": host}
-    with closing(sqlite3.connect(cell)) as connection, connection:
-        used = {name: value for name, value in values.items() if f":{name}" in statement}
-        return connection.execute(statement, used).rowcount > 0
+    used = {name: value for name, value in values.items() if f":{name}" in statement}
+    try:
+        with closing(sqlite3.connect(cell)) as connection, connection:
+            return connection.execute(statement, used).rowcount > 0
+    except sqlite3.IntegrityError:
+        return False
 
 
 def _dump(directory: Path) -> dict[str, list[tuple[object, ...]]]:
