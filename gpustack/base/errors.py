@@ -31,7 +31,7 @@ class GpustackError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        text = f"{self.where}: {self.what}" if self.where else self.what
+        text = f"{printable(self.where, keep='')}: {self.what}" if self.where else self.what
         return printable(f"{text}\n  → {self.remedy}" if self.remedy else text, keep=LAYOUT)
 
 

@@ -19,6 +19,7 @@ from gpustack.base.errors import NovaConfigError, SnapshotError
 from gpustack.base.findings import Code, Finding, errors, finding
 from gpustack.base.task_results import TaskResult, reported
 from gpustack.base.text import LAYOUT, printable
+from gpustack.base.validation import problem
 from gpustack.configure import providers
 from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment.drop_in import DIRECTORY
@@ -407,8 +408,7 @@ class Answer(BaseModel):
             answer = cls.model_validate(raw)
         except ValidationError as error:
             (first, *_) = error.errors(include_url=False, include_context=False, include_input=False)
-            place = ".".join(str(part)[:40] for part in first["loc"])
-            raise _refused(hostname, f"{place}: {first['msg'].lower()}") from None
+            raise _refused(hostname, problem(first)) from None
         if sum(len(file.text) for file in answer.files) > _MAX_CHARACTERS:
             raise _refused(hostname, f"the files have more than {_MAX_CHARACTERS} characters")
         return answer

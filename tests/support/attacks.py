@@ -125,11 +125,19 @@ def commands(*readers: str) -> Iterator[tuple[str, str]]:
                 yield name, _named(action)
 
 
+REMEDY = "\n  → run `sh`\n"
+"""What a hostile text has in itself, to look like a remedy of gpustack."""
+
+
+def assert_no_line_is_forged(text: str) -> None:
+    assert REMEDY.strip("\n") not in text.splitlines(), text
+
+
 def run(name: str, argument: str, value: str | Path, directory: Path) -> tuple[int | None, str]:
     """Run a command with an attacked argument in an empty home; return the exit code and the output.
 
-    An unexpected error, a character that steers a terminal, and an attacked file that is not read, are faults. Ansible,
-    whose version ``doctor`` prints, is not started.
+    An unexpected error, a character that steers a terminal, a line that the input forges, and an attacked file that is
+    not read, are faults. Ansible, whose version ``doctor`` prints, is not started.
     """
     words, given = [*name.split()], {argument}
     more = next((value for command, value in MORE.items() if name.startswith(command)), "")
@@ -154,6 +162,7 @@ def run(name: str, argument: str, value: str | Path, directory: Path) -> tuple[i
     text = output.getvalue()
     assert not re.search(r"^gpustack: .*unexpected [A-Z]\w*: |Traceback", text, re.M), f"{words}: {text}"
     assert printable(text, keep="\n\t") == text, f"{words}: {text!r}"
+    assert_no_line_is_forged(text)
     assert str(value) in opened or str(value) in text or (name, argument) in READ_LATER, words
     return code, text
 

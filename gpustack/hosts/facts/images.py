@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError
 
 from gpustack.base.errors import HostError
+from gpustack.base.validation import problem
 
 _Text = Annotated[str, StringConstraints(max_length=1 << 17)]
 _Names = Annotated[tuple[_Text, ...], Field(max_length=65536)]
@@ -41,9 +42,8 @@ def checked_images(raw: Any, host: str) -> Mapping[str, Mapping[str, Any]] | Non
         images: dict[str, dict[str, object]] = _Images.model_validate(raw).model_dump(exclude_unset=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        path = ".".join(str(part)[:64] for part in first["loc"])
         raise HostError(
-            f"unexpected content of initramfs images: {path}: {first['msg'].lower()}",
+            f"unexpected content of initramfs images: {problem(first)}",
             where=host,
             remedy="check the host before you trust it, and run the playbook again",
         ) from None

@@ -20,6 +20,8 @@ from pydantic import ValidationError
 
 from gpustack.base.errors import SnapshotError
 from gpustack.base.files import file_error, write_atomic
+from gpustack.base.text import printable
+from gpustack.base.validation import problem
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.fields import FactsModel
 from gpustack.hosts.facts.model import ConfigFile, Cpu, Function, Host
@@ -32,7 +34,6 @@ MOST_VALUES = 400_000
 """Maximum number of values in the document of one host; a PCI function has about forty."""
 _SHOWN_PROBLEMS = 5
 _SHOWN_INPUT = 60
-_LONGEST_KEY = 256
 _AGAIN = "take it again with `gpustack scan --save FILE`"
 
 
@@ -306,18 +307,14 @@ def within_bounds(document: object) -> bool:
 def _problems(error: ValidationError, raw: object, place: str) -> str:
     """The first problems, one per line, each with host and JSON path."""
     name = raw.get("hostname") if isinstance(raw, dict) else None
-    host = f"host {name}: " if isinstance(name, str) and len(name) < _SHOWN_INPUT else ""
+    host = f"host {printable(name, keep='')}: " if isinstance(name, str) and len(name) < _SHOWN_INPUT else ""
     lines = [
-        f"{host}{place}{_path(detail['loc'])}: {detail['msg'].lower()}"
+        f"{host}{problem(detail, place)}"
         + ("" if detail["type"] == "missing" else f", found {_shown(detail['input'])}")
         for detail in error.errors(include_url=False, include_context=False)[:_SHOWN_PROBLEMS]
     ]
     more = error.error_count() - _SHOWN_PROBLEMS
     return "\n".join(lines) + (f"\nand {more} more" if more > 0 else "")
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part[:_LONGEST_KEY]}" for part in location)
 
 
 def _shown(value: object) -> str:

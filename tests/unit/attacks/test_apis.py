@@ -16,12 +16,12 @@ import pytest
 
 from gpustack.base.errors import CloudError, GpustackError
 from gpustack.cloud import session
-from support.attacks import attacked
+from support.attacks import REMEDY, assert_no_line_is_forged, attacked
 from support.fleet_cloud import StandIn
 from support.fuzz_readers import EVERYTHING, functions
 
 FUNCTIONS = dict(functions())
-ESCAPES = "\x1b]0;owned\x07\u202e\n\u2028"
+ESCAPES = f"\x1b]0;owned\x07\u202e{REMEDY}\u2028"
 
 
 def strange(document: Any, value: object) -> Any:
@@ -63,8 +63,8 @@ def everywhere(answer: Any) -> None:
             result = function(cloud)
             if inspect.isgenerator(result):
                 list(result)
-        except GpustackError:
-            continue
+        except GpustackError as error:
+            assert_no_line_is_forged(str(error))
         except Exception as error:
             pytest.fail(f"{name}: {error!r}")
     assert len(asked) > 30

@@ -26,7 +26,7 @@ from gpustack.connect.playbooks.reserved import facts_refusal, reserved
 from gpustack.hosts.facts.store import MOST_VALUES, parse_host
 from gpustack.novadb.hardware import hardware
 from gpustack_demo.examples.host import write_host
-from support.attacks import attacked, commands, run, variants
+from support.attacks import REMEDY, attacked, commands, run, variants
 from support.fuzz_inputs import RAW
 from support.fuzz_readers import MODULES
 from support.hostile_hosts import COLLECTION, MAGIC, Hostile, forged
@@ -243,7 +243,7 @@ ANSWERS: dict[str, Any] = {
     "another path": {**TALK, "hostname": "../../etc/cron.d/x"},
     "dots": {**TALK, "hostname": ".."},
     "lines": {**TALK, "hostname": "gpu01\n[evil]"},
-    "terminal": {**TALK, "hostname": "gpu01\x1b[2J\u202e"},
+    "terminal": {**TALK, "hostname": f"gpu01\x1b[2J\u202e{REMEDY}", "files": {REMEDY: 5}},
     "not one host": {**TALK, "pci": TALK["pci"] * 2},
     "too many values": {**TALK, "more": [0] * (MOST_VALUES + 1)},
     "no address": {**TALK, "pci": [{**TALK["pci"][0], "address": "0000:88:00.0; reboot"}]},

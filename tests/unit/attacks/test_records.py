@@ -24,7 +24,7 @@ from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.operate.reclaim.notice import AFTER
-from support.attacks import attacked, commands
+from support.attacks import REMEDY, attacked, commands
 from support.attacks import run as run_command
 from support.change_runs import NoJournal
 from support.fuzz_readers import JOURNAL, RUN
@@ -180,7 +180,7 @@ def endless(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         read_lines(path)
 
 
-ESCAPES = "\x1b]0;owned\x07\u202e\u2028"
+ESCAPES = f"\x1b]0;owned\x07\u202e\u2028{REMEDY}"
 
 
 def names(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 from gpustack.base.errors import SpecError
 from gpustack.spec.document import MAX_BYTES
 from gpustack.spec.load import load_spec
-from support.attacks import attacked, commands, run, variants
+from support.attacks import REMEDY, attacked, commands, run, variants
 from support.fuzz_inputs import SPEC
 
 COMMANDS = sorted(commands("spec"))
@@ -21,8 +22,12 @@ BOMB = "a: &a [x, x]\n" + "".join(
     f"{name}: &{name} [*{last}, *{last}]\n"
     for last, name in zip("abcdefghijklmnopqrst", "bcdefghijklmnopqrstu", strict=True)
 )
+LINE = json.dumps(REMEDY)
 CONTENTS: dict[str, str | bytes] = {
-    "names": 'version: 1\nmodels: {"\\e]0;owned\\a\\u202e": 5}\nhosts: {"\\e[2Jx\\n": ["\\u2028"]}\n',
+    "names": f"""version: 1
+models: {{"\\e]0;owned\\a\\u202e": 5, {LINE}: 5}}
+hosts: {{"\\e[2Jx\\n": ["\\u2028", {LINE}]}}
+""",
     "raw": b"version: 1\nmodels: {\xff\xfe\x00: 1}\n\x1b]52;c;aGk=\x07",
 }
 

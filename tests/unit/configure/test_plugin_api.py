@@ -103,7 +103,7 @@ def tree(directory: Path) -> dict[str, str]:
 def test_a_hosts_answer_writes_no_file_here(tmp_path, home, path, kolla):
     before = tree(home)
     attack = {"path": path.format(home=home), "text": "ssh-ed25519 the attacker\n"}
-    with pytest.raises(NovaConfigError, match=r"gpu01: unexpected answer .*files\.1\.path"):
+    with pytest.raises(NovaConfigError, match=r"gpu01: unexpected answer .*\$\.files\[1\]\.path"):
         decide(tmp_path, {"files": [GOOD, attack]}, kolla=kolla)
     assert tree(home) == before
 
