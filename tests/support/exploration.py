@@ -252,7 +252,8 @@ class Explored:
                 with _at(now):
                     selection = Selection(hosts=frozenset(state.hosts))
                     made = plan.make(sources, selection, cloud)
-                    assert made.unasked is None, made.unasked
+                    if made.unasked is not None:  # no verdict: neither a finding nor a mutant's
+                        raise made.unasked
                     verdicts = made.verdicts
                     self.verdicts.update(f"{v.klass} {v.status}" for v in verdicts)
                     stale = {key(verdict.to_dict()): verdict for verdict in verdicts if verdict.status is Status.STALE}
