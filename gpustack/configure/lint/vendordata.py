@@ -61,7 +61,11 @@ def _file(setting: Setting, restricted: Collection[str]) -> Iterator[Finding]:
     except (ValueError, RecursionError) as error:
         yield _invalid(setting, f"{name} is not valid JSON: {error}")
         return
-    texts = list(_texts(document.get("cloud-init") if isinstance(document, dict) else None))
+    try:
+        texts = list(_texts(document.get("cloud-init") if isinstance(document, dict) else None))
+    except RecursionError:
+        yield _invalid(setting, f"the parts for cloud-init in {name} are nested too deeply")
+        return
     if named := sorted(name for text in texts for name in _flavors(text) if name in restricted):
         yield finding(Code.VENDOR_DATA_NAMES_FLAVORS, place=str(path), names=listed(named, _SHOWN))
     lists = sorted(_lists(texts))

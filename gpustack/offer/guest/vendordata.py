@@ -74,10 +74,15 @@ def _others(data: object) -> list[Message]:
     if not isinstance(data, str):
         remedy = "give cloud-init's vendor data as one text, not as a list"
         raise NovaConfigError(f"the vendor data for cloud-init is a {type(data).__name__}", remedy=remedy)
-    message = email.message_from_string(data)
+    try:
+        message = email.message_from_string(data)
+        parts = list(message.walk())
+    except RecursionError as error:
+        remedy = "remove the multipart documents in multipart documents"
+        raise NovaConfigError("the vendor data for cloud-init is nested too deeply", remedy=remedy) from error
     if not message.is_multipart():
         return [MIMEText(data, "plain", "utf-8")]
-    return [part for part in message.walk() if not part.is_multipart() and part.get_filename() != _FILE_NAME]
+    return [part for part in parts if not part.is_multipart() and part.get_filename() != _FILE_NAME]
 
 
 def script(flavors: Mapping[str, Promise]) -> str:

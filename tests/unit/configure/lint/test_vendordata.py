@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.base.errors import NovaConfigError
 from gpustack.configure.lint import lint
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.nova_options.releases import release
@@ -50,6 +51,16 @@ def test_lists_vanish(tmp_path: Path, data: str) -> None:
 )
 def test_other_vendor_data_is_fine(tmp_path: Path, data: str) -> None:
     assert found(tmp_path, data=data) == []
+
+
+NESTED = "".join(f"Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\n" for n in range(5000))
+
+
+def test_parts_within_parts_end_nothing(tmp_path: Path) -> None:
+    data = json.dumps({"cloud-init": NESTED})
+    assert found(tmp_path, data=data)[0].endswith("/vendordata.json are nested too deeply")
+    with pytest.raises(NovaConfigError, match="nested too deeply"):
+        vendordata.render({}, json.loads(data))
 
 
 def test_broken_and_missing_files(tmp_path: Path) -> None:
