@@ -138,11 +138,16 @@ class OtherCells:
             raise DatabaseError(f"a value can't be read: {type(error).__name__}: {error}") from error
 
     def _twins(self, cell: Cell, uuids: Collection[str]) -> Iterator[Cell]:
-        """Yield the other cells with services of this one: the same database, or a copy of it."""
+        """Yield the other cells with the URL or with services of this one: the same database, or a copy of it."""
         service = tables.services.c
         query = sa.select(service.uuid).where(service.deleted == 0, service.uuid.in_(uuids)).limit(1)
-        for other in self.cells if uuids else ():
-            if other.uuid == cell.uuid or isinstance(opened := self._connection(other), DatabaseError):
+        for other in self.cells:
+            if other.uuid == cell.uuid:
+                continue
+            if other.database.url == cell.database.url:
+                yield other
+                continue
+            if not uuids or isinstance(opened := self._connection(other), DatabaseError):
                 continue
             try:
                 if _have_uuids(opened) and opened.execute(query).first() is not None:
