@@ -107,7 +107,7 @@ states: ## GPUs out of service, and who may boot where, in random states of real
 	GPUSTACK_SERVICE_STEPS=40 GPUSTACK_SERVICE_MACHINES=3 $(PYTEST) tests/nova/fleet/test_states.py
 	GPUSTACK_NOVA_RELEASES="2025.2 2026.2" GPUSTACK_TENANCY_STATES=20 $(PYTEST) tests/nova/tenancy
 
-cleanup-servers: ## every leak of clean-up's tests, and each kill, with Nova's databases on MariaDB and PostgreSQL; an hour
+cleanup-servers: ## every leak of clean-up's tests, and each kill, with Nova's databases on MariaDB and PostgreSQL; hours
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
 	@for databases in "mariadb postgresql" "postgresql mariadb"; do \

@@ -1,16 +1,13 @@
 """What pydantic finds wrong in data of others. Their keys and texts can't forge a line of a message."""
 
-from typing import TYPE_CHECKING
+from pydantic_core import ErrorDetails
 
 from gpustack.base.text import printable
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 _LONGEST_KEY = 256
 
 
-def problem(detail: "ErrorDetails", root: str = "$") -> str:
+def problem(detail: ErrorDetails, root: str = "$") -> str:
     """One of pydantic's errors as one line, such as ``$.pci[0].address: field required``.
 
     :param root: the JSON path of what was validated.

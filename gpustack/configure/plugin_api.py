@@ -407,8 +407,7 @@ class Answer(BaseModel):
         try:
             answer = cls.model_validate(raw)
         except ValidationError as error:
-            (first, *_) = error.errors(include_url=False, include_context=False, include_input=False)
-            raise _refused(hostname, problem(first)) from None
+            raise _refused(hostname, problem(error.errors()[0])) from None
         if sum(len(file.text) for file in answer.files) > _MAX_CHARACTERS:
             raise _refused(hostname, f"the files have more than {_MAX_CHARACTERS} characters")
         return answer

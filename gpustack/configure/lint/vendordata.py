@@ -1,7 +1,6 @@
 """Checks of vendor data: a provider that reads the file, a file that is JSON, and lists that users replace."""
 
 import contextlib
-import email
 import json
 import re
 import shlex
@@ -10,13 +9,14 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
+from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.limited_yaml import load
 from gpustack.base.text import listed
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.vendordata import PATH, PROVIDERS, STATIC
+from gpustack.configure.vendordata import PATH, PROVIDERS, STATIC, parts
 from gpustack.nova_options.config import Setting
 
 _TITLE = "Vendor data"
@@ -52,6 +52,7 @@ def _file(setting: Setting, restricted: Collection[str]) -> Iterator[Finding]:
     path = directory / name.name
     try:
         document = json.loads(read_text(path))
+        texts = list(_texts(document.get("cloud-init") if isinstance(document, dict) else None))
     except FileNotFoundError:
         if directory == Path(name.parent) and name.is_absolute():
             yield _invalid(setting, f"{name} does not exist")
@@ -61,10 +62,8 @@ def _file(setting: Setting, restricted: Collection[str]) -> Iterator[Finding]:
     except (ValueError, RecursionError) as error:
         yield _invalid(setting, f"{name} is not valid JSON: {error}")
         return
-    try:
-        texts = list(_texts(document.get("cloud-init") if isinstance(document, dict) else None))
-    except RecursionError:
-        yield _invalid(setting, f"the parts for cloud-init in {name} are nested too deeply")
+    except NovaConfigError as error:
+        yield _invalid(setting, f"{name}: {error.what}")
         return
     if named := sorted(name for text in texts for name in _flavors(text) if name in restricted):
         yield finding(Code.VENDOR_DATA_NAMES_FLAVORS, place=str(path), names=listed(named, _SHOWN))
@@ -101,11 +100,8 @@ def _texts(data: object) -> Iterator[str]:
         for entry in data:
             yield from _texts(entry)
     elif isinstance(data, str):
-        message = email.message_from_string(data)
-        if not message.is_multipart():
+        if (found := parts(data)) is None:
             yield data.lstrip()
-            return
-        for part in message.walk():
-            if not part.is_multipart():
-                payload = part.get_payload(decode=True)
-                yield payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""
+        for part in found or ():
+            payload = part.get_payload(decode=True)
+            yield payload.decode("utf-8", "replace") if isinstance(payload, bytes) else ""

@@ -41,9 +41,8 @@ def checked_images(raw: Any, host: str) -> Mapping[str, Mapping[str, Any]] | Non
     try:
         images: dict[str, dict[str, object]] = _Images.model_validate(raw).model_dump(exclude_unset=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise HostError(
-            f"unexpected content of initramfs images: {problem(first)}",
+            f"unexpected content of initramfs images: {problem(error.errors()[0])}",
             where=host,
             remedy="check the host before you trust it, and run the playbook again",
         ) from None

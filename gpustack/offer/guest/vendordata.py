@@ -6,7 +6,6 @@ into config drives (nova-compute) and into the answers of the metadata service, 
 """
 
 import base64
-import email
 import json
 import re
 import textwrap
@@ -20,6 +19,7 @@ from pathlib import Path
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import data_dir, file_error, read_text
 from gpustack.base.text import quoted
+from gpustack.configure.vendordata import parts
 from gpustack.offer.guest import bundle
 from gpustack.offer.guest.check import Promise, consoles
 from gpustack.offer.guest.inside.report import START
@@ -74,15 +74,9 @@ def _others(data: object) -> list[Message]:
     if not isinstance(data, str):
         remedy = "give cloud-init's vendor data as one text, not as a list"
         raise NovaConfigError(f"the vendor data for cloud-init is a {type(data).__name__}", remedy=remedy)
-    try:
-        message = email.message_from_string(data)
-        parts = list(message.walk())
-    except RecursionError as error:
-        remedy = "remove the multipart documents in multipart documents"
-        raise NovaConfigError("the vendor data for cloud-init is nested too deeply", remedy=remedy) from error
-    if not message.is_multipart():
+    if (found := parts(data)) is None:
         return [MIMEText(data, "plain", "utf-8")]
-    return [part for part in parts if not part.is_multipart() and part.get_filename() != _FILE_NAME]
+    return [part for part in found if part.get_filename() != _FILE_NAME]
 
 
 def script(flavors: Mapping[str, Promise]) -> str:

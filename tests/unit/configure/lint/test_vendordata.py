@@ -58,7 +58,7 @@ NESTED = "".join(f"Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\n" for
 
 def test_parts_within_parts_end_nothing(tmp_path: Path) -> None:
     data = json.dumps({"cloud-init": NESTED})
-    assert found(tmp_path, data=data)[0].endswith("/vendordata.json are nested too deeply")
+    assert found(tmp_path, data=data)[0].endswith("/vendordata.json: the vendor data is nested too deeply")
     with pytest.raises(NovaConfigError, match="nested too deeply"):
         vendordata.render({}, json.loads(data))
 
