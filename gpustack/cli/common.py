@@ -16,8 +16,8 @@ from gpustack.base import silence
 from gpustack.base.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError, VerifyError
 from gpustack.base.files import write_atomic
 from gpustack.base.findings import Finding, Severity, report_lines
-from gpustack.base.host_groups import host_groups, total
-from gpustack.base.text import printable
+from gpustack.base.host_groups import host_groups, pattern, total
+from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import arguments, step_of
@@ -474,7 +474,10 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
             keep=getattr(parsed_args, "save", None) is not None,
             groups=groups,
         )
-    for name, own_name in gathered.others.items():
+    if len(others := gathered.others) > 2:
+        own = listed(list(dict.fromkeys(others.values())), 2)
+        command.report(f"warning: {pattern(others)} call themselves {own}; their facts are kept under the names here")
+    for name, own_name in others.items() if len(others) < 3 else ():
         command.report(f"warning: {name} calls itself {own_name}; its facts are kept under {name}")
     return gathered
 

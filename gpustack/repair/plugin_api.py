@@ -133,8 +133,6 @@ def _wanted(view: NodeView, clock: Clock) -> Verdict:
         title="a restart of nova-compute",
         status=Status.STALE,
         **place(view, clock),
-        rows=(),
-        owner=None,
         evidence=(),
         because="",
         repair=Repair.RESTART,

@@ -280,10 +280,10 @@ class Verdict:
     host: str
     node: str
     host_state: HostState
-    rows: tuple[PciRow, ...]
-    owner: str | None
     evidence: tuple[str, ...]
     because: str
+    rows: tuple[PciRow, ...] = ()
+    owner: str | None = None
     repair: Repair | None = None
     migrations: tuple[int, ...] = ()
     stop: bool = False

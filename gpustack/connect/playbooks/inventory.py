@@ -285,6 +285,7 @@ class AnsibleInventory:
             identity=Path(identity).expanduser() if identity else None,
             sudo=sudo,
             local=(first("ansible_connection") or "").endswith("local"),
+            root=first("gpustack_root") or "",
             options={
                 option: value
                 for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args")
@@ -295,7 +296,7 @@ class AnsibleInventory:
 
 _READ = (
     *("ansible_host", "ansible_user", "ansible_port", "ansible_private_key_file", "ansible_connection"),
-    "ansible_become",
+    *("ansible_become", "gpustack_root"),
 )
 _PORT = r"(?a)\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
 _PERMITTED = {

@@ -39,6 +39,7 @@ class HostSettings:
     :ivar address: the name or address to connect to; empty for the host's own name.
     :ivar sudo: whether the inventory becomes root.
     :ivar local: whether the host is this machine, read without SSH.
+    :ivar root: the directory that is read as the host's ``/`` (``gpustack_root`` of the playbooks); empty for its own.
     :ivar options: options of ``ssh_config(5)`` by their names in lower case.
     """
 
@@ -48,6 +49,7 @@ class HostSettings:
     identity: Path | None = None
     sudo: bool = False
     local: bool = False
+    root: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -43,10 +43,14 @@ sys.exit(sys.modules[{entry!a}].main({arguments}))
 
 
 @functools.cache
-def program() -> str:
-    """The collector's text."""
+def program(root: str = "") -> str:
+    """The collector's text.
+
+    :param root: the directory that it reads as ``/``; empty: the program's own arguments say so.
+    """
     title = "Print what GPU passthrough depends on, from this host, as JSON."
-    return bundled("gpustack.hosts.facts.collector.program", title, "sys.argv[1:]")
+    arguments = ascii(["--root", root]) if root else "sys.argv[1:]"
+    return bundled("gpustack.hosts.facts.collector.program", title, arguments)
 
 
 def bundled(entry: str, title: str, arguments: str) -> str:

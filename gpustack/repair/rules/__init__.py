@@ -85,8 +85,6 @@ def undecided(view: NodeView, clock: Clock, reason: str) -> Verdict:
         title="not judged at all",
         status=Status.UNDECIDED,
         **place(view, clock),
-        rows=(),
-        owner=None,
         evidence=(f"compute node {view.node.name} (id {view.node.id})",),
         because=reason,
         advice="look at the rows of this host in pci_devices, instances, instance_extra and migrations for values that "

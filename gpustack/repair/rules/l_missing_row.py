@@ -30,7 +30,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             title=TITLE,
             status=Status.PROTECTED if moving else Status.UNDECIDED if owner.requests is None else Status.REPORT,
             **place(view, clock),
-            rows=(),
             owner=uuid,
             evidence=(owner_words(owner), node_words(view, clock), *(words(row) for row in held)),
             because="; ".join(moving) or _because(owner, held),

@@ -50,8 +50,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             title=TITLE,
             status=Status.REPORT,
             **place(view, clock),
-            rows=(),
-            owner=None,
             evidence=(
                 *(f"{address} is {_words(hardware.present[address])}" for address in missing),
                 node_words(view, clock),

@@ -47,8 +47,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         title=TITLE,
         status=Status.PROTECTED if moving else Status.STALE,
         **place(view, clock),
-        rows=(),
-        owner=None,
         evidence=(f"the pools are {reported}", f"the free rows are {_words(free)}", node_words(view, clock)),
         because="; ".join(moving) or "nova-compute makes the pools from its rows when it starts",
         repair=None if moving else Repair.RESTART,
@@ -61,8 +59,6 @@ def _unread(view: NodeView, clock: Clock) -> Verdict:
         title=TITLE,
         status=Status.UNDECIDED,
         **place(view, clock),
-        rows=(),
-        owner=None,
         evidence=(f"pci_stats begins {(view.node.pci_stats or '')[:60]!r}", node_words(view, clock)),
         because="the pools of this compute node can't be read: Nova's scheduler and its nova-compute may fail",
         advice="while nova-compute is stopped, set pci_stats of this row of compute_nodes to NULL, and start it "

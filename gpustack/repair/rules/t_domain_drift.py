@@ -185,8 +185,6 @@ def _unasked(view: NodeView, clock: Clock, because: str) -> Verdict:
         title=TITLE,
         status=Status.UNDECIDED,
         **place(view, clock),
-        rows=(),
-        owner=None,
         evidence=(node_words(view, clock),),
         because=because,
         advice=f"make it reachable over SSH for root, or with --sudo: gpustack cleanup plan --ask-hosts --host "

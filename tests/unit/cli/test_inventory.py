@@ -11,6 +11,7 @@ from gpustack.base.errors import SpecError
 from gpustack.spec.hosts import models_for, options_for, patterns_for, with_groups
 from gpustack.spec.load import parse_spec
 from support.host_samples import snapshot
+from support.sysroot import talk_host
 
 SPEC = """\
 version: 1
@@ -80,6 +81,18 @@ def test_a_snapshot_without_groups_is_an_error(fleet: Path, gpustack: Callable[.
         ran = gpustack(*command, fleet / "gpustack.yaml", "--snapshot", fleet / "hosts.json")
         assert ran.code == 10
         assert "do not record its groups" in ran.err
+
+
+def test_the_root_of_a_host_in_the_inventory_is_read(tmp_path: Path, gpustack: Callable[..., Any]) -> None:
+    """Machines whose names differ from the inventory's are one warning, also if all of a large fleet do."""
+    talk_host(tmp_path / "a root")
+    (tmp_path / "hosts").write_text("[gpus]\nn[01:40]\n[gpus:vars]\nansible_connection=local\n", encoding="utf-8")
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "gpus").write_text(f'gpustack_root: "{tmp_path}/a root"\n', encoding="utf-8")
+    ran = gpustack("scan", "-i", tmp_path / "hosts")
+    assert "| n[01:40] | 0000:88:00.0 | NVIDIA Quadro K4200 |" in ran.out
+    (warning,) = (line for line in ran.err.splitlines() if "themselves" in line)
+    assert warning == "warning: n[01:40] call themselves gpu01; their facts are kept under the names here"
 
 
 def test_hosts_of_an_inventory_are_read_and_keep_their_groups(fleet: Path, gpustack: Callable[..., Any]) -> None:

@@ -65,11 +65,16 @@ def test_who_answers_is_shown(
 def test_hosts_are_asked_as_their_inventory_says(
     cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for host in ("gpu1", "gpu3"):
+    for host in ("gpu1", "gpu2", "gpu3"):
         cell.instance(f"vm-{host}", host)
         cell.device(cell.host(host, seen=5), GPU, "allocated", instance_uuid=f"vm-{host}", request_id="x")
     inventory = tmp_path / "hosts.ini"
-    inventory.write_text("gpu1 ansible_connection=local\ngpu3 ansible_host=127.0.0.1 ansible_port=1\n")
+    inventory.write_text(
+        "gpu1 ansible_connection=local gpustack_root=/\n"
+        f"gpu2 ansible_connection=local gpustack_root={tmp_path}\n"
+        "gpu3 ansible_host=127.0.0.1 ansible_port=1\n"
+    )
     err = messages(cell, tmp_path, capsys, "--ask-hosts", "-i", str(inventory))
     assert "the machine that answered as gpu1 calls itself" in err
+    assert "gpu2 can't be asked: gpustack_root of the inventory is a directory, in which no guest runs" in err
     assert "gpu3: can't be reached: Connection refused (127.0.0.1 port 1)" in err
