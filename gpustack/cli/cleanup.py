@@ -9,6 +9,7 @@ from typing import Any
 
 from gpustack.base.columns import Column
 from gpustack.base.errors import DatabaseError
+from gpustack.base.host_groups import host_groups
 from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
     add_cloud,
@@ -131,10 +132,9 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             if hosts:
                 yield f"apply asks over SSH, as root or with --sudo: {', '.join(hosts)}; --ask-hosts shows who answers"
             return
-        silent = {host: usage.gap for host, usage in self._answers.items() if usage.gap}
+        silent = [(host, f"{host} can't be asked: {u.gap}") for host, u in sorted(self._answers.items()) if u.gap]
         yield f"{len(self._answers) - len(silent)} of {len(self._answers)} hosts answer completely"
-        for host, why in sorted(silent.items()):
-            yield f"{host} can't be asked: {why}"
+        yield from (group.text for group in host_groups(silent))
 
 
 def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:

@@ -211,8 +211,8 @@ class _Voice(command.Command):
             return
         if total == 1:
             raise failures[0].error
-        for failure in failures:
-            self.report(f"{failure.error}", error=True)
+        for group in host_groups([(failure.host, f"{failure.error}") for failure in failures]):
+            self.report(group.text, error=True)
         others = "; the others were read" if len(failures) < total else ""
         raise HostError(f"{len(failures)} of {total} hosts could not be read", remedy=f"the reasons are above{others}")
 

@@ -112,6 +112,7 @@ def test_hosts_of_a_snapshot_and_one_that_is_not_there(gpustack, snapshots):
 
 def test_hosts_may_stand_around_options(gpustack, snapshots):
     ran = gpustack("scan", "gpu01", "--snapshot", snapshots / "k4200.json", "gpu02", "-f", "value", "gpu03")
+    assert f"gpu[02:03] (2 hosts): not in the snapshot {snapshots / 'k4200.json'}\n" in ran.err
     assert ran.err.endswith("2 of 3 hosts could not be read\n  → the reasons are above; the others were read\n")
 
 
