@@ -49,9 +49,19 @@ class Kept(sqlalchemy.pool.NullPool):
             self._idle.pop().close()
 
 
+class Lasting(sqlalchemy.pool.StaticPool):
+    """Keeps its connection, and so a database in memory (that of Placement).
+
+    oslo.db opens each connection again after an hour (``connection_recycle_time``); such a database then has no tables.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{**options, "recycle": -1})
+
+
 def keep_connections() -> None:
-    """Make oslo.db keep connections to SQLite files. Yoga and 2023.1 (SQLAlchemy 1.4) do not ask here for the pool."""
-    engines.pool = SimpleNamespace(**{**vars(sqlalchemy.pool), "NullPool": Kept})
+    """Make oslo.db keep connections to SQLite. Yoga and 2023.1 (SQLAlchemy 1.4) ask here only for those in memory."""
+    engines.pool = SimpleNamespace(**{**vars(sqlalchemy.pool), "NullPool": Kept, "StaticPool": Lasting})
 
 
 def create(url: str) -> None:
