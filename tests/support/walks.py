@@ -63,6 +63,8 @@ STORIES: tuple[tuple[str, ...], ...] = (
     ("die", "evacuate"),
     ("kill", "evacuate"),
     ("die", "delete"),
+    ("kill", "delete"),
+    ("kill", "delete", "archive"),
     ("die", "evacuate", "forget", "reinstall"),
     ("migrate", "die", "confirm"),
     ("migrate", "kill", "revert"),
