@@ -474,11 +474,9 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
             keep=getattr(parsed_args, "save", None) is not None,
             groups=groups,
         )
-    if len(others := gathered.others) > 2:
-        own = listed(list(dict.fromkeys(others.values())), 2)
-        command.report(f"warning: {pattern(others)} call themselves {own}; their facts are kept under the names here")
-    for name, own_name in others.items() if len(others) < 3 else ():
-        command.report(f"warning: {name} calls itself {own_name}; its facts are kept under {name}")
+    if others := gathered.others:
+        names, own = pattern(others), listed(list(dict.fromkeys(others.values())), 2)
+        command.report(f"warning: {names} calls itself {own}; its facts are kept under {names}")
     return gathered
 
 

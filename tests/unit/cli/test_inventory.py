@@ -91,8 +91,8 @@ def test_the_root_of_a_host_in_the_inventory_is_read(tmp_path: Path, gpustack: C
     (tmp_path / "group_vars" / "gpus").write_text(f'gpustack_root: "{tmp_path}/a root"\n', encoding="utf-8")
     ran = gpustack("scan", "-i", tmp_path / "hosts")
     assert "| n[01:40] | 0000:88:00.0 | NVIDIA Quadro K4200 |" in ran.out
-    (warning,) = (line for line in ran.err.splitlines() if "themselves" in line)
-    assert warning == "warning: n[01:40] call themselves gpu01; their facts are kept under the names here"
+    (warning,) = (line for line in ran.err.splitlines() if "itself" in line)
+    assert warning == "warning: n[01:40] calls itself gpu01; its facts are kept under n[01:40]"
 
 
 def test_hosts_of_an_inventory_are_read_and_keep_their_groups(fleet: Path, gpustack: Callable[..., Any]) -> None:
