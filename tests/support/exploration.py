@@ -31,7 +31,7 @@ from gpustack.novadb.model import PciRow
 from gpustack.novadb.sources import Sources
 from gpustack.repair import apply, plan
 from gpustack.repair.apply import writing
-from gpustack.repair.hypervisor import Usage
+from gpustack.repair.hypervisor import UNKNOWN, Usage
 from gpustack.repair.outcome import key
 from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import Status, Verdict
@@ -47,6 +47,8 @@ DATABASES = ("api", "cell0", "cell1")
 AGES = (timedelta(hours=2), timedelta(hours=30))
 FATES = ("up", "dead", "off", "unreachable")
 """What became of the hosts: nova-compute runs; it is dead while instances run; no power; running, and not reachable."""
+HAUNTED = "haunted"
+"""A domain runs there with each device of a stale row: its end was lost, which only the host's answer shows."""
 LATER = (
     "UPDATE pci_devices SET deleted = id, status = 'removed' WHERE id = :id",
     "UPDATE pci_devices SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE id = :id",
@@ -257,7 +259,7 @@ class Explored:
                     verdicts = made.verdicts
                     self.verdicts.update(f"{v.klass} {v.status}" for v in verdicts)
                     stale = {key(verdict.to_dict()): verdict for verdict in verdicts if verdict.status is Status.STALE}
-                    for fate in fates if stale else ():
+                    for fate in (*fates, HAUNTED) if stale else ():
                         story = f"state {state.directory.name}, {age} later, hosts {fate}"
                         gone = frozenset(state.hosts) if fate == "off" else frozenset()
                         self._repair(
@@ -276,12 +278,14 @@ class Explored:
         story: str,
     ) -> None:
         """Repair what is stale, plan again, undo; the databases are then as before."""
-        users = {} if fate == "off" else state.users
+        users = {} if fate == "off" else dict(state.users)
+        for verdict in stale.values() if fate == HAUNTED else ():
+            users |= {(verdict.host, row.address): frozenset({verdict.owner or UNKNOWN}) for row in verdict.rows}
         cloud = world.api if world.placement else None
         before, offered, allocated = _dump(directory), _available(directory), _allocations(world, directory)
         path, wanted = directory / "journal", [verdict.to_dict() for verdict in stale.values()]
         path.unlink(missing_ok=True)
-        ask = _asked(sources, users, answer=fate in ("up", "dead"))
+        ask = _asked(sources, users, answer=fate in ("up", "dead", HAUNTED))
         outcomes = run(sources, path, wanted, ask, selection, cloud)
         done = [stale[key(verdict_of(o))] for o in outcomes if o.result is ChangeResult.DONE]
         if not done:
@@ -398,7 +402,7 @@ class Explored:
             "# Explored states of clean-up",
             "",
             f"Nova {release}, seed {seed}: {self.chains} chains, {len(self.states)} different states at their commits.",
-            f"Each was judged {' and '.join(str(age) for age in AGES)} later, with hosts {', '.join(FATES)}.",
+            f"Each was judged {' and '.join(map(str, AGES))} later, with hosts {', '.join((*FATES, HAUNTED))}.",
             "",
             "No repair freed a device that a domain uses, none was needed twice, and undo restored each to the byte.",
             "No row was restored after a later change of its lifetime, and none written after others wrote first.",
