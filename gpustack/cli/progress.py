@@ -66,9 +66,8 @@ def progress(command: Voice, doing: str) -> Iterator[ProgressListener]:
 
         def report_hosts(record: "Record", over: Sequence[str]) -> None:
             ended = [record.hosts[name] for name in over]
-            texts = [
-                (h.host, line(h, checked=record.checked)) for h in ended if doing == "planning" or h.begun or h.problem
-            ]
+            shown = [h for h in ended if h.problem or (h.text if doing == "planning" else h.begun)]
+            texts = [(h.host, line(h, checked=record.checked)) for h in shown]
             for group in host_groups(texts):
                 command.report(f"{doing}: {group.text}")
 

@@ -90,8 +90,9 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(
     code, out, _ = gpustack("apply", "gpustack.yaml", "talk", answer="")
     assert (code, out.splitlines()[-1]) == (0, "talk: nothing to do")
 
-    code, out, _ = gpustack("undo", "talk", "--check")
+    code, out, err = gpustack("undo", "talk", "--check")
     assert code == 0
+    assert re.findall("^planning: .*", err, re.MULTILINE) == [f"planning: {out.splitlines()[-1]}"]
     assert drivers(root) == {"vfio-pci"}
     counts = re.search(r"^talk: would change \((.*), needs a reboot\)$", out, re.MULTILINE)
     assert counts is not None
