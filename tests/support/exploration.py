@@ -539,7 +539,7 @@ def _write(cell: Path, statement: str, row: PciRow, host: str | None = None) -> 
 
 def _dump(directory: Path) -> dict[str, list[tuple[object, ...]]]:
     with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
-        return {name: cell.execute(f"SELECT * FROM {name} ORDER BY id").fetchall() for name in CELL_TABLES}
+        return {name: cell.execute(f"SELECT id, * FROM {name} ORDER BY id").fetchall() for name in CELL_TABLES}
 
 
 def _allocations(world: World, directory: Path) -> set[Held]:
