@@ -337,7 +337,10 @@ class Explored:
         shutil.copy(cell, kept)
         lines = path.read_bytes()
         for statement in LATER:
-            written = {row.id for row in rows if _write(cell, statement, row)}
+            subject = "instance_uuid" if ":owner" in statement else "compute_node_id" if ":node" in statement else "id"
+            by_subject = {getattr(row, subject): row for row in rows}  # an owner of two rows is changed once
+            changed_since = {key for key, row in by_subject.items() if _write(cell, statement, row)}
+            written = {row.id for row in rows if getattr(row, subject) in changed_since}
             changed = _dump(directory)
             results = undone(path, sources, cloud)
             self.undone.update(f"{outcome.result.value} after a later change" for outcome in results)
