@@ -83,7 +83,7 @@ class Hypervisors:
         if not host:
             return Usage(gap="the compute node has no host")
         try:
-            if self.ssh is not None and self.ssh.settings(host).root.strip("/"):
+            if self.ssh is not None and self.ssh.settings(host).root:
                 return Usage(gap="gpustack_root of the inventory is a directory, in which no guest runs")
             answer = self._open().run(host, _program())
         except HostError as error:

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -337,10 +337,7 @@ class Explored:
         shutil.copy(cell, kept)
         lines = path.read_bytes()
         for statement in LATER:
-            subject = "instance_uuid" if ":owner" in statement else "compute_node_id" if ":node" in statement else "id"
-            by_subject = {getattr(row, subject): row for row in rows}  # an owner of two rows is changed once
-            changed_since = {key for key, row in by_subject.items() if _write(cell, statement, row)}
-            written = {row.id for row in rows if getattr(row, subject) in changed_since}
+            written = _write_each(cell, statement, rows)
             changed = _dump(directory)
             results = undone(path, sources, cloud)
             self.undone.update(f"{outcome.result.value} after a later change" for outcome in results)
@@ -506,8 +503,8 @@ def _others_first(directory: Path, statement: str, verdict: Verdict) -> Iterator
     @contextlib.contextmanager
     def written(database: Database) -> Iterator[sa.Connection]:
         if not found:
-            rows = [_write(directory / "cell1.sqlite", statement, row, verdict.host) for row in verdict.rows]
-            found.extend([_dump(directory)] if any(rows) else [])
+            written_rows = _write_each(directory / "cell1.sqlite", statement, verdict.rows, verdict.host)
+            found.extend([_dump(directory)] if written_rows else [])
         with writing(database) as connection:
             yield connection
 
@@ -527,6 +524,15 @@ def _at(now: datetime) -> Iterator[None]:
         yield
     finally:
         read.now = original
+
+
+def _write_each(cell: Path, statement: str, rows: Sequence[PciRow], host: str | None = None) -> set[int]:
+    """Write what a statement names of rows, each owner, node and host once; return the ids of the rows it concerns."""
+    names = {":id": "id", ":owner": "instance_uuid", ":node": "compute_node_id"}
+    columns = [column for name, column in names.items() if name in statement]
+    subjects = {tuple(getattr(row, column) for column in columns): row for row in rows}
+    written = {subject for subject, row in subjects.items() if _write(cell, statement, row, host)}
+    return {row.id for row in rows if tuple(getattr(row, column) for column in columns) in written}
 
 
 def _write(cell: Path, statement: str, row: PciRow, host: str | None = None) -> bool:

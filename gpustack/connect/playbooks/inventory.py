@@ -285,7 +285,7 @@ class AnsibleInventory:
             identity=Path(identity).expanduser() if identity else None,
             sudo=sudo,
             local=(first("ansible_connection") or "").endswith("local"),
-            root=first("gpustack_root") or "",
+            root=(first("gpustack_root") or "").rstrip("/"),
             options={
                 option: value
                 for key in ("ansible_ssh_common_args", "ansible_ssh_extra_args")
@@ -305,6 +305,7 @@ _PERMITTED = {
     "ansible_become_user": "root",
     "ansible_port": _PORT,
     "ansible_ssh_port": _PORT,
+    "gpustack_root": "/.*",
 }
 
 

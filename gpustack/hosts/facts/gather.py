@@ -146,11 +146,10 @@ def _over_ssh(
     errors: dict[str, GpustackError] = {}
     with Connections(options) as connections:
         pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(targets))), thread_name_prefix="gather")
-        program = bundle.program()  # here: Python 3.11 does not parse in several threads
+        bundle.program()  # assembled here: Python 3.11 does not parse in several threads
 
         def read(target: str) -> dict[str, object]:
-            root = options.settings(target).root
-            return connections.run(target, (bundle.program(root) if root else program).encode())
+            return connections.run(target, bundle.program(options.settings(target).root).encode())
 
         try:
             running = {pool.submit(read, target): target for target in targets}

@@ -95,6 +95,16 @@ def test_the_root_of_a_host_in_the_inventory_is_read(tmp_path: Path, gpustack: C
     assert warning == "warning: n[01:40] calls itself gpu01; its facts are kept under n[01:40]"
 
 
+@pytest.mark.parametrize(("root", "message"), [("try", "variable gpustack_root"), ("/nowhere", "/nowhere")])
+def test_a_root_that_is_no_directory_is_an_error(
+    tmp_path: Path, gpustack: Callable[..., Any], root: str, message: str
+) -> None:
+    (tmp_path / "hosts").write_text(f"n1 ansible_connection=local gpustack_root={root}\n", encoding="utf-8")
+    ran = gpustack("scan", "-i", tmp_path / "hosts")
+    assert (ran.code, ran.out.strip()) == (12, "")
+    assert message in ran.err
+
+
 def test_hosts_of_an_inventory_are_read_and_keep_their_groups(fleet: Path, gpustack: Callable[..., Any]) -> None:
     ran = gpustack("scan", "-i", fleet / "hosts.ini", "gpu_nodes", "-l", "!gpu01", "--save", fleet / "new.json")
     assert ran.code == 0
