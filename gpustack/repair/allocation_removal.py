@@ -17,7 +17,7 @@ from gpustack.repair import permission
 from gpustack.repair.journal import JournalEntry, payload
 from gpustack.repair.outcome import GONE, Repairing, key, refused, skipped
 from gpustack.repair.plan import leftovers_of
-from gpustack.repair.verdict import PlannedAllocation, PlannedVerdict, Status, Verdict
+from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
 
 
 def unset(cell: Cell, wanted: PlannedVerdict, api: Repairing, begin: Begin) -> Ended:
@@ -45,7 +45,8 @@ def unset(cell: Cell, wanted: PlannedVerdict, api: Repairing, begin: Begin) -> E
     if again is None:
         return skipped(f"changed while the hosts were asked; {change}")
     witness = "; ".join(permission.witnesses(verdict, usages))
-    begin(payload(cell, verdict, (), (), {**_identity(held), "before": before}, witness))
+    known = {"consumer": held["consumer"], "provider": held["provider"], "before": before}
+    begin(payload(cell, verdict, (), (), known, witness))
     remaining = {uuid: kept for uuid, kept in before["allocations"].items() if uuid != held["provider"]}
     removed, how = _put(cloud, held["consumer"], before, before, remaining)
     if removed is None:
@@ -54,10 +55,6 @@ def unset(cell: Cell, wanted: PlannedVerdict, api: Repairing, begin: Begin) -> E
         detail = f"{how or 'the consumer changed meanwhile'}; nothing was written"
         return Ended(ChangeResult.FAILED if how else ChangeResult.SKIPPED, detail)
     return Ended(ChangeResult.DONE, "; ".join(filter(None, ("the allocation was removed", how, witness))))
-
-
-def _identity(held: PlannedAllocation) -> dict[str, str]:
-    return {"consumer": held["consumer"], "provider": held["provider"]}
 
 
 def _unknown(how: str) -> Ended:

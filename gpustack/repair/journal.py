@@ -61,6 +61,7 @@ class _Origin(_Line):
     node_uuid: Name | None
     node_deleted: bool
     owner: Annotated[tuple[Name | None, Name | None, Name], Field(strict=False)] | None
+    users: Annotated[tuple[Name, ...], Field(strict=False, max_length=10_000)] = ()
 
 
 def _checked(line: type[_Line], made: Callable[..., object]) -> PlainValidator:

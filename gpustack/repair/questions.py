@@ -52,11 +52,14 @@ def names(host: str | None, node: str | None) -> frozenset[str]:
 def _origin(verdict: Verdict, view: NodeView) -> Origin:
     owner = view.owners.get(verdict.owner or "")
     instance = owner.instance if owner is not None and owner.alive else None
+    devices = verdict.allocation.addresses.split() if verdict.allocation else ()
+    rows = (row for row in view.rows if row.live and row.taken and row.address.lower() in devices)
     return Origin(
         node_id=view.node.id,
         node_uuid=view.node.uuid,
         node_deleted=bool(view.node.deleted),
         owner=None if instance is None else Origin.place(instance, view.cell),
+        users=tuple(row.instance_uuid or "" for row in rows),
     )
 
 

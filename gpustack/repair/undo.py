@@ -66,12 +66,13 @@ def _used(objections: Iterable[str]) -> Ended:
 
 
 def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator[str]:
-    """Yield an objection if rows give the device to another instance: nova-compute has yet to allocate it to that one.
+    """Yield an objection if rows give the device to another instance since: nova-compute has yet to allocate it.
 
     Placement refuses what it has allocated itself (:func:`put_back`).
     """
     verdict, known = entry.verdict, entry.allocation or {}
     addresses = set(verdict["allocation"]["addresses"].split())
+    users = entry.origin.users if entry.origin else ()
     amount = sum(known["before"]["allocations"][known["provider"]]["resources"].values())
     with reading(sources, cell, Selection(hosts=frozenset({verdict["host"]}))) as (reader, _clock):
         if doubt := reader.identity.of(verdict["host"]):
@@ -81,9 +82,10 @@ def _against_rows(entry: JournalEntry, cell: Cell, sources: Sources) -> Iterator
                 continue
             family = [row for row in view.rows if row.live and row.address.lower() in addresses]
             functions = [row for row in family if row.parent_addr] or family
-            if sum(not row.taken for row in functions) < amount:
-                taken = (f"{row.address} belongs to instance {row.instance_uuid}" for row in functions if row.taken)
-                yield "; ".join(taken) or f"{verdict['host']} has no row of {' '.join(sorted(addresses))}"
+            taken = [row for row in functions if row.taken and row.instance_uuid not in users]
+            if len(functions) - len(taken) < amount:
+                words = (f"{row.address} belongs to instance {row.instance_uuid}" for row in taken)
+                yield "; ".join(words) or f"{verdict['host']} has no row of {' '.join(sorted(addresses))}"
             return
         yield f"no compute node {verdict['node']} of host {verdict['host']} is found"
 
@@ -157,6 +159,7 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
     rows = [row for row in entry.before if "address" in row]
     before = [PciRow._make(row.get(name) for name in PciRow._fields) for row in rows]
     nodes = {row.compute_node_id for row in before}
+    devices = {device["id"] for device in verdict["devices"]}  # a repair may write only the migration that holds them
     uuids = {str(row["instance_uuid"]).lower() for row in rows if row.get("instance_uuid")}
     uuids |= {str(verdict["instance"]).lower()} if verdict["instance"] else set()
     facts: list[Seen] = []
@@ -168,7 +171,7 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
         objections += (text for owner in owners for text in _against_place(owner, entry, cell))
         for view in reader.views(hosts) if hosts else ():
             if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
-                facts += around(view, [*before, *_devices(view, verdict)], owners, clock)
+                facts += around(view, [*before, *(row for row in view.rows if row.id in devices)], owners, clock)
                 facts += _address_is_free(before)
                 facts.append(Seen.of("compute_nodes", {"id": view.node.id, "uuid": view.node.uuid}))
                 objections += _against_node(view, entry)
@@ -185,12 +188,6 @@ def _rows(connection: sa.Connection, devices: Sequence[HeldDevice]) -> dict[int,
     """Return the present rows of recorded devices, by id."""
     query = sa.select(*ROW).where(tables.pci_devices.c.id.in_([device.id for device in devices]))
     return {row.id: PciRow.of(row) for row in connection.execute(query)}
-
-
-def _devices(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[PciRow]:
-    """Yield the present rows of the verdict's devices: a repair may write only the migration that holds them."""
-    ids = {device["id"] for device in verdict["devices"]}
-    return (row for row in view.rows if row.id in ids)
 
 
 def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> Iterator[str]:

@@ -115,12 +115,14 @@ class Origin:
     :ivar node_uuid: its uuid; None if it has none.
     :ivar node_deleted: whether it was deleted.
     :ivar owner: host, node and cell of the owner, the cell of the rows as an empty text; None without a live owner.
+    :ivar users: the instances to which rows give the device of an allocation (classes Q and S).
     """
 
     node_id: int
     node_uuid: str | None
     node_deleted: bool
     owner: tuple[str | None, str | None, str] | None = None
+    users: tuple[str, ...] = ()
 
     @staticmethod
     def place(instance: Instance, cell: str) -> tuple[str | None, str | None, str]:

@@ -389,6 +389,7 @@ BEFORE = {
         ({}, "gpu1", ChangeResult.DONE, "as it was before"),
         ({"status": "allocated", "instance_uuid": "vm"}, "gpu1", ChangeResult.SKIPPED, "belongs to instance vm"),
         ({"status": "claimed", "instance_uuid": "other"}, "gpu1", ChangeResult.SKIPPED, "belongs to instance other"),
+        ({"status": "allocated", "instance_uuid": "before"}, "gpu1", ChangeResult.DONE, "as it was before"),
         ({"address": "0000:99:00.0"}, "gpu1", ChangeResult.SKIPPED, "gpu1 has no row of 0000:09:00.0"),
         ({}, "gone", ChangeResult.SKIPPED, "no compute node gone"),
     ],
@@ -416,6 +417,7 @@ def test_no_allocation_of_a_gpu_whose_row_names_another_instance(
         changes=[],
         before=(),
         allocation={"consumer": "vm", "provider": "gpu", "before": BEFORE},
+        origin={"node_id": node, "node_uuid": None, "node_deleted": False, "owner": None, "users": ["before"]},
     )
 
     api = Repairing(sources=sources, cloud=object())  # type: ignore[arg-type]
