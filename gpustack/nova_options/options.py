@@ -29,7 +29,7 @@ _KINDS: Mapping[str, OptionKind] = {
     "Port": "number",
 }
 _TABLES: Mapping[Project, str] = {"nova": "options", "placement": "placement"}
-_PLAIN = ("name", "since", "until", "multi", "computed", "secret", "removal", "required", "dashed", "lazy", "source")
+_FLAGS = ("multi", "computed", "secret", "removal", "required", "dashed", "lazy", "late")
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -144,6 +144,7 @@ class Option:
     :ivar dashed: whether its name can also be written with dashes.
     :ivar of_option: the option (``group/name``) whose values name its sections, and for one of them its value.
     :ivar lazy: whether it is read only if its section sets ``auth_type``.
+    :ivar late: whether only nova-compute registers it, after it has read the others.
     """
 
     group: str
@@ -163,6 +164,7 @@ class Option:
     of_option: str = ""
     value_of_group: str = ""
     lazy: bool = False
+    late: bool = False
     source: str = ""
     spans: tuple[tuple[int, int | None], ...] = field(default=(), compare=False, repr=False)
 
@@ -299,7 +301,7 @@ def _options(record: Record) -> Iterator[Option]:
             services=services().get(path, ()),
             old_names=tuple(_normal(old if "/" in old else f"{group}/{old}") for old in record.get("old", ())),
             of_option=record.get("of", ""),
-            **_picked(record, *_PLAIN),
+            **_picked(record, "name", "since", "until", "source", *_FLAGS),
         )
 
 

@@ -9,6 +9,7 @@ files are passed to oslo.config through anonymous files in memory.
 import contextlib
 import importlib
 import inspect
+import io
 import json
 import os
 import sys
@@ -407,12 +408,15 @@ def check(job, more=None):
     Present.interfaces = job.get("interfaces") or {}
     services = job.get("services") or ("api", "compute", "scheduler", "conductor")
     with _in_memory(job["files"]) as paths:
+        said = io.StringIO()
         try:
-            conf([], project="nova", default_config_files=paths, default_config_dirs=[])
-        except Exception as error:
+            with contextlib.redirect_stderr(said):
+                conf([], project="nova", default_config_files=paths, default_config_dirs=[])
+        except (Exception, SystemExit) as error:  # argparse exits if it refuses the value of a command-line option
+            text = (said.getvalue().splitlines() or [""])[-1] if isinstance(error, SystemExit) else str(error)
             refused = {"services": list(services), "step": "files", "option": ""}
-            steps.refused.append(dict(refused, error="%s: %s" % (type(error).__name__, error)))
-            steps.answer["parse_error"] = str(error)
+            steps.refused.append(dict(refused, error="%s: %s" % (type(error).__name__, text)))
+            steps.answer["parse_error"] = text
         else:
             options = ((name, dest) for name, group in conf._groups.items() for dest in group._opts)
             registered = set(options)

@@ -9,6 +9,7 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.coverage import what_is
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, padded_traits
+from gpustack.configure.sources import Source
 from gpustack.hosts.facts.gpus import gpus, is_gpu
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.readiness.assessment import State, effect
@@ -102,7 +103,7 @@ def without_effect(subject: LintSubject) -> Iterator[Finding]:
                 if function and function.sriov_totalvfs and line.spec.product_id not in parts:
                     error = f"remote_managed is on for the physical function {function.address} of {host.hostname}"
                     yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=error)
-        if is_true(line.data.get("remote_managed")) and not _for_neutron(line) and subject.release.major >= _REMOTE:
+        if _remote(subject, line) and not _for_neutron(line):
             yield finding(Code.REMOTE_MANAGED_HIDES_DEVICE, place=line.place)
 
 
@@ -111,7 +112,7 @@ def placement_tags(subject: LintSubject) -> Iterator[Finding]:
     """Tags that have no effect without report_in_placement, and with it, values that Placement refuses."""
     for line in subject.devices:
         if subject.on(REPORT, line.source):
-            for fault in placement_faults(line.data):
+            for fault in placement_faults(line.data) if not _remote(subject, line) else ():
                 yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=fault)
             yield from padded_traits(line)
             continue
@@ -180,44 +181,21 @@ def neutrons(subject: LintSubject) -> Iterator[Finding]:
 
 
 @check("Devices of the hosts")
-def network_cards(subject: LintSubject) -> Iterator[Finding]:
-    """Network cards that the host uses, in entries for ports, which should match virtual functions only."""
+def of_ports(subject: LintSubject) -> Iterator[Finding]:
+    """Network cards that the host uses and virtual functions that carry its network, in entries for ports."""
     for line in subject.devices:
-        if line.spec is None or not _for_neutron(line):
-            continue
-        for host in subject.hosts_of(line.source):
+        for host in subject.hosts_of(line.source) if _for_neutron(line) else ():
             for function in sorted(host.pci, key=lambda f: f.bdf):
-                used = [net.name for net in function.uses.net if net.in_use]
-                if used and function.dev_type == "type-PF" and line.spec.matches(function, host):
-                    yield finding(
-                        Code.NETWORK_CARD_OFFERED,
-                        place=line.place,
-                        host=host.hostname,
-                        address=function.address,
-                        interfaces=", ".join(used),
-                    )
+                if line.spec is not None and line.spec.matches(function, host):
+                    yield from _of_network(line.place, host.hostname, function)
 
 
-@check("Devices of the hosts")
-def network_functions(subject: LintSubject) -> Iterator[Finding]:
-    """Virtual functions that carry the network of the host, in entries for ports."""
-    for line in subject.devices:
-        for host in subject.hosts_of(line.source) if line.spec is not None and _for_neutron(line) else ():
-            for function in sorted(host.pci, key=lambda f: f.bdf):
-                use = ", ".join(net.name for net in function.uses.net if _carries(net))
-                if (
-                    use
-                    and function.dev_type == "type-VF"
-                    and line.spec is not None
-                    and line.spec.matches(function, host)
-                ):
-                    yield finding(
-                        Code.NETWORK_FUNCTION_OF_HOST_OFFERED,
-                        place=line.place,
-                        host=host.hostname,
-                        address=function.address,
-                        use=use,
-                    )
+def _of_network(place: str, host: str, function: Function) -> Iterator[Finding]:
+    use, address = function.uses.net, function.address
+    if function.dev_type == "type-PF" and (used := ", ".join(net.name for net in use if net.in_use)):
+        yield finding(Code.NETWORK_CARD_OFFERED, place=place, host=host, address=address, interfaces=used)
+    if function.dev_type == "type-VF" and (used := ", ".join(net.name for net in use if _carries(net))):
+        yield finding(Code.NETWORK_FUNCTION_OF_HOST_OFFERED, place=place, host=host, address=address, use=used)
 
 
 def _carries(net: NetworkInterface) -> bool:
@@ -296,11 +274,20 @@ def blocked(subject: LintSubject) -> Iterator[Finding]:
                         yield replace(reason, severity=Severity.WARNING)
 
 
+def _placed(subject: LintSubject, source: Source) -> list[DeviceLine]:
+    """The entries whose devices Nova is sure to offer: those with remote_managed need a serial number in the VPD."""
+    return [line for line in subject.devices_of(source) if line.spec is not None and not _remote(subject, line)]
+
+
+def _remote(subject: LintSubject, line: DeviceLine) -> bool:
+    return subject.release.major >= _REMOTE and is_true(line.data.get("remote_managed"))
+
+
 @check("Devices of the hosts")
 def dependent(subject: LintSubject) -> Iterator[Finding]:
     """Physical functions that are offered together with their virtual functions."""
     for source in subject.serving("compute"):
-        lines = [line for line in subject.devices_of(source) if line.spec is not None]
+        lines = _placed(subject, source)
         specs = [line.spec for line in lines if line.spec is not None]
         for host in subject.hosts_of(source) if lines else ():
             addresses = offered(specs, host)
@@ -322,7 +309,7 @@ def dependent(subject: LintSubject) -> Iterator[Finding]:
 def mixed(subject: LintSubject) -> Iterator[Finding]:
     """Functions of one card with different resource classes or traits, which PCI in Placement refuses."""
     for source in subject.serving("compute"):
-        lines = [line for line in subject.devices_of(source) if line.spec is not None]
+        lines = _placed(subject, source)
         if not subject.on(REPORT, source):
             continue
         for host in subject.hosts_of(source) if lines else ():

@@ -189,8 +189,9 @@ class LintSubject:
     def effective_of(self, source: Source) -> Iterator[tuple[Option, Setting]]:
         """The effective assignments of one configuration."""
         table = self.table(source)
-        found = (table.find(setting.group, setting.name) for setting in source.configuration.settings)
         configured = {setting.path for setting in source.configuration.settings}
+        found = [table.find(setting.group, setting.name) for setting in source.configuration.settings]
+        found += [table.deprecated.get(path) for path in configured]  # a name may be that of two options
         for option in {option.path: option for option in found if option is not None}.values():
             if self._is_registered(source, option, configured):
                 yield from ((option, setting) for setting in source.configuration.effective(option))
@@ -199,12 +200,14 @@ class LintSubject:
         """Whether the service registers an option that depends on another one."""
         if option.lazy:
             return bool({f"{option.group}/auth_type", f"{option.group}/auth_plugin"} & configured)
+        if option.late and "compute" not in source.services:
+            return False
         if not option.of_option:
             return True
         of = self.table(source).named[option.of_option]
         listing = self.last(source, of)
         listed = values(listing.value) if listing else of.default or ()
-        return "compute" in source.services and option.value_of_group in {value.lower() for value in listed}
+        return option.value_of_group in {value.lower() for value in listed}
 
     def _aliases(self) -> Iterator[AliasLine]:
         for source in self.serving("api", "compute"):
