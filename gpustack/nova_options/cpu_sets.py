@@ -1,6 +1,10 @@
 """Lists of processors such as ``0-31,^2``, as Nova reads them."""
 
 
+MOST = 8192
+"""The processors that Linux supports at most (NR_CPUS of arch/x86/Kconfig)."""
+
+
 class CpuSpecError(ValueError):
     """A list of processors that Nova refuses."""
 
@@ -20,5 +24,7 @@ def cpus(text: str) -> set[int]:
             raise CpuSpecError(f"{rule!r} is no processor and no range") from error
         if start > end:
             raise CpuSpecError(f"the range {rule!r} ends before it begins")
-        (excluded if rule.startswith("^") else included).update(range(start, end + 1))
+        if end >= MOST and not rule.startswith("^"):
+            raise CpuSpecError(f"no host has a processor {end}")
+        (excluded if rule.startswith("^") else included).update(range(start, min(end, MOST) + 1))
     return included - excluded

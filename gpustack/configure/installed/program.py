@@ -21,7 +21,7 @@ _LIBRARIES += ("oslo.privsep", "oslo.reports", "oslo.service.periodic_task", "os
 _LIBRARIES += ("oslo.versionedobjects", "osprofiler", "os_vif", "os_brick")
 _MODULES = ("nova.policy", "nova.rpc", "nova.service", "nova.privsep", "os_brick.privileged")
 _MODULES += ("vif_plug_ovs.privsep", "vif_plug_linux_bridge.privsep")
-_CPUS = 4096
+_CPUS = 8192
 """The processors of a host that is not known."""
 
 
@@ -113,6 +113,9 @@ def _register_dynamic(conf, services):
     for name in ("devices", "neutron") if "compute" in services else ():
         with contextlib.suppress(Exception):
             importlib.import_module("nova.conf." + name).register_dynamic_opts(conf)
+    with contextlib.suppress(Exception):  # up to 2025.1, the program nova-compute registers them
+        debug = importlib.import_module("nova.conf.remote_debug") if "compute" in services else None
+        conf.register_opts(debug.CLI_OPTS, group=debug.debugger_group)
     for group in list(conf._groups):
         with contextlib.suppress(Exception):
             if "auth_type" in conf[group] and conf[group].auth_type:
