@@ -37,9 +37,10 @@ from gpustack.repair.plan import Selection
 from gpustack.repair.verdict import Status, Verdict
 from gpustack_demo.embedded.control import ControlError
 from support.books import Books
-from support.cellfile import CELL_TABLES, answering
+from support.cellfile import answering
 from support.cleanup_runs import run, undone, verdict_of
 from support.cloudworld import World
+from support.judged_place import Place
 from support.walks import Walk
 
 DATABASES = ("api", "cell0", "cell1")
@@ -54,7 +55,7 @@ LATER = (
     "UPDATE pci_devices SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE id = :id",
     "UPDATE pci_devices SET product_id = 'ffff' WHERE id = :id",
     "UPDATE pci_devices SET created_at = '2026-11-30 00:00:00.000000' WHERE id = :id",
-    "UPDATE compute_nodes SET uuid = 'x' || uuid WHERE id = :node",
+    "UPDATE compute_nodes SET uuid = 'x' || substr(uuid, 2) WHERE id = :node",
     "UPDATE instances SET deleted = CASE deleted WHEN 0 THEN id ELSE 0 END WHERE uuid = :owner",
 )
 """Later changes of a repaired row, its compute node or its owner, none of which writes the row's ``updated_at``."""
@@ -74,7 +75,7 @@ MEANWHILE: Mapping[str, str] = {
         "UPDATE pci_devices SET status = 'claimed', instance_uuid = :owner"
         " WHERE compute_node_id = :node AND id <> :id AND instance_uuid IS NULL AND :owner IS NOT NULL AND deleted = 0"
     ),
-    "row": "UPDATE pci_devices SET request_id = coalesce(request_id, '') || 'x' WHERE id = :id",
+    "row": "UPDATE pci_devices SET request_id = 'x' || substr(coalesce(request_id, ''), 2) WHERE id = :id",
 }
 """What others may write between the judgement of a repair and its statement, by the guard that has to notice it."""
 Device = tuple[str, str]
@@ -240,7 +241,7 @@ class Explored:
     repaired: Repaired | None = None
     """A repaired state of this chain, to start nova-compute on it."""
 
-    def judge(self, state: State, world: World, directory: Path) -> None:
+    def judge(self, state: State, world: World, place: Place) -> None:
         """Judge a state at each age and with each fate of its hosts. Only nova-computes that are up change the plan."""
         if state.digest in self.states:
             return
@@ -250,7 +251,7 @@ class Explored:
         for age in AGES:
             for fates in (FATES[:1], FATES[1:]):
                 now = state.moment + age
-                sources = _found(state, directory, now, up=fates == FATES[:1])
+                sources = place.found(state.directory, now, up=fates == FATES[:1])
                 with _at(now):
                     selection = Selection(hosts=frozenset(state.hosts))
                     made = plan.make(sources, selection, cloud)
@@ -262,16 +263,14 @@ class Explored:
                     for fate in (*fates, HAUNTED) if stale else ():
                         story = f"state {state.directory.name}, {age} later, hosts {fate}"
                         gone = frozenset(state.hosts) if fate == "off" else frozenset()
-                        self._repair(
-                            state, world, sources, directory, stale, replace(selection, gone=gone), fate, story
-                        )
+                        self._repair(state, world, sources, place, stale, replace(selection, gone=gone), fate, story)
 
     def _repair(
         self,
         state: State,
         world: World,
         sources: Sources,
-        directory: Path,
+        place: Place,
         stale: dict[Any, Verdict],
         selection: Selection,
         fate: str,
@@ -281,15 +280,15 @@ class Explored:
         users = {} if fate == "off" else dict(state.users)
         for verdict in stale.values() if fate == HAUNTED else ():
             users |= {(verdict.host, row.address): frozenset({verdict.owner or UNKNOWN}) for row in verdict.rows}
-        cloud = world.api if world.placement else None
-        before, offered, allocated = _dump(directory), _available(directory), _allocations(world, directory)
+        cloud, directory = world.api if world.placement else None, place.directory
+        before, offered, allocated = place.dump(), _available(place), _allocations(world, directory)
         path, wanted = directory / "journal", [verdict.to_dict() for verdict in stale.values()]
         path.unlink(missing_ok=True)
         ask = _asked(sources, users, answer=fate in ("up", "dead", HAUNTED))
         outcomes = run(sources, path, wanted, ask, selection, cloud)
         done = [stale[key(verdict_of(o))] for o in outcomes if o.result is ChangeResult.DONE]
         if not done:
-            assert _dump(directory) == before, f"{story}: written without a repair"
+            assert place.dump() == before, f"{story}: written without a repair"
             assert _allocations(world, directory) == allocated, f"{story}: allocations written without a repair"
             return
         self.writes.update(f"{verdict.klass} {verdict.repair}" for verdict in done)
@@ -298,15 +297,15 @@ class Explored:
             self.leaks.append(replace(state, directory=kept))
         # A host that is down offers nothing. What its nova-compute frees itself when it starts needs no answer.
         spared = {(v.host, row.address) for v in done for row in v.rows if all(q.spared for q in v.questions or ())}
-        offered_now = _available(directory) - offered
-        unasked = {device for device in spared & offered_now if fate == "up" and device[0] in _serving(directory)}
+        offered_now = _available(place) - offered
+        unasked = {device for device in spared & offered_now if fate == "up" and device[0] in _serving(place)}
         assert not unasked, f"{story}: no answer of a host that is up was needed: {unasked}"
         freed = offered_now - spared
         held = {(v.host, row.address) for v in done if v.migrations and not v.lingering for row in v.rows if row.live}
         used = {device: users[device] for device in (freed | held) & users.keys()}
         assert not used, f"{story}: freed, and in use: {used}; {[o.detail for o in outcomes]}"
         removed = allocated - _allocations(world, directory)
-        living = {held for held in removed if _is_living(held, users, directory)}
+        living = {held for held in removed if _is_living(held, users, place)}
         assert not living, f"{story}: removed, and of a living instance or move: {living}"
         again = plan.make(sources, selection, cloud).repairs
         ids = {row.id for verdict in done for row in verdict.rows}
@@ -315,57 +314,54 @@ class Explored:
         useful = frozenset(offered_now - users.keys())
         if fate in ("up", "dead") and len(useful) >= len(self.repaired.freed if self.repaired else ()):
             self.repaired = Repaired(state=state, cell=state.directory / "repaired.sqlite", freed=useful)
-            shutil.copy(directory / "cell1.sqlite", self.repaired.cell)
+            place.save(self.repaired.cell)
         twice = [
             verdict for verdict in again if verdict.allocation and verdict.allocation in {v.allocation for v in done}
         ]
         assert not twice, f"{story}: stale again after its repair: {twice}"
-        self._later(world, sources, path, [row for verdict in done for row in verdict.rows], story)
+        self._later(world, sources, place, [row for verdict in done for row in verdict.rows], story)
         results = undone(path, sources, cloud)
         self.undone.update(outcome.result.value for outcome in results)
         assert all(outcome.result is ChangeResult.DONE for outcome in results), f"{story}: not undone: {results}"
-        assert _dump(directory) == before, f"{story}: undo is not exact"
+        assert place.dump() == before, f"{story}: undo is not exact"
         assert _allocations(world, directory) == allocated, f"{story}: undo is not exact in Placement"
         for verdict in done if fate in ("up", "dead") else ():
             if verdict.rows:
-                self._race(sources, directory, verdict, ask, selection, story)
+                self._race(sources, place, verdict, ask, selection, story)
 
-    def _later(self, world: World, sources: Sources, path: Path, rows: list[PciRow], story: str) -> None:
+    def _later(self, world: World, sources: Sources, place: Place, rows: list[PciRow], story: str) -> None:
         """Change what was repaired as Nova may do later, and undo: rows of another lifetime are not restored."""
-        directory, cloud = path.parent, world.api if world.placement else None
-        cell, kept = directory / "cell1.sqlite", directory / "kept"
-        shutil.copy(cell, kept)
+        path, cloud = place.directory / "journal", world.api if world.placement else None
         lines = path.read_bytes()
         for statement in LATER:
-            written = _write_each(cell, statement, rows)
-            changed = _dump(directory)
-            results = undone(path, sources, cloud)
-            self.undone.update(f"{outcome.result.value} after a later change" for outcome in results)
-            world.nova.control.restore_placement(directory / "placement-now.sqlite")
-            restored = {row[0] for row in set(_dump(directory)["pci_devices"]) - set(changed["pci_devices"])}
-            assert not restored & written, f"{story}: restored over a later change ({statement}): {restored}"
-            shutil.copy(kept, cell)
+            with place.kept():
+                written = _write_each(place, statement, rows)
+                changed = place.dump()
+                results = undone(path, sources, cloud)
+                self.undone.update(f"{outcome.result.value} after a later change" for outcome in results)
+                world.nova.control.restore_placement(place.directory / "placement-now.sqlite")
+                restored = {row[0] for row in set(place.dump()["pci_devices"]) - set(changed["pci_devices"])}
+                assert not restored & written, f"{story}: restored over a later change ({statement}): {restored}"
             path.write_bytes(lines)
 
     def _race(
         self,
         sources: Sources,
-        directory: Path,
+        place: Place,
         verdict: Verdict,
         ask: Callable[[str], Usage],
         selection: Selection,
         story: str,
     ) -> None:
         """Let others write what a verdict rests on just before the repair does: it then writes nothing."""
-        cell, kept, path = directory / "cell1.sqlite", directory / "kept", directory / "raced"
-        shutil.copy(cell, kept)
+        path = place.directory / "raced"
         for guard, statement in MEANWHILE.items():
             path.unlink(missing_ok=True)
-            with _others_first(directory, statement, verdict) as found:
-                run(sources, path, [verdict.to_dict()], ask, selection)
-            self.raced.update([guard] if found else [])
-            assert not found or _dump(directory) == found[0], f"{story}: written, although others wrote ({guard})"
-            shutil.copy(kept, cell)
+            with place.kept():
+                with _others_first(place, statement, verdict) as found:
+                    run(sources, path, [verdict.to_dict()], ask, selection)
+                self.raced.update([guard] if found else [])
+                assert not found or place.dump() == found[0], f"{story}: written, although others wrote ({guard})"
 
     def start(self, walk: Walk) -> None:
         """Start a real nova-compute on a repaired state of the chain, and on the same without the repair."""
@@ -456,25 +452,6 @@ def _started(walk: Walk, state: State, cell: Path) -> set[Device] | None:
     return Books(walk).exposed()
 
 
-def _found(state: State, directory: Path, now: datetime, *, up: bool) -> Sources:
-    """Copy a state to a directory, as it is found at a time: services of the controllers report."""
-    shutil.rmtree(directory, ignore_errors=True)
-    shutil.copytree(state.directory, directory)
-    with closing(sqlite3.connect(directory / "api.sqlite")) as api, api:
-        for name in ("cell0", "cell1"):
-            url = f"sqlite:///{directory}/{name}.sqlite"
-            api.execute("UPDATE cell_mappings SET database_connection = ? WHERE name = ?", (url, name))
-    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell, cell:
-        text = now.strftime("%F %T.%f")
-        cell.execute("UPDATE services SET last_seen_up = ? WHERE \"binary\" <> 'nova-compute'", (text,))
-        if up:
-            cell.execute("UPDATE services SET last_seen_up = ?, updated_at = ?, forced_down = 0", (text, text))
-            cell.execute("UPDATE compute_nodes SET updated_at = ? WHERE deleted = 0", (text,))
-    conf = directory / "nova.conf"
-    conf.write_text(f"[api_database]\nconnection = sqlite:///{directory}/api.sqlite\n")
-    return Sources.from_nova_conf([conf])
-
-
 def _asked(sources: Sources, users: dict[Device, frozenset[str]], *, answer: bool) -> Callable[[str], Usage]:
     def ask(host: str) -> Usage:
         if not answer:
@@ -496,15 +473,15 @@ def placement_kept(world: World, path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _others_first(directory: Path, statement: str, verdict: Verdict) -> Iterator[list[object]]:
+def _others_first(place: Place, statement: str, verdict: Verdict) -> Iterator[list[object]]:
     """Let others write once, just before the first transaction of a repair; yield what the cell has then."""
     found: list[object] = []
 
     @contextlib.contextmanager
     def written(database: Database) -> Iterator[sa.Connection]:
         if not found:
-            written_rows = _write_each(directory / "cell1.sqlite", statement, verdict.rows, verdict.host)
-            found.extend([_dump(directory)] if written_rows else [])
+            written_rows = _write_each(place, statement, verdict.rows, verdict.host)
+            found.extend([place.dump()] if written_rows else [])
         with writing(database) as connection:
             yield connection
 
@@ -526,29 +503,19 @@ def _at(now: datetime) -> Iterator[None]:
         read.now = original
 
 
-def _write_each(cell: Path, statement: str, rows: Sequence[PciRow], host: str | None = None) -> set[int]:
+def _write_each(place: Place, statement: str, rows: Sequence[PciRow], host: str | None = None) -> set[int]:
     """Write what a statement names of rows, each owner, node and host once; return the ids of the rows it concerns."""
     names = {":id": "id", ":owner": "instance_uuid", ":node": "compute_node_id"}
     columns = [column for name, column in names.items() if name in statement]
     subjects = {tuple(getattr(row, column) for column in columns): row for row in rows}
-    written = {subject for subject, row in subjects.items() if _write(cell, statement, row, host)}
+    written = {subject for subject, row in subjects.items() if _write(place, statement, row, host)}
     return {row.id for row in rows if tuple(getattr(row, column) for column in columns) in written}
 
 
-def _write(cell: Path, statement: str, row: PciRow, host: str | None = None) -> bool:
-    """Write a cell; return whether a row was changed. Nova can't either if a unique key forbids it."""
+def _write(place: Place, statement: str, row: PciRow, host: str | None) -> bool:
+    """Write a cell; return whether a row was changed."""
     values = {"id": row.id, "owner": row.instance_uuid, "node": row.compute_node_id, "host": host}
-    used = {name: value for name, value in values.items() if f":{name}" in statement}
-    try:
-        with closing(sqlite3.connect(cell)) as connection, connection:
-            return connection.execute(statement, used).rowcount > 0
-    except sqlite3.IntegrityError:
-        return False
-
-
-def _dump(directory: Path) -> dict[str, list[tuple[object, ...]]]:
-    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
-        return {name: cell.execute(f"SELECT id, * FROM {name} ORDER BY id").fetchall() for name in CELL_TABLES}
+    return place.write(statement, {name: value for name, value in values.items() if f":{name}" in statement})
 
 
 def _allocations(world: World, directory: Path) -> set[Held]:
@@ -563,27 +530,24 @@ def _allocations(world: World, directory: Path) -> set[Held]:
         return set(database.execute(query))
 
 
-def _is_living(held: Held, users: dict[Device, frozenset[str]], directory: Path) -> bool:
+def _is_living(held: Held, users: dict[Device, frozenset[str]], place: Place) -> bool:
     """Whether the consumer's domain runs with the device, or the consumer is a migration that may go on."""
     consumer, (host, _, address) = held[0], held[1].partition("_")
-    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
-        found = cell.execute("SELECT status FROM migrations WHERE uuid = ? AND deleted = 0", (consumer,)).fetchone()
-    return consumer in users.get((host, address), ()) or (found is not None and found[0] not in ENDED)
+    found = place.rows("SELECT status FROM migrations WHERE uuid = :uuid AND deleted = 0", uuid=consumer)
+    return consumer in users.get((host, address), ()) or any(status not in ENDED for (status,) in found)
 
 
-def _serving(directory: Path) -> set[str]:
+def _serving(place: Place) -> set[str]:
     """The hosts whose nova-compute has a service: the others offer nothing, also if they run."""
-    with closing(sqlite3.connect(directory / "cell1.sqlite")) as cell:
-        query = "SELECT host FROM services WHERE \"binary\" = 'nova-compute' AND deleted = 0"
-        return {host for (host,) in cell.execute(query)}
+    return {
+        host for (host,) in place.rows("SELECT host FROM services WHERE \"binary\" = 'nova-compute' AND deleted = 0")
+    }
 
 
-def _available(directory: Path) -> set[Device]:
+def _available(place: Place) -> set[Device]:
     """The devices that Nova offers: live rows that are available, on live compute nodes."""
-    engine = sa.create_engine(f"sqlite:///{directory}/cell1.sqlite", poolclass=sa.NullPool)
-    query = sa.text(
+    query = (
         "SELECT c.host, p.address FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"
         " WHERE p.status = 'available' AND p.deleted = 0 AND c.deleted = 0"
     )
-    with engine.connect() as connection:
-        return {(host, address) for host, address in connection.execute(query)}
+    return {(host, address) for host, address in place.rows(query)}

@@ -25,11 +25,14 @@ from support.clouds import NAMED, NOT_LIVE
 from support.cloudworld import World
 from support.engines import engines_kept
 from support.exploration import Explored, Recorder, State, placement_kept
+from support.judged_place import Place
 from support.walks import ACTIONS, INTERLUDES, STORIES, WITHOUT_DEVICES, Step, Walk, walks
 
 CHAINS, SEED = int(os.environ.get("GPUSTACK_EXPLORE", "0")), int(os.environ.get("GPUSTACK_SEED", "1"))
 PAGE = os.environ.get("GPUSTACK_EXPLORED")
 KEPT = Path(__file__).parent / "chains"
+DATABASE = os.environ.get("GPUSTACK_EXPLORE_ON") or None
+"""The server on which the states are judged; files of SQLite without it."""
 EVERY = 1 if CHAINS else 6
 """Without new chains, only every sixth state is judged: CI has 30 seconds."""
 FIT = [name for name in NAMED if name not in NOT_LIVE][:1]
@@ -42,6 +45,20 @@ explored = Explored()
 def leaks(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the states with repairs for the mutants."""
     explored.keep = tmp_path_factory.mktemp("leaks") if CHAINS else None
+
+
+@pytest.fixture(scope="module")
+def server_url(database_url: Callable[[str | None], str | None]) -> sa.URL | None:
+    """The database on the server in which states are judged."""
+    url = database_url(DATABASE)
+    if url is None:
+        return None
+    server = sa.make_url(url)
+    maintenance = server.set(database="postgres" if server.get_backend_name() == "postgresql" else None)
+    engine = sa.create_engine(maintenance, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE DATABASE judged")
+    return server.set(database="judged")
 
 
 def kept(test: Callable[..., None]) -> Callable[..., None]:
@@ -61,8 +78,8 @@ def kept(test: Callable[..., None]) -> Callable[..., None]:
 @seed(SEED)
 @given(walks)
 @kept
-def test_each_state_of_a_chain(cloud: World, chain: list[Step]) -> None:
-    walk = Walk(cloud)
+def test_each_state_of_a_chain(cloud: World, server_url: sa.URL | None, chain: list[Step]) -> None:
+    walk, explored.repaired = Walk(cloud), None
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         try:
             with Recorder(walk, Path(directory) / "states") as recorder:
@@ -71,7 +88,7 @@ def test_each_state_of_a_chain(cloud: World, chain: list[Step]) -> None:
             with engines_kept(), placement_kept(cloud, Path(directory) / "placement.sqlite"):
                 # How many states there are depends on Nova's pace; the last one has what the chain left behind.
                 for state in (*recorder.states[:-1:EVERY], recorder.states[-1]):
-                    explored.judge(state, cloud, Path(directory) / "found")
+                    explored.judge(state, cloud, Place(Path(directory) / "found", server_url))
             if CHAINS or not explored.starts:  # ten seconds each
                 explored.start(walk)
             explored.chains += 1
@@ -113,20 +130,23 @@ MUTANTS: Mapping[str, tuple[object, str, object]] = {
 
 @pytest.mark.skipif(not CHAINS, reason="minutes; tests/unit/repair/test_repair.py has mutants of the guards for CI")
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_mutant_is_found(cloud: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mutant: str) -> None:
+def test_a_mutant_is_found(
+    cloud: World, server_url: sa.URL | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mutant: str
+) -> None:
     """The states with repairs are judged again."""
     owner, name, replacement = MUTANTS[mutant]
     monkeypatch.setattr(owner, name, replacement)
     with engines_kept(), placement_kept(cloud, tmp_path / "placement.sqlite"):
-        found = next(filter(None, (_fault(state, cloud, tmp_path / "found") for state in explored.leaks)), "")
+        place = Place(tmp_path / "found", server_url)
+        found = next(filter(None, (_fault(state, cloud, place) for state in explored.leaks)), "")
     assert found, f"no state of {len(explored.leaks)} shows it"
     print(f"{mutant}: {found.splitlines()[0]}")
 
 
-def _fault(state: State, world: World, directory: Path) -> str:
+def _fault(state: State, world: World, place: Place) -> str:
     """What is found in a state; empty for nothing."""
     try:
-        Explored().judge(state, world, directory)
+        Explored().judge(state, world, place)
     except AssertionError as error:
         return str(error)
     return ""
