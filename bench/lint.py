@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import limits
-import render as bench_render
+import render as fleet
 from oslo_config import cfg
 
 from gpustack.base.findings import errors
@@ -31,8 +31,8 @@ HOSTS, ROUNDS, NOVA = 1000, 5, "2025.2"
 
 def files(directory: Path) -> list[Path]:
     """The rendered files of the hosts and the controller."""
-    hosts = [bench_render.host(number) for number in range(HOSTS)]
-    rendering = render(wanted(bench_render.spec(HOSTS), hosts, release=releases.release(NOVA)), hosts=hosts)
+    hosts = [fleet.host(number) for number in range(HOSTS)]
+    rendering = render(wanted(fleet.spec(HOSTS), hosts, release=releases.release(NOVA)), hosts=hosts)
     paths = []
     for file in rendering.files:
         paths.append(directory / f"{file.target}.conf")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -93,7 +94,9 @@ class Place:
             rows = [file.execute(sa.select(table)).mappings().all() for table in tables]
         self._replace(self.engine, tables, rows)
 
-    def _replace(self, engine: sa.Engine, tables: Sequence[sa.Table], rows: Sequence[Sequence[Mapping]]) -> None:
+    def _replace(
+        self, engine: sa.Engine, tables: Sequence[sa.Table], rows: Sequence[Sequence[Mapping[Any, Any]]]
+    ) -> None:
         with engine.begin() as connection:
             for table, of_table in zip(tables, rows, strict=True):
                 connection.execute(table.delete())
@@ -119,7 +122,7 @@ class Place:
             shutil.copy(before, self.cell)
             self._load()
 
-    def rows(self, query: str, **values: object) -> Sequence[sa.Row]:
+    def rows(self, query: str, **values: object) -> Sequence[sa.Row[Any]]:
         """The rows of a query."""
         with self.engine.connect() as connection:
             return connection.execute(sa.text(query), values).all()
