@@ -1,7 +1,7 @@
 """Explore clean-up: keep the state of a cloud after each commit of a chain, and judge each as it may be found later.
 
 The truth is the hypervisors' record of running domains and their devices, never clean-up's own readers. States are kept
-from SQLite files only.
+from SQLite files, and judged there or on a server.
 """
 
 from __future__ import annotations

@@ -122,10 +122,10 @@ class Place:
             shutil.copy(before, self.cell)
             self._load()
 
-    def rows(self, query: str, **values: object) -> Sequence[sa.Row[Any]]:
+    def rows(self, query: str, **values: object) -> list[tuple[Any, ...]]:
         """The rows of a query."""
         with self.engine.connect() as connection:
-            return connection.execute(sa.text(query), values).all()
+            return [tuple(row) for row in connection.execute(sa.text(query), values)]
 
     def write(self, statement: str, values: Mapping[str, object]) -> bool:
         """Whether a statement changed a row. Nova can't either if a unique key forbids it."""
@@ -138,4 +138,4 @@ class Place:
     def dump(self) -> Dump:
         """All rows of clean-up's tables, each with its id first."""
         queries = {name: f"SELECT id, {name}.* FROM {name} ORDER BY id" for name in CELL_TABLES}
-        return {name: [tuple(row) for row in self.rows(query)] for name, query in queries.items()}
+        return {name: self.rows(query) for name, query in queries.items()}
