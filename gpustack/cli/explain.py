@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -109,13 +109,9 @@ def _message(text: str) -> Iterator[str]:
 def _definition(code: str) -> Definition:
     known = {str(key): definition for key, definition in definitions().items()}
     if code not in known:
-        raise UsageError(f"no finding has the code {code}", remedy=f"codes begin with {', '.join(_ranges(known))}")
+        ranges = ", ".join(sorted({known_code[:4] for known_code in known}))
+        raise UsageError(f"no finding has the code {code}", remedy=f"codes begin with {ranges}")
     return known[code]
-
-
-def _ranges(codes: Iterable[str]) -> list[str]:
-    """The ranges that contain codes: ``GPU0``, ``GPU1``."""
-    return sorted({code[:4] for code in codes})
 
 
 def _similar(subject: str) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from gpustack.connect.playbooks.record import Record
 
 
+_PAUSE = 10.0
+"""Seconds between lines in a pipe, so that many short batches are one line."""
 ProgressListener = Callable[["Record", Sequence[str]], None]
 
 
@@ -56,22 +59,36 @@ def _bars(command: Voice, *, counted: bool) -> Iterator["Progress"]:
 
 @contextlib.contextmanager
 def progress(command: Voice, doing: str) -> Iterator[ProgressListener]:
-    """Show progress of a playbook: on a terminal a live line for each host, in a pipe one line for a finished host."""
+    """Show progress of a playbook: on a terminal a live line for each host; in a pipe, lines for the finished hosts, at
+    most every ten seconds.
+    """
     if not command.verbosity:
         yield lambda record, over: None
         return
     from gpustack.connect.playbooks.show import line
 
     if not command.app.stderr.isatty():
+        texts: list[tuple[str, str]] = []
+        due = time.monotonic() + _PAUSE
 
         def report_hosts(record: "Record", over: Sequence[str]) -> None:
             ended = [record.hosts[name] for name in over]
             shown = [h for h in ended if h.problem or (h.text if doing == "planning" else h.begun)]
-            texts = [(h.host, line(h, checked=record.checked)) for h in shown]
+            texts.extend((h.host, line(h, checked=record.checked)) for h in shown)
+            if time.monotonic() >= due:
+                flush()
+
+        def flush() -> None:
+            nonlocal due
             for group in host_groups(texts):
                 command.report(f"{doing}: {group.text}")
+            texts.clear()
+            due = time.monotonic() + _PAUSE
 
-        yield report_hosts
+        try:
+            yield report_hosts
+        finally:
+            flush()
         return
     with _bars(command, counted=False) as bars:
         rows: dict[str, TaskID] = {}

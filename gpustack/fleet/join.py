@@ -48,7 +48,7 @@ def join(answers: Answers) -> Fleet:
     ]
     unlisted = _unlisted(index, listed)
     fleet = Fleet(
-        gpus=tuple(sorted(listed, key=lambda gpu: (gpu.host, gpu.address, _first(gpu)))),
+        gpus=tuple(sorted(listed, key=lambda gpu: (gpu.host, gpu.address, gpu.holder.consumer if gpu.holder else ""))),
         servers=tuple(server for server in answers.servers or () if server.devices),
         services=answers.services or (),
         projects=answers.projects,
@@ -128,10 +128,6 @@ def _unseen(index: Index, fleet: Fleet) -> Iterator[Finding]:
             listed = by_machine([entry])
             if not any(_with_reason(index, gpu, listed).out_of_service for gpu in fleet.at(*names)):
                 yield finding(Code.OUT_OF_SERVICE_UNSEEN, place=f"{entry.host} {entry.card}", reason=entry.why)
-
-
-def _first(gpu: Gpu) -> str:
-    return gpu.holder.consumer if gpu.holder else ""
 
 
 # --- from rows ------------------------------------------------------------------------------------------------------

@@ -194,7 +194,8 @@ def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], pro
     try:
         consumers = {c.uuid: c for c in placement.consumers(cloud, holding, known.keys(), progress)}
         open_devices = list(_unexplained(asked, consumers))
-        strangers = dict(zip(open_devices, each(lambda d: _holders(cloud, d), open_devices), strict=True))
+        holders = each(lambda device: frozenset(consumers_of(cloud, device) or ()), open_devices)
+        strangers = dict(zip(open_devices, holders, strict=True))
         # Instances on other nodes, or whose flavors request no device.
         others = _all(strangers.values()) & {server.id for server in answers.servers} - consumers.keys()
         consumers |= {c.uuid: c for c in placement.consumers(cloud, sorted(others), known.keys())}
@@ -204,11 +205,6 @@ def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], pro
     remaining = {device: who - consumers.keys() for device, who in strangers.items()}
     answers = replace(answers, consumers=consumers, strangers={device: who for device, who in remaining.items() if who})
     return _confirmed(cloud, _with_migrations(cloud, answers))
-
-
-def _holders(cloud: Connection, device: str) -> frozenset[str]:
-    """The consumers of a device; none if the device is gone."""
-    return frozenset(consumers_of(cloud, device) or ())
 
 
 def _confirmed(cloud: Connection, answers: Answers) -> Answers:

@@ -1,6 +1,5 @@
 """Lists of processors such as ``0-31,^2``, as Nova reads them."""
 
-
 MOST = 8192
 """The processors that Linux supports at most (NR_CPUS of arch/x86/Kconfig)."""
 

@@ -231,7 +231,8 @@ def evidence_lines(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
             f"migration {m.id} ({m.migration_type}, {m.source_compute} to {m.dest_compute}) is {m.status}"
             for m in owner.moves
         ]
-        lines += [f"the instance also holds, on {node}, {words(other)}" for node, other in _elsewhere(view, row)]
+        others = view.elsewhere.get(row.instance_uuid or "", ())
+        lines += [f"the instance also holds, on {node}, {words(other)}" for node, other in others]
     return lines
 
 
@@ -262,10 +263,6 @@ def owner_words(owner: Owner) -> str:
 def place_words(instance: Instance) -> str:
     """Describe where an instance is. Undo looks for these words in journals that do not record it otherwise."""
     return f"on {instance.host or 'no host'} ({instance.node or 'no node'}), cell {instance.cell}"
-
-
-def _elsewhere(view: NodeView, row: PciRow) -> tuple[tuple[str, PciRow], ...]:
-    return view.elsewhere.get(row.instance_uuid or "", ())
 
 
 def _minutes(clock: Clock) -> str:

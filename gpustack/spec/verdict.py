@@ -7,7 +7,7 @@ are none of it.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from gpustack.base.findings import Code, Finding, Severity, errors, finding
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
@@ -146,14 +146,10 @@ def verdicts(spec: Spec | None, host: Host) -> HostVerdicts:
     """
     known = host.decisions.get(id(spec))
     if known is None or known[0] is not spec or known[1].host is not host:  # a copy of a host has its verdicts
-        own = decided(host, _judge, _hardware) if spec is None else decided_by(spec, host, _judge, _judge)
+        own = decided(host, _judge, partial(_judge, None)) if spec is None else decided_by(spec, host, _judge, _judge)
         known = host.decisions[id(spec)] = (spec, own)
     judged: HostVerdicts = known[1]
     return judged
-
-
-def _hardware(host: Host) -> HostVerdicts:
-    return _judge(None, host)
 
 
 def _judge(spec: Spec | None, host: Host) -> HostVerdicts:

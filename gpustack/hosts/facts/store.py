@@ -7,7 +7,6 @@ other JSON document with this content is accepted up to ``MAX_BYTES``, and the o
 Snapshots come from other machines, so :mod:`gpustack.hosts.facts.model` validates them before use.
 """
 
-import io
 import json
 import marshal
 import re
@@ -132,21 +131,17 @@ def read_snapshot(path: Path, *, keep: bool = False) -> Snapshot:
     """
     try:
         with path.open("rb") as stream:
-            return _snapshot(stream, str(path), keep=keep)
+            return parse_snapshot(stream, str(path), keep=keep)
     except OSError as error:
         raise file_error(SnapshotError, "can't read the snapshot", path, error) from error
 
 
-def parse_snapshot(text: bytes, where: str, *, keep: bool = False) -> Snapshot:
-    """Parse the text of a snapshot.
+def parse_snapshot(stream: BinaryIO, where: str, *, keep: bool = False) -> Snapshot:
+    """Parse a snapshot.
 
     :param where: the file's name, for messages.
-    :raises SnapshotError: if ``text`` is not a valid snapshot, or names a host twice.
+    :raises SnapshotError: if it is not a valid snapshot, or names a host twice.
     """
-    return _snapshot(io.BytesIO(text), where, keep=keep)
-
-
-def _snapshot(stream: BinaryIO, where: str, *, keep: bool) -> Snapshot:
     hosts: dict[str, Host] = {}
     places: dict[str, str] = {}
     raw: list[dict[str, object]] = []

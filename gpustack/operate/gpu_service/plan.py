@@ -258,7 +258,8 @@ def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
         before = record.change.seen if record and isinstance(record.change.seen, dict) else {}
         if record or take_over:
             operations.append(reservation(seen.place, inventory, before, why="back in service"))
-            question = "" if record else f"{seen.place}: reserved by {seen.reserved_for} ({_amounts(inventory)}). "
+            amounts = (f"{name} {of} of {inventory.totals[name]}" for name, of in sorted(inventory.reserved.items()))
+            question = "" if record else f"{seen.place}: reserved by {seen.reserved_for} ({', '.join(amounts)}). "
         else:
             findings.append(finding(Code.RESERVED_BY_OTHERS, place=seen.place, by=seen.reserved_for))
     if seen.closed and not seen.entry:
@@ -272,10 +273,6 @@ def enable(seen: Seen, *, take_over: bool = False) -> OutagePlan:
         left=str(left),
         question=question,
     )
-
-
-def _amounts(inventory: Inventory) -> str:
-    return ", ".join(f"{name} {of} of {inventory.totals[name]}" for name, of in sorted(inventory.reserved.items()))
 
 
 def _steps_on(seen: Seen) -> Iterator[str]:

@@ -1,13 +1,16 @@
 """Progress on stderr: on a terminal only, and only for work that takes longer than a second."""
 
 import io
+import itertools
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from gpustack.base.text import SafeStream
-from gpustack.cli.progress import Voice, counting, reading
+from gpustack.cli.progress import Voice, counting, progress, reading
+from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 
 
 class Terminal(io.StringIO):
@@ -60,3 +63,32 @@ def test_a_pipe_and_quiet_get_nothing(stream: io.StringIO, verbosity: int) -> No
     with reading(command(stream, verbosity), 2) as read:
         read("gpu01")
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0, ["working: gpu[01:04] (4 hosts): done"]), (60, None)])
+def test_short_batches_are_one_line_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds: int, lines: list[str] | None
+) -> None:
+    """Batches that take a minute have a line each."""
+    times = itertools.count(step=seconds)
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    names = [f"gpu{number:02}" for number in range(1, 5)]
+    hosts = {name: HostRecord(host=name, begun=True, changed=True, outcome=RunOutcome.DONE) for name in names}
+    record = SimpleNamespace(hosts=hosts, checked=False)
+    with progress(command(io.StringIO()), "working") as report:
+        for name in names:
+            report(record, [name])  # type: ignore[arg-type]
+    assert capsys.readouterr().out.splitlines() == (lines or [f"working: {name}: done" for name in names])
+
+
+def test_an_interrupted_run_says_what_it_finished(capsys: pytest.CaptureFixture[str]) -> None:
+    record = SimpleNamespace(hosts={"gpu01": HostRecord(host="gpu01", begun=True, changed=True)}, checked=False)
+
+    def run() -> None:
+        with progress(command(io.StringIO()), "working") as report:
+            report(record, ["gpu01"])  # type: ignore[arg-type]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert capsys.readouterr().out == "working: gpu01: done\n"

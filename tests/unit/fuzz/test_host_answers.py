@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -76,7 +77,7 @@ def test_what_a_host_prints(output: bytes) -> None:
     with attack():
         ssh_program._document(output, "gpu01")
     with attack():
-        store.parse_snapshot(output, "gpu01.json")
+        store.parse_snapshot(io.BytesIO(output), "gpu01.json")
 
 
 @examples(100)

@@ -20,9 +20,13 @@ def text_of(*hosts, **more):
     return json.dumps({"gpustack_snapshot": 1, "hosts": list(hosts), **more}).encode()
 
 
+def whole(text, *, keep=False):
+    return parse_snapshot(io.BytesIO(text), "s.json", keep=keep)
+
+
 def complaint(text):
     with pytest.raises(SnapshotError) as caught:
-        parse_snapshot(text, "s.json")
+        whole(text)
     assert caught.value.where == "s.json"
     return caught.value.what
 
@@ -45,12 +49,12 @@ def test_only_the_owner_may_read_it_even_over_a_wider_file(tmp_path):
 
 
 def test_the_bare_output_of_the_collector_is_a_snapshot():
-    assert [h.hostname for h in parse_snapshot(json.dumps(snapshot("laptop")).encode(), "s.json").hosts] == ["laptop"]
+    assert [h.hostname for h in whole(json.dumps(snapshot("laptop")).encode()).hosts] == ["laptop"]
 
 
 def test_keys_of_newer_collectors_are_ignored_but_kept_in_the_plain_data():
     text = text_of(raw_host(function("0000:88:00.0", aura="blue"), weather="fine"))
-    parsed = parse_snapshot(text, "s.json", keep=True)
+    parsed = whole(text, keep=True)
     assert parsed.raw[0]["weather"] == "fine"
 
 
@@ -137,7 +141,7 @@ THREE = lines(*(raw_host(function("0000:88:00.0"), hostname=f"gpu0{n}") for n in
 def test_a_snapshot_has_one_host_per_line():
     assert [json.loads(THREE)["hosts"][n]["hostname"] for n in (0, 1, 2)] == ["gpu01", "gpu02", "gpu03"]
     assert len(THREE.splitlines()) == 5
-    assert parse_snapshot(THREE, "s.json").hosts == parse_snapshot(json.dumps(json.loads(THREE)).encode(), "t").hosts
+    assert whole(THREE).hosts == whole(json.dumps(json.loads(THREE)).encode()).hosts
 
 
 @pytest.mark.parametrize(
@@ -157,15 +161,13 @@ def test_a_snapshot_has_one_host_per_line():
 def test_an_error_names_host_and_line(text, place, expected, monkeypatch):
     monkeypatch.setattr(store, "MOST_BYTES_OF_HOST", 1000)
     with pytest.raises(SnapshotError) as caught:
-        parse_snapshot(text if isinstance(text, bytes) else b"".join(text[:-1]), "s.json")
+        whole(text if isinstance(text, bytes) else b"".join(text[:-1]))
     assert caught.value.where == f"s.json:{place}"
     assert expected in caught.value.what
 
 
 def test_equal_functions_and_kernels_are_one_object():
-    first, second = parse_snapshot(
-        lines(*({**snapshot("k4200"), "hostname": name} for name in ("gpu01", "gpu02"))), "s.json"
-    ).hosts
+    first, second = whole(lines(*({**snapshot("k4200"), "hostname": name} for name in ("gpu01", "gpu02")))).hosts
     assert all(one is other for one, other in zip(first.pci, second.pci, strict=True))
     assert first.boot.kernels[0].modules is second.boot.kernels[0].modules
     assert {id(file) for file in first.files.values()} == {id(file) for file in second.files.values()}
@@ -202,4 +204,4 @@ def test_any_value_in_a_function_is_facts_or_a_clear_error(key, value):
 @given(st.integers(min_value=0, max_value=len(WHOLE) - 1))
 def test_a_snapshot_cut_anywhere_is_an_error(length):
     with pytest.raises(SnapshotError):
-        parse_snapshot(WHOLE[:length], "s.json")
+        whole(WHOLE[:length])
