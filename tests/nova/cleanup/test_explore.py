@@ -24,8 +24,9 @@ from gpustack.repair.repair import Change
 from support.clouds import NAMED, NOT_LIVE
 from support.cloudworld import World
 from support.engines import engines_kept
-from support.exploration import Explored, Recorder, State, placement_kept
+from support.exploration import Explored, placement_kept
 from support.judged_place import Place
+from support.recorded_state import Recorder, State
 from support.walks import ACTIONS, INTERLUDES, STORIES, WITHOUT_DEVICES, Step, Walk, walks
 
 CHAINS, SEED = int(os.environ.get("GPUSTACK_EXPLORE", "0")), int(os.environ.get("GPUSTACK_SEED", "1"))
@@ -92,6 +93,7 @@ def test_each_state_of_a_chain(cloud: World, server_url: sa.URL | None, chain: l
             if CHAINS or not explored.starts:  # ten seconds each
                 explored.start(walk)
             explored.chains += 1
+            print(f"{explored.chains} chains, {len(explored.states)} states", flush=True)
         except AssertionError:
             failed = KEPT / f"failed-{SEED}.yaml"
             failed.write_text(yaml.safe_dump([asdict(step) for step in chain]), encoding="utf-8")
