@@ -118,7 +118,9 @@ def _judged(cell: Cell, wanted: PlannedVerdict, api: Repairing, cloud: Connectio
 
 
 def put_back(cloud: Connection, entry: JournalEntry, begin: Begin | None) -> Ended:
-    """Restore the allocation that a journal entry records, if nothing has changed the consumer since.
+    """Restore the allocation that a journal entry records, if the consumer has the others that it had after the repair.
+
+    Its generation may be higher: other repairs of the same consumer, and their undo, are writes too.
 
     :param begin: records that the undo begins; None to check only.
     :raises CloudError: if Placement cannot be reached or refuses.
@@ -129,10 +131,9 @@ def put_back(cloud: Connection, entry: JournalEntry, begin: Begin | None) -> End
     if _resources(current).get(provider) == _resources(before)[provider]:
         return Ended(ChangeResult.UNCHANGED, "the allocation is as it was before the repair")
     others = {uuid: resources for uuid, resources in _resources(before).items() if uuid != provider}
-    generation = before["consumer_generation"] + 1 if others else None
-    if _resources(current) != others or current.get("consumer_generation") != generation:
+    if _resources(current) != others:
         return skipped(f"used since: consumer {consumer} has changed; nothing was restored")
-    like = {**before, "consumer_generation": generation}
+    like = {**before, "consumer_generation": current.get("consumer_generation")}
     restored = {**current["allocations"], provider: before["allocations"][provider]}
     if begin is None:
         return Ended(ChangeResult.DONE, f"would be restored: the allocation of {provider} to consumer {consumer}")

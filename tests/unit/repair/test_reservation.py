@@ -69,3 +69,30 @@ def test_the_row_of_a_used_device_is_as_any_free_one(age: int) -> None:
     """In the database nothing tells that a device was used: it is free, and so it is counted in the pools."""
     case = {"service": {"seen": age}, "rows": [{"status": "available"}, {"status": "available"}]}
     assert list(rules.judge(neighbourhood.view(case), neighbourhood.clock(case))) == []
+
+
+def test_two_repairs_of_one_consumer_are_undone() -> None:
+    """Each write raises the generation: after the first undo it is not the one that the other repair left."""
+    cloud: Any = Placement()
+    other = {"resources": {"CUSTOM_PCI_10DE_20B2": 1}}
+    cloud.consumer["allocations"] = whole = {NODE: {"resources": {"VCPU": 2}}, "one": other, "two": other}
+    entries = []
+    for provider in ("one", "two"):
+        before = placement.allocations_of(cloud, "vm")
+        kind = {"consumer": "vm", "provider": provider, "before": before}
+        entries.append(JournalEntry(cell="", database="", verdict={}, changes=[], before=(), allocation=kind))
+        rest = {uuid: held for uuid, held in before["allocations"].items() if uuid != provider}
+        assert placement.put(cloud, "vm", before, rest)
+    ended = [put_back(cloud, entry, lambda payload: None).result for entry in reversed(entries)]
+    assert ended == [ChangeResult.DONE, ChangeResult.DONE]
+    assert cloud.consumer["allocations"] == whole
+
+
+def test_a_consumer_with_other_allocations_is_left_alone() -> None:
+    cloud: Any = Placement()
+    kind = {"consumer": "vm", "provider": GPU, "before": placement.allocations_of(cloud, "vm")}
+    entry = JournalEntry(cell="", database="", verdict={}, changes=[], before=(), allocation=kind)
+    cloud.consumer["allocations"] = {"elsewhere": {"resources": {"VCPU": 2}}}
+    ended = put_back(cloud, entry, lambda payload: None)
+    assert (ended.result, "consumer vm has changed" in ended.detail) == (ChangeResult.SKIPPED, True)
+    assert cloud.consumer["allocations"] == {"elsewhere": {"resources": {"VCPU": 2}}}
