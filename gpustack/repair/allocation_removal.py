@@ -120,8 +120,6 @@ def _judged(cell: Cell, wanted: PlannedVerdict, api: Repairing, cloud: Connectio
 def put_back(cloud: Connection, entry: JournalEntry, begin: Begin | None) -> Ended:
     """Restore the allocation that a journal entry records, if the consumer has the others that it had after the repair.
 
-    Its generation may be higher: other repairs of the same consumer, and their undo, are writes too.
-
     :param begin: records that the undo begins; None to check only.
     :raises CloudError: if Placement cannot be reached or refuses.
     """
@@ -131,7 +129,7 @@ def put_back(cloud: Connection, entry: JournalEntry, begin: Begin | None) -> End
     if _resources(current).get(provider) == _resources(before)[provider]:
         return Ended(ChangeResult.UNCHANGED, "the allocation is as it was before the repair")
     others = {uuid: resources for uuid, resources in _resources(before).items() if uuid != provider}
-    if _resources(current) != others:
+    if _resources(current) != others:  # the generation may be higher: other repairs of the consumer are writes too
         return skipped(f"used since: consumer {consumer} has changed; nothing was restored")
     like = {**before, "consumer_generation": current.get("consumer_generation")}
     restored = {**current["allocations"], provider: before["allocations"][provider]}
