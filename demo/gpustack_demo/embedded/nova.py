@@ -48,6 +48,7 @@ _BASE = """
 [DEFAULT]
 state_path = {directory}/state
 transport_url = fake:///
+long_rpc_timeout = 60
 [database]
 connection = {cell1}
 [api_database]
