@@ -106,6 +106,8 @@ class Explored:
     undone: Counter[str] = field(default_factory=Counter)
     raced: Counter[str] = field(default_factory=Counter)
     starts: Counter[str] = field(default_factory=Counter)
+    falsified: int = 0
+    """How many clouds with verdicts were judged with each falsification of their evidence."""
     keep: Path | None = None
     """Where the states in which something was repaired are kept."""
     leaks: list[State] = field(default_factory=list)
@@ -273,6 +275,7 @@ class Explored:
             "",
             "No repair freed a device that a domain uses, none was needed twice, and undo restored each to the byte.",
             "No row was restored after a later change of its lifetime, and none written after others wrote first.",
+            f"No falsification of a piece of evidence made a verdict bolder, in {self.falsified} clouds with verdicts.",
         ]
         counted = {
             "Verdicts": self.verdicts,

@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,11 @@ from gpustack.repair.repair import Change
 from support.clouds import NAMED, NOT_LIVE
 from support.cloudworld import World
 from support.engines import engines_kept
+from support.evidence_rule import check, load, small_cloud
 from support.exploration import Explored, placement_kept
 from support.judged_place import Place
 from support.recorded_state import Recorder, State
+from support.small_cells import SmallCloud
 from support.walks import ACTIONS, INTERLUDES, STORIES, WITHOUT_DEVICES, Step, Walk, walks
 
 CHAINS, SEED = int(os.environ.get("GPUSTACK_EXPLORE", "0")), int(os.environ.get("GPUSTACK_SEED", "1"))
@@ -90,6 +93,10 @@ def test_each_state_of_a_chain(cloud: World, server_url: sa.URL | None, chain: l
                 # How many states there are depends on Nova's pace; the last one has what the chain left behind.
                 for state in (*recorder.states[:-1:EVERY], recorder.states[-1]):
                     explored.judge(state, cloud, Place(Path(directory) / "found", server_url))
+            with small_cloud() as small:
+                # Six seconds each: without new chains, one state with verdicts is enough.
+                for state in recorder.states[::4] if CHAINS else recorder.states[-1:][explored.falsified :]:
+                    _hold_the_evidence_rule(small, state)
             if CHAINS or not explored.starts:  # ten seconds each
                 explored.start(walk)
             explored.chains += 1
@@ -100,6 +107,16 @@ def test_each_state_of_a_chain(cloud: World, server_url: sa.URL | None, chain: l
             raise
         finally:
             walk.leave()
+
+
+def _hold_the_evidence_rule(small: SmallCloud, state: State) -> None:
+    """Falsify each piece of evidence of a state, as it is found later, with hosts up and down."""
+    for hours in (2, 30):
+        for up in (True, False):
+            load(small, state.directory, state.hosts, state.moment + timedelta(hours=hours), up=up)
+            what = f"state {state.directory.name}, {hours} hours later, up: {up}"
+            # A longer one says that a host is up which has not reported for two hours.
+            explored.falsified += check(small, what, down_times=(1, 30, 3600)).total() > 0
 
 
 def _without(table: str) -> Callable[..., list[object]]:

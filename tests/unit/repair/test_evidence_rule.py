@@ -6,12 +6,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
-from datetime import timedelta
-from pathlib import Path
+from dataclasses import fields
 from random import Random
 
 import pytest
@@ -26,22 +23,19 @@ from gpustack.novadb.model import Instance
 from gpustack.novadb.other_cells import Elsewhere, OtherCells
 from gpustack.novadb.view import Whereabouts
 from gpustack.repair.hypervisor import Usage
-from gpustack.repair.rules import q_allocation_drift
 from support.cellfile import silent
-from support.engines import engines_kept
+from support.evidence_rule import check, small_cloud
 from support.small_cells import (
     DECLARED,
     DERIVED,
     FALSIFIED,
     PRIMARY,
-    SELECTION,
     SmallCloud,
     answers,
     draw,
     draw_family,
     honest,
     leak,
-    set_clock,
 )
 
 CELLS, FIRST = int(os.environ.get("GPUSTACK_CELLS", "2")), int(os.environ.get("GPUSTACK_SEED", "1"))
@@ -50,16 +44,7 @@ seen: Counter[int] = Counter()
 
 @pytest.fixture(scope="module")
 def cloud() -> Iterator[SmallCloud]:
-    with (
-        tempfile.TemporaryDirectory(dir="/dev/shm") as directory,
-        pytest.MonkeyPatch.context() as patch,
-        engines_kept(),
-    ):
-        made = SmallCloud(Path(directory))
-        patch.setattr(read, "now", set_clock(made))
-        for name in ("providers", "inventory", "allocations_of"):
-            patch.setattr(placement, name, getattr(made.placement, name))
-        patch.setattr(q_allocation_drift, "stranger", made.placement.stranger)
+    with small_cloud() as made:
         yield made
 
 
@@ -77,29 +62,7 @@ def test_no_falsification_makes_a_verdict_bolder(
     cloud: SmallCloud, drawn: Callable[[SmallCloud, Random], None], seed: int
 ) -> None:
     drawn(cloud, Random(seed))  # noqa: S311
-    base, planned = cloud.judged(), cloud.repairs
-    seen.update(base.values())
-    host_answers = honest(cloud)
-    written = {answer: cloud.written(answer) for answer in (host_answers, silent)}
-    for name, falsifications in FALSIFIED.items():
-        for number, falsify in enumerate(falsifications):
-            falsify(cloud)
-            judged = cloud.judged()
-            bolder = {key: bold for key, bold in judged.items() if bold > base.get(key, 0)}
-            assert not bolder, f"seed {seed}, {name} {number}: {bolder}, before {base}"
-            # Of the same repairs, of the same questions to hosts, apply writes the same or less.
-            for answer, allowed in () if cloud.repairs <= planned else written.items():
-                cloud.restore()
-                falsify(cloud)
-                more = cloud.written(answer) - allowed
-                assert not more, f"seed {seed}, {name} {number}: apply writes {more} too"
-            cloud.restore()
-    for down in (1, 30, 3600, 86400):
-        selection = replace(SELECTION, service_down_time=timedelta(seconds=down))
-        bolder = {key: bold for key, bold in cloud.judged(selection).items() if bold > base.get(key, 0)}
-        assert not bolder, f"seed {seed}, --service-down-time {down}: {bolder}, before {base}"
-    for name, answer in answers(host_answers):
-        assert cloud.written(answer) <= written[host_answers], f"seed {seed}, the hosts' {name}"
+    seen.update(check(cloud, f"seed {seed}"))
 
 
 def test_repairs_of_related_functions_make_no_new_leak(cloud: SmallCloud) -> None:
