@@ -43,3 +43,9 @@ def engines_kept() -> Iterator[None]:
     finally:
         databases.engine = apply.engine = original  # type: ignore[attr-defined]
         sa.inspect = inspect
+
+
+def maintenance(server: sa.URL) -> sa.Engine:
+    """An engine that creates and drops databases of a server."""
+    database = "postgres" if server.get_backend_name() == "postgresql" else None
+    return sa.create_engine(server.set(database=database), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)

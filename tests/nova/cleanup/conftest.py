@@ -15,6 +15,7 @@ from gpustack_demo.embedded.database import DatabaseServer
 from support.cellfile import CellFile, fill
 from support.clouds import running
 from support.cloudworld import World
+from support.engines import maintenance
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -64,8 +65,7 @@ def server(request: pytest.FixtureRequest, database_url: Callable[[str | None], 
 @pytest.fixture
 def url(server: sa.URL) -> Iterator[sa.URL]:
     """A new database on the server."""
-    maintenance = server.set(database="postgres" if server.get_backend_name() == "postgresql" else None)
-    engine = sa.create_engine(maintenance, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    engine = maintenance(server)
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE DATABASE cell1")
     yield server.set(database="cell1")
