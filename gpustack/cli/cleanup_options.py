@@ -190,14 +190,14 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
                 f"class {label(klass)} is not judged without {needed}",
                 remedy=f"gpustack cleanup plan --class {quoted(klass)} {quoted(needed)}",
             )
-    down = parsed_args.service_down_time or sources.service_down_time or 60
+    down = parsed_args.service_down_time
     hosts, instance = getattr(parsed_args, "host", None), getattr(parsed_args, "instance", None)
     return Selection(
         hosts=frozenset(hosts) if hosts else None,
         instance=instance.lower() if instance else None,
         classes=frozenset(getattr(parsed_args, "classes", None) or ()),
         grace=timedelta(seconds=parsed_args.grace),
-        service_down_time=timedelta(seconds=down),
+        service_down_time=timedelta(seconds=down) if down else sources.service_down_time,
         stuck_after=timedelta(seconds=parsed_args.stuck_after),
         stopped=frozenset(parsed_args.stopped or ()),
         gone=frozenset(getattr(parsed_args, "gone", None) or ()),

@@ -5,7 +5,6 @@ Each cell is read in one read-only snapshot. Which rows are stale is decided by 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.cloud import Connection
@@ -64,7 +63,8 @@ def cells(sources: Sources) -> CellRows:
     gaps: list[Gap] = []
     read: list[Cell] = []
     failure: DatabaseError | None = None
-    selection, hardware_of = _selection(sources), hardware.finder(sources.hardware)
+    selection = plan.Selection(service_down_time=sources.service_down_time)
+    hardware_of = hardware.finder(sources.hardware)
     for cell in sources.with_hosts:
         try:
             with reading(sources, cell, selection) as (reader, clock):
@@ -110,10 +110,6 @@ def cells(sources: Sources) -> CellRows:
         gaps=tuple(gaps),
         cells=tuple(read),
     )
-
-
-def _selection(sources: Sources) -> plan.Selection:
-    return plan.Selection(service_down_time=timedelta(seconds=sources.service_down_time or 60))
 
 
 def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[Verdict]:
@@ -170,11 +166,10 @@ def allocation_verdicts(
     verdicts: list[Verdict] = []
     gaps: list[Gap] = []
     known = allocations.Known(devices=devices, cloud=cloud)
+    selection = plan.Selection(service_down_time=sources.service_down_time)
     for cell in read.cells:
         try:
-            verdicts += _found(
-                plan.witnessed(sources, cell, _selection(sources), q_allocation_drift, known), gone=False
-            )
+            verdicts += _found(plan.witnessed(sources, cell, selection, q_allocation_drift, known), gone=False)
         except (DatabaseError, CloudError) as error:
             source = Source.DATABASE if isinstance(error, DatabaseError) else Source.PLACEMENT
             gaps.append(Gap(source=source, reason=f"allocations in cell {cell.name} were not checked: {error.what}"))

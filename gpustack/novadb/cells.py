@@ -9,6 +9,7 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -126,10 +127,10 @@ def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
     return database("API database", api), main or None
 
 
-def service_down_time(paths: Sequence[Path]) -> int | None:
-    """Return ``[DEFAULT] service_down_time`` in seconds; None if the files do not set it.
+def service_down_time(paths: Sequence[Path]) -> timedelta:
+    """Return ``[DEFAULT] service_down_time``; Nova's default, 60 s, if the files do not set it.
 
     :raises NovaConfigError: if a file cannot be read.
     """
     settings = read_files([file for path in paths for file in files_of(path)]).effective(_SERVICE_DOWN_TIME)
-    return int(settings[-1].value) if settings and settings[-1].value.isdigit() else None
+    return timedelta(seconds=int(settings[-1].value) if settings and settings[-1].value.isdigit() else 60)

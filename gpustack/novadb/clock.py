@@ -10,6 +10,9 @@ from gpustack.novadb.model import Service
 from gpustack.spec.model import OutOfService
 from gpustack.spec.out_of_service import by_machine
 
+CURRENT = timedelta(minutes=15)
+"""A report older than this shows no service as up, whatever ``service_down_time`` says: the option may be wrong."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
@@ -51,14 +54,15 @@ class Clock:
             return HostState.GONE
         reported_at = service.reported_at
         if reported_at is not None and self.age(reported_at) <= self.service_down_time:
-            return HostState.UP if service.unconfirmed <= self.service_down_time else HostState.UNKNOWN
+            known = max(self.age(reported_at), service.unconfirmed) <= min(self.service_down_time, CURRENT)
+            return HostState.UP if known else HostState.UNKNOWN
         if self.doubt or (reported_at is not None and reported_at > self.now):
             return HostState.UNKNOWN
         return HostState.FORCED_DOWN if service.forced_down else HostState.DOWN
 
     def ahead(self, moment: datetime | None) -> bool:
         """Whether a time is in the future by more than the permitted difference between clocks."""
-        return moment is not None and moment - self.now > max(self.grace, self.service_down_time)
+        return moment is not None and moment - self.now > max(self.grace, min(self.service_down_time, CURRENT))
 
     def recent(self, moment: datetime | None) -> bool:
         """Whether a time is within the grace time; False if unknown."""
@@ -78,4 +82,4 @@ class HostState(enum.StrEnum):
     """The compute node is deleted, or the host of a migration has no nova-compute service."""
     UNKNOWN = "unknown"
     """The database's times are not current, or a live compute node has no service (Nova deletes both at once), or its
-    last report is in the future, or no write confirms it."""
+    last report is in the future, or older than ``CURRENT``, or no write confirms it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -26,8 +27,7 @@ class Sources:
     cells: tuple[Cell, ...]
     api: Database | None = None
     all_cells: tuple[Cell, ...] = ()
-    service_down_time: int | None = None
-    """``service_down_time`` of nova.conf in seconds; None if not set."""
+    service_down_time: timedelta = timedelta(seconds=60)
     hardware: Mapping[str, hardware.Hardware] = field(default_factory=dict)
     """The hardware of hosts by name, from their facts."""
 

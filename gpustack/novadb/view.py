@@ -116,10 +116,8 @@ class NodeView:
         reported_at = self.service.reported_at if self.service else None
         if self.service is None or reported_at is None:
             return False
-        interval = self.service.interval
-        silence = clock.service_down_time
-        if interval is not None:
-            silence = min(silence, 2 * max(interval, _REPORT_INTERVAL))
+        interval = self.service.interval or clock.service_down_time
+        silence = min(clock.service_down_time, 2 * max(interval, _REPORT_INTERVAL))
         # The database's clock may differ from the services': compare with the reports of other services too.
         like_others = clock.heard is not None and clock.heard - reported_at <= silence / 2
         return like_others or abs(clock.now - reported_at) <= silence

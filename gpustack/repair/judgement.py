@@ -17,8 +17,8 @@ _OTHERS_SERVICE = (
     "another service has written this compute node, so a record is wrong: start nova-compute, or correct services.host"
 )
 _WRONG_TIME = (
-    "its last report is of a time that is yet to come, or the row of services was last written before it: the clocks "
-    "differ, or a value is wrong"
+    "its last report is yet to come, or more than 15 minutes old, or the row of services was last written before it: "
+    "the clocks differ, or a value is wrong (service_down_time too)"
 )
 
 

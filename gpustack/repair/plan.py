@@ -15,7 +15,7 @@ from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.cells import Cell
-from gpustack.novadb.clock import Clock
+from gpustack.novadb.clock import CURRENT, Clock
 from gpustack.novadb.counts import NodeCounts
 from gpustack.novadb.other_cells import Identity
 from gpustack.novadb.reading import reading
@@ -62,7 +62,8 @@ class Selection:
             services but those of its computes.
         """
         others = max((reported_at for binary, reported_at in reports.items() if binary != "nova-compute"), default=None)
-        current = {reported_at for reported_at in reports.values() if abs(now - reported_at) <= self.service_down_time}
+        limit = min(self.service_down_time, CURRENT)
+        current = {reported_at for reported_at in reports.values() if abs(now - reported_at) <= limit}
         doubt = ""
         if not current:
             last = max(reports.values(), default="they were created")

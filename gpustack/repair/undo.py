@@ -5,8 +5,6 @@ running nova-compute, and must not contradict later claims of other instances.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -153,9 +151,8 @@ def _restored(
 def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ...], list[str]]:
     """Return the facts that must hold while the repair is undone, and the objections to undoing it."""
     verdict = entry.verdict
-    down = timedelta(seconds=sources.service_down_time or Selection().service_down_time.total_seconds())
     hosts = frozenset({verdict["host"]}) if verdict["host"] else None
-    selection = replace(Selection(), service_down_time=down, hosts=hosts)
+    selection = Selection(service_down_time=sources.service_down_time, hosts=hosts)
     rows = [row for row in entry.before if "address" in row]
     before = [PciRow._make(row.get(name) for name in PciRow._fields) for row in rows]
     nodes = {row.compute_node_id for row in before}

@@ -45,11 +45,10 @@ def small_cloud() -> Iterator[SmallCloud]:
         yield made
 
 
-def check(cloud: SmallCloud, what: str, *, down_times: Sequence[int] = (1, 30, 3600, 86400)) -> Counter[int]:
+def check(cloud: SmallCloud, what: str) -> Counter[int]:
     """Judge a cloud with each falsification; return how bold its verdicts are without.
 
     :param what: the cloud, for the message.
-    :param down_times: values of ``--service-down-time``, in seconds.
     """
     base, planned = cloud.judged(), cloud.repairs
     host_answers = honest(cloud)
@@ -67,7 +66,7 @@ def check(cloud: SmallCloud, what: str, *, down_times: Sequence[int] = (1, 30, 3
                 more = cloud.written(answer) - allowed
                 assert not more, f"{what}, {name} {number}: apply writes {more} too"
             cloud.restore()
-    for down in down_times:
+    for down in (1, 30, 3600, 86400):
         selection = replace(SELECTION, service_down_time=timedelta(seconds=down))
         bolder = {key: bold for key, bold in cloud.judged(selection).items() if bold > base.get(key, 0)}
         assert not bolder, f"{what}, --service-down-time {down}: {bolder}, before {base}"

@@ -33,6 +33,7 @@ def clock(case: dict[str, Any]) -> Clock:
     return Clock(
         now=NOW,
         stopped=frozenset(case.get("stopped", ())),
+        service_down_time=timedelta(seconds=case.get("service_down_time", 60)),
         heard=None if heard is None else ago(heard),
         stuck_after=timedelta(seconds=case.get("stuck_after", 2 * HOUR)),
         doubt=case.get("doubt", ""),

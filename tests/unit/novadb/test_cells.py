@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -100,10 +101,10 @@ def test_no_cell_can_be_read(tmp_path: Path) -> None:
 
 
 def test_the_services_down_time_is_novas(two: tuple[CellFile, CellFile, Path]) -> None:
-    assert Sources.from_nova_conf([two[2]]).service_down_time is None
+    assert Sources.from_nova_conf([two[2]]).service_down_time == timedelta(seconds=60)
     with two[2].open("a") as stream:
         stream.write("[DEFAULT]\nservice_down_time = 180\n")
-    assert Sources.from_nova_conf([two[2]]).service_down_time == 180
+    assert Sources.from_nova_conf([two[2]]).service_down_time == timedelta(seconds=180)
 
 
 def test_a_host_that_there_is_not(two: tuple[CellFile, CellFile, Path], capsys: pytest.CaptureFixture[str]) -> None:
