@@ -72,6 +72,11 @@ def listed(names: Sequence[str], shown: int) -> str:
     return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
+def clipped(text: str, longest: int = 80) -> str:
+    """The text; the end of a long one is replaced. Names of tenants may have 255 characters."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def paragraph(text: str, first: str = "", others: str = "") -> str:
     """Text wrapped to the terminal, at most 100 columns wide; in a pipe, one line. Words stay in one piece.
 

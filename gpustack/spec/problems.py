@@ -10,6 +10,7 @@ from typing import Any
 
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Severity
+from gpustack.base.text import clipped
 
 Path = tuple[str | int, ...]
 """A path in a document: keys and list indexes from the top."""
@@ -90,7 +91,7 @@ def _step(step: str | int) -> str:
 
 def quoted(text: str) -> str:
     """A text from the file in quotes, safe for a terminal: escaped, and shortened if it is long."""
-    return json.dumps(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+    return json.dumps(clipped(text, _SHOWN))
 
 
 def listed(words: Iterable[str]) -> str:

@@ -247,3 +247,8 @@ class Control:
     def option(self, service: str, group: str | None, option: str) -> Any:  # noqa: ANN401 - whatever the option is
         """The value of an option in ``api``, ``scheduler``, ``conductor`` or the nova-compute of a host."""
         return self.call("option", service=service, group=group, option=option)
+
+    def options_read(self) -> dict[str, list[str]]:
+        """The options read so far, as ``GROUP/NAME``, by service (``api``, ``compute`` and so on)."""
+        found: dict[str, list[str]] = self.call("options_read")
+        return found

@@ -358,13 +358,11 @@ def _word(path, name):
         return ""
 
 
-def _compute(conf, steps, job):
+def _compute(conf, steps, job, device_filter):
     """The steps of nova-compute's start."""
     of = ("compute",)
     functions = list(Present.functions.values())
     steps.attempt(of, "devices", lambda: device_lines(conf), "pci/device_spec")
-    device_filter = steps.attempt(of, "whitelist", lambda: _device_filter(conf), "pci/device_spec")
-    steps.answer.pop("whitelist")
     if device_filter is not None:
         steps.attempt(of, "offered", lambda: _assignable(device_filter, functions), "pci/device_spec")
         if steps.answer.get("report"):
@@ -383,6 +381,9 @@ def _steps(conf, steps, job):
     services = job.get("services") or ("api", "compute", "scheduler", "conductor")
     steps.attempt(services, "report", lambda: _switch(conf, "pci", "report_in_placement"))
     steps.attempt(services, "schedule", lambda: _switch(conf, "filter_scheduler", "pci_in_placement"))
+    # nova/network/neutron.py parses it in each service.
+    device_filter = steps.attempt(services, "whitelist", lambda: _device_filter(conf), "pci/device_spec")
+    steps.answer.pop("whitelist")
     if {"api", "compute"}.intersection(services):
         readers = [service for service in ("api", "compute") if service in services]
         names = steps.attempt(readers, "aliases", aliases, "pci/alias")
@@ -398,7 +399,7 @@ def _steps(conf, steps, job):
         steps.attempt(of, "scheduler", lambda: _filters(conf), "filter_scheduler/enabled_filters")
         steps.attempt(of, "weighers", lambda: _weighers(conf), "filter_scheduler/weight_classes")
     if "compute" in services:
-        _compute(conf, steps, job)
+        _compute(conf, steps, job, device_filter)
 
 
 def check(job, more=None):

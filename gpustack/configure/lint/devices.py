@@ -9,7 +9,7 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.coverage import what_is
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, padded_traits
-from gpustack.configure.sources import Source
+from gpustack.configure.sources import SERVICES, Source
 from gpustack.hosts.facts.gpus import gpus, is_gpu
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.readiness.assessment import State, effect
@@ -46,7 +46,7 @@ _REMOTE = 25
 @check(_TITLE)
 def syntax(subject: LintSubject) -> Iterator[Finding]:
     """Values that are neither JSON objects nor lists of them."""
-    for source in subject.serving("compute"):
+    for source in subject.serving(*SERVICES):
         for setting in subject.lines(source, subject.device_option):
             try:
                 load(setting.value)
@@ -65,13 +65,13 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
     """Values that Nova refuses, and unknown keys, which Nova keeps as tags."""
     known = releases.keys("device_spec", subject.release)
     all_releases = releases.keys("device_spec")
-    for line in subject.devices:
+    for line in subject.entries:
         try:
             DeviceSpec.parse(line.data, booleans=subject.normalised)
         except ValueError as error:
             yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=error)
         for key in line.data:
-            if key in known:
+            if key in known or "compute" not in line.source.services:
                 continue
             near = _MISTAKEN.get(key) or next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
             hint = f"; did you mean {near}?" if near else ""

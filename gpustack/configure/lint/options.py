@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.base.text import listed
+from gpustack.base.text import clipped, listed
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.desired import PCI_FILTER
 from gpustack.configure.lint.registry import check
@@ -233,7 +233,7 @@ def _refused(setting: Setting, option: Option, fault: str) -> Finding:
         place=setting.place,
         group=setting.group,
         name=setting.name,
-        value="its value (not shown)" if is_secret(option.path) else _shown(setting.value),
+        value="its value (not shown)" if is_secret(option.path) else repr(clipped(setting.value)),
         error="oslo.config refuses it" if is_secret(option.path) else " ".join(fault.split()),
         limits=f": {option.type.limits}" if option.type.limits else f" of type {option.type.name}",
     )
@@ -249,10 +249,6 @@ def _with_defaults(setting: Setting, table: OptionTable) -> str | None:
         default = "" if option.default is None else str(option.default)
         value = value.replace(f"${{{name}}}", default).replace(f"${name}", default)
     return value
-
-
-def _shown(value: str) -> str:
-    return repr(value if len(value) <= 80 else f"{value[:77]}…")
 
 
 @check("Order of files")
@@ -286,14 +282,17 @@ def _means(setting: Setting, option: Option) -> bool | str:
     return setting.value.lower() in releases.TRUE if option.kind == "bool" else setting.value
 
 
+_ALSO = {"filter_scheduler/pci_in_placement": "compute", "filter_scheduler/enabled_filters": "conductor"}
+"""Further readers: nova-compute then accepts aliases without ids, nova-conductor server groups of a policy."""
+
+
 @check(_TITLE)
 def readers(subject: LintSubject) -> Iterator[Finding]:
     """Settings in the configuration of a service that does not read them."""
     for source in subject.sources:
         for option in releases.options(subject.release) if source.named else ():
             settings = source.configuration.effective(option)
-            # With pci_in_placement, nova-compute accepts aliases without ids.
-            if settings and not source.serves(option) and option.path != "filter_scheduler/pci_in_placement":
+            if settings and not source.serves(option) and _ALSO.get(option.path) not in source.services:
                 yield finding(
                     Code.OPTION_OF_OTHER_SERVICE,
                     place=settings[-1].place,

@@ -1,5 +1,6 @@
 """The input of the linter: configurations, the release that reads them, and hosts with known facts."""
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +14,7 @@ from gpustack.configure.instance_shapes import InstanceShape, shapes
 from gpustack.configure.networks import Ports, ports
 from gpustack.configure.packing import Advised, advised, gpus_of, requested
 from gpustack.configure.providers import ProviderFiles
-from gpustack.configure.sources import Source
+from gpustack.configure.sources import SERVICES, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
@@ -163,9 +164,14 @@ class LintSubject:
         return {}
 
     @cached_property
-    def aliases(self) -> tuple[AliasLine, ...]:
+    def aliases(self) -> Sequence[AliasLine]:
         """The aliases that nova-api and nova-compute read, without values that are not JSON objects."""
-        return tuple(self._aliases())
+        lines = []
+        for source in self.serving("api", "compute"):
+            for setting in self.lines(source, ALIAS):
+                with contextlib.suppress(EntryError):
+                    lines.append(AliasLine(source=source, setting=setting, data=alias_of(setting.value)))
+        return lines
 
     def lines(self, source: Source, option: Option) -> tuple[Setting, ...]:
         """The effective assignments, without values that reference an option that no file sets."""
@@ -209,28 +215,21 @@ class LintSubject:
         listed = values(listing.value) if listing else of.default or ()
         return option.value_of_group in {value.lower() for value in listed}
 
-    def _aliases(self) -> Iterator[AliasLine]:
-        for source in self.serving("api", "compute"):
-            for setting in self.lines(source, ALIAS):
-                try:
-                    yield AliasLine(source=source, setting=setting, data=alias_of(setting.value))
-                except EntryError:
-                    continue
+    @cached_property
+    def devices(self) -> Sequence[DeviceLine]:
+        """The entries of device_spec that nova-compute reads."""
+        return [line for line in self.entries if "compute" in line.source.services]
 
     @cached_property
-    def devices(self) -> tuple[DeviceLine, ...]:
-        """The entries of device_spec that nova-compute reads."""
-        return tuple(self._devices())
-
-    def _devices(self) -> Iterator[DeviceLine]:
-        for source in self.serving("compute"):
+    def entries(self) -> Sequence[DeviceLine]:
+        """The entries of device_spec. Every service of Nova parses them (``nova/network/neutron.py``, ``API``)."""
+        lines = []
+        for source in self.serving(*SERVICES):
             for setting in self.lines(source, self.device_option):
-                try:
+                with contextlib.suppress(EntryError):
                     entries = specs_of(setting.value)
-                except EntryError:
-                    continue
-                for entry in entries:
-                    yield DeviceLine(source=source, setting=setting, data=entry, spec=self._parsed(entry))
+                    lines += [DeviceLine(source=source, setting=setting, data=e, spec=self._parsed(e)) for e in entries]
+        return lines
 
     def _parsed(self, entry: Mapping[str, Any]) -> DeviceSpec | None:
         try:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from gpustack.base.errors import SnapshotError
 from gpustack.base.files import file_error, write_atomic
-from gpustack.base.text import printable
+from gpustack.base.text import clipped, printable
 from gpustack.base.validation import problem
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.fields import FactsModel
@@ -316,4 +316,4 @@ def _shown(value: object) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     text = json.dumps(value[: _SHOWN_INPUT + 1] if isinstance(value, str) else value, default=str)
-    return text if len(text) <= _SHOWN_INPUT else text[:_SHOWN_INPUT] + "…"
+    return clipped(text, _SHOWN_INPUT)

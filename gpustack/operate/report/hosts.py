@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
 
+from gpustack.base.text import clipped
 from gpustack.fleet.model import Fleet, Gpu, Holder, HostCount, State
 from gpustack.fleet.summary import Group, grouped
 
 GROUP = 48
 """The most hosts of a group; a fleet with more hosts has several groups."""
-_LONGEST = 80
-"""The most characters of a name. Names of tenants may have 255, of which a page shows thousands."""
 _UNKNOWN_HOST = "unknown host"
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -202,11 +201,6 @@ def _use(fleet: Fleet, holder: Holder) -> Use:
         user=clipped(user),
         since=f"{server.since:%F %R}" if server.since else "",
     )
-
-
-def clipped(text: str) -> str:
-    """The text; the end of a long one is replaced."""
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def columns(counts: Iterable[Counts | Group]) -> Sequence[State]:

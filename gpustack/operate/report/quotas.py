@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpustack.base.text import clipped
 from gpustack.offer.quota.shares import Share
 from gpustack.offer.quota.survey import Survey
-from gpustack.operate.report.hosts import clipped
 
 _MOST = 500
 """The most rows; `gpustack quota show --all-projects` prints all."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from gpustack.base.findings import joined, merged
+from gpustack.base.text import clipped
 from gpustack.fleet.model import Fleet, State
 from gpustack.fleet.summary import Group, grouped
-from gpustack.operate.report.hosts import TIMES, clipped
+from gpustack.operate.report.hosts import TIMES
 
 _SIZES = (1, 2, 4, 8, 16)
 _MOST_MESSAGES = 50

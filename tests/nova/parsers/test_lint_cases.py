@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 
+from gpustack.configure.sources import SERVICES, guessed
 from gpustack_demo.embedded.environment import ensure
 from gpustack_demo.embedded.releases import available
 from support.nova_cases import Case, cases
@@ -53,5 +54,5 @@ def holds(case: Case, answer: dict) -> bool:
 @pytest.mark.parametrize(("release", "case"), PAIRS, ids=lambda value: value if isinstance(value, str) else value.name)
 def test_nova_agrees(judges, tmp_path, release, case):
     files = case.written(tmp_path)
-    answer = judges(release).asked(files[:1], case.judged_on)
+    answer = judges(release).asked(files[:1], case.judged_on, services=guessed(files[0]) or SERVICES)
     assert holds(case, answer), answer

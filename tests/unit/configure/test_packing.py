@@ -303,4 +303,4 @@ def test_options_of_placement_in_nova_conf_are_reported(tmp_path):
     path = tmp_path / "nova-api.conf"
     path.write_text(LIMIT)
     (found,) = (f for f in lint([str(path)], LintSubject(release=R2026)).findings if f.code == "GPU369")
-    assert "read only by placement-api" in found.message
+    assert "has an effect only in placement-api" in found.message

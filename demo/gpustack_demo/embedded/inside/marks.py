@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _ATTRIBUTE = "gpustack_mark"
 _ABSENT = object()
 _generations = itertools.count(1)
+reads: dict[str, set[str]] = {}
+"""The options that were read, as ``GROUP/NAME``, by kind of service; those of code without a mark are the API's."""
 _stack: contextvars.ContextVar[tuple[Mark, ...]] = contextvars.ContextVar("gpustack_marks", default=())
 
 
@@ -156,6 +158,8 @@ def _install_options(conf: Any) -> None:
     def get(self: Any, name: str, group: Any = None, namespace: Any = None) -> Any:
         if self is conf and namespace is None:
             mark = current()
+            section = group.name if isinstance(group, cfg.OptGroup) else group or "DEFAULT"
+            reads.setdefault(mark.kind if mark else "api", set()).add(f"{section}/{name}")
             if mark is not None:
                 value = mark.option(self, name, group)
                 if value is not _ABSENT:

@@ -16,6 +16,7 @@ from oslo_utils import timeutils
 
 from nova import context
 
+from . import marks
 from .descriptions import Domain, FaultState, HostDescription, TrackerState
 from .faults import InjectedFault, clear, put
 from .hypervisor import document, hostdevs
@@ -238,3 +239,7 @@ class Verbs:
         daemon = daemon or self._harness.computes[service]
         with daemon.gpustack_mark.active():
             return read()
+
+    def options_read(self) -> dict[str, list[str]]:
+        """The options that the code of each kind of service has read so far, as ``GROUP/NAME``."""
+        return {kind: sorted(names) for kind, names in marks.reads.copy().items()}
