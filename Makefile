@@ -120,9 +120,9 @@ walks: ## clean-up after random walks over Nova's operations and failures, new o
 	@tools/setup test
 	GPUSTACK_WALKS=$(WALKS) $(PYTEST) -s tests/nova/cleanup/test_walks.py
 
-explore: ## clean-up in each state at the commits of chains on a real Nova; CHAINS=50 SEED=n RELEASE=2025.2, judged ON=mariadb; and in small cells
+explore: ## clean-up in each state at the commits of chains on a real Nova; CHAINS=50 (fewer from STATES=n on), SEED=n RELEASE=2025.2, judged ON=mariadb; and in small cells
 	@tools/setup test
-	GPUSTACK_EXPLORE=$(CHAINS) GPUSTACK_SEED=$(SEED) GPUSTACK_NOVA_RELEASES=$(RELEASE) GPUSTACK_EXPLORE_ON=$(ON) \
+	GPUSTACK_EXPLORE=$(CHAINS) GPUSTACK_SEED=$(SEED) GPUSTACK_NOVA_RELEASES=$(RELEASE) GPUSTACK_EXPLORE_ON=$(ON) GPUSTACK_EXPLORE_STATES=$(STATES) \
 		GPUSTACK_EXPLORED=explored-$(RELEASE)-$(SEED).md $(PYTEST) -s tests/nova/cleanup/test_explore.py
 	GPUSTACK_CELLS=$(CELLS) GPUSTACK_SEED=$(SEED) $(PYTEST) -n 2 -q tests/unit/repair/test_evidence_rule.py
 

@@ -29,7 +29,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting, foreign, in_drop_in
 from gpustack.nova_options.device_spec import offered, parse_line
-from gpustack.nova_options.pci_values import EntryError, alias_of, quotes_hint
+from gpustack.nova_options.pci_values import EntryError, alias_of
 from gpustack.nova_options.releases import Option
 from gpustack.spec.deployment import Deployment as Deployment
 
@@ -263,9 +263,7 @@ def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Findi
     try:
         alias = alias_of(setting.value)
     except EntryError as error:
-        yield finding(
-            Code.VALUE_NOT_JSON, place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value)
-        )
+        yield error.finding(setting.place, "alias")
         return
     for own_alias in wanted.aliases:
         if str(alias.get("name", "")).strip() != own_alias.name:
@@ -287,8 +285,7 @@ def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> I
     try:
         specs = parse_line(setting.value)
     except EntryError as error:
-        hint = quotes_hint(setting.value)
-        yield finding(Code.VALUE_NOT_JSON, place=setting.place, option="device_spec", error=error, hint=hint)
+        yield error.finding(setting.place, "device_spec")
         return
     shared = sorted(offered(specs, host) & rendered_devices(wanted, host))
     if shared:

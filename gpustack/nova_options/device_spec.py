@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpustack.base.findings import Code
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options.pci_values import BOOLEANS, EntryError, specs_of
 
@@ -131,10 +132,11 @@ def parse_line(text: str) -> list[DeviceSpec]:
 
     :raises EntryError: when Nova refuses the line or an entry; the message is the reason.
     """
+    entries = specs_of(text)
     try:
-        return [DeviceSpec.parse(entry) for entry in specs_of(text)]
+        return [DeviceSpec.parse(entry) for entry in entries]
     except ValueError as error:
-        raise EntryError(str(error)) from error
+        raise EntryError(error, Code.VALUE_INVALID) from error
 
 
 def matched(specs: Sequence[DeviceSpec], host: Host) -> dict[str, int]:

@@ -1,10 +1,13 @@
 """The values of ``[pci] alias`` and ``device_spec``, read as Nova reads them: JSON, then Nova's own rules."""
 
+import ast
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Key, Release
 
@@ -20,20 +23,28 @@ _STANDARD_CLASSES = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FP
 
 
 class EntryError(ValueError):
-    """A value that Nova refuses before it reads its keys."""
+    """A value that Nova refuses, before it reads its keys or because of one.
 
-
-def load(text: str) -> Any:  # noqa: ANN401
-    """Parse the JSON of a value.
-
-    :raises EntryError: when the value is not JSON.
+    :param text: the value, of which a finding names the probable cause.
     """
+
+    def __init__(self, problem: object, code: Code, text: str = "") -> None:
+        super().__init__(str(problem))
+        self._code, self._text = code, text
+
+    def finding(self, place: str, option: str) -> Finding:
+        """The finding on the value of an option."""
+        hint = _cause(self._text)
+        return finding(self._code, place=place, option=option, where=option, what=self, error=self, hint=hint)
+
+
+def _load(text: str) -> Any:  # noqa: ANN401
     try:
         return json.loads(text)
     except ValueError as error:
-        raise EntryError(str(error)) from error
+        raise EntryError(error, Code.VALUE_NOT_JSON, text) from error
     except RecursionError as error:
-        raise EntryError("it is nested too deeply") from error
+        raise EntryError("it is nested too deeply", Code.VALUE_NOT_JSON) from error
 
 
 def alias_of(text: str) -> dict[str, object]:
@@ -41,9 +52,9 @@ def alias_of(text: str) -> dict[str, object]:
 
     :raises EntryError: when it is not a JSON object.
     """
-    value = load(text)
+    value = _load(text)
     if not isinstance(value, dict):
-        raise EntryError(word(value))
+        raise EntryError(_word(value), Code.ALIAS_NOT_OBJECT, text)
     return value
 
 
@@ -52,25 +63,36 @@ def specs_of(text: str) -> list[dict[str, object]]:
 
     :raises EntryError: when it is neither.
     """
-    value = load(text)
+    value = _load(text)
     entries = value if isinstance(value, list) else [value]
     for entry in entries:
         if not isinstance(entry, dict):
-            raise EntryError(word(entry))
+            raise EntryError(_word(entry), Code.DEVICE_SPEC_NOT_OBJECT, text)
     return entries
 
 
-def word(value: object) -> str:
+def _word(value: object) -> str:
     """The JSON type of a value, for a message."""
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, str):
-        return "a text"
-    return {bool: "true or false", type(None): "null"}.get(type(value), "a number")
+    words = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return words.get(type(value), "a number")
 
 
-def quotes_hint(text: str) -> str:
-    """The probable mistake in a value that is not JSON, for a message; empty if unknown."""
+def _cause(text: str) -> str:
+    """The probable cause of a value's shape, for a message; empty if unknown."""
+    first: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        first, end = json.JSONDecoder().raw_decode(text)
+        if isinstance(first, dict) and text[end:].lstrip(", ").startswith("{"):
+            return "; several objects are on one line, and each needs a line of its own"
+    if isinstance(first, str) or (isinstance(first, list) and all(isinstance(entry, str) for entry in first)):
+        return "; it is quoted twice" if first else ""
+    if isinstance(first, list):
+        return "; a deployment tool that gets a list writes it as one line"
+    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+        if isinstance(literal := ast.literal_eval(text[:10_000]), list | dict):
+            return f"; it is a {type(literal).__name__} of Python as text, and JSON takes only double quotes"
+    if '\\"' in text:
+        return "; its quotes are escaped, as in a value that is quoted twice"
     if "'" in text and '"' not in text:
         return "; it is written with single quotes, and JSON takes only double ones"
     if re.search(r",\s*[}\]]", text):

@@ -7,7 +7,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject, padded_traits
 from gpustack.nova_options import releases
-from gpustack.nova_options.pci_values import EntryError, alias_faults, alias_of, load, placement_faults, quotes_hint
+from gpustack.nova_options.pci_values import EntryError, alias_faults, alias_of, placement_faults
 
 _TITLE = "Aliases"
 _CHECKS_IDS_SINCE = 32
@@ -20,15 +20,9 @@ def syntax(subject: LintSubject) -> Iterator[Finding]:
     for source in subject.serving("api", "compute"):
         for setting in subject.lines(source, ALIAS):
             try:
-                load(setting.value)
-            except EntryError as error:
-                hint = quotes_hint(setting.value)
-                yield finding(Code.VALUE_NOT_JSON, place=setting.place, option="alias", error=error, hint=hint)
-                continue
-            try:
                 alias_of(setting.value)
             except EntryError as error:
-                yield finding(Code.ALIAS_NOT_OBJECT, place=setting.place, what=error)
+                yield error.finding(setting.place, setting.name)
 
 
 @check(_TITLE)

@@ -18,9 +18,7 @@ from gpustack.nova_options.device_spec import ANY, DeviceSpec, matched, offered
 from gpustack.nova_options.pci_values import (
     EntryError,
     is_true,
-    load,
     placement_faults,
-    quotes_hint,
     resource_class,
     specs_of,
     traits,
@@ -49,15 +47,9 @@ def syntax(subject: LintSubject) -> Iterator[Finding]:
     for source in subject.serving(*SERVICES):
         for setting in subject.lines(source, subject.device_option):
             try:
-                load(setting.value)
-            except EntryError as error:
-                hint = quotes_hint(setting.value)
-                yield finding(Code.VALUE_NOT_JSON, place=setting.place, option=setting.name, error=error, hint=hint)
-                continue
-            try:
                 specs_of(setting.value)
             except EntryError as error:
-                yield finding(Code.DEVICE_SPEC_NOT_OBJECT, place=setting.place, what=error)
+                yield error.finding(setting.place, setting.name)
 
 
 @check(_TITLE)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self, TypedDict, TypeVar
+from typing import Any, Self, TypeVar
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.deployed import HostNames
@@ -81,13 +81,6 @@ def _by_source(lines: Iterable[_Line]) -> dict[int, tuple[_Line, ...]]:
     for line in lines:
         by_source.setdefault(id(line.source), []).append(line)
     return {source: tuple(listed) for source, listed in by_source.items()}
-
-
-class Doubt(TypedDict):
-    """How a finding is weakened if it is not certain that a service reads a file."""
-
-    severity: Severity | None
-    doubt: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -251,7 +244,7 @@ class LintSubject:
     def _devices_by_source(self) -> Mapping[int, tuple[DeviceLine, ...]]:
         return _by_source(self.devices)
 
-    def doubt(self, source: Source) -> Doubt:
+    def doubt(self, source: Source) -> dict[str, Any]:
         """Severity and text for a missing setting if it is not certain that the service reads the file."""
         if source.named:
             return {"severity": None, "doubt": ""}

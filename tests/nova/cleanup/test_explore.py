@@ -1,6 +1,7 @@
 """Explore clean-up: each state at the commits of chains on a real Nova, as it is found hours later (``make explore``).
 
-``GPUSTACK_EXPLORE`` is the number of new chains, ``GPUSTACK_SEED`` their seed. Without it the kept chains are replayed.
+``GPUSTACK_EXPLORE`` is the number of new chains, ``GPUSTACK_SEED`` their seed; no chain begins when there are
+``GPUSTACK_EXPLORE_STATES`` different states. Without new chains the kept ones are replayed.
 A chain that fails is shrunk and written to ``chains/``, where every later run replays it.
 """
 
@@ -33,6 +34,7 @@ from support.small_cells import SmallCloud
 from support.walks import ACTIONS, INTERLUDES, STORIES, WITHOUT_DEVICES, Step, Walk, walks
 
 CHAINS, SEED = int(os.environ.get("GPUSTACK_EXPLORE", "0")), int(os.environ.get("GPUSTACK_SEED", "1"))
+ENOUGH = int(os.environ.get("GPUSTACK_EXPLORE_STATES") or "1000000")
 PAGE = os.environ.get("GPUSTACK_EXPLORED")
 KEPT = Path(__file__).parent / "chains"
 DATABASE = os.environ.get("GPUSTACK_EXPLORE_ON") or None
@@ -83,7 +85,9 @@ def kept(test: Callable[..., None]) -> Callable[..., None]:
 @given(walks)
 @kept
 def test_each_state_of_a_chain(cloud: World, server_url: sa.URL | None, chain: list[Step]) -> None:
-    walk, explored.repaired = Walk(cloud), None
+    if len(explored.states) >= ENOUGH:
+        return
+    walk, explored.repaired, known = Walk(cloud), None, frozenset(explored.states)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
         try:
             with Recorder(walk, Path(directory) / "states") as recorder:
@@ -94,8 +98,9 @@ def test_each_state_of_a_chain(cloud: World, server_url: sa.URL | None, chain: l
                 for state in (*recorder.states[:-1:EVERY], recorder.states[-1]):
                     explored.judge(state, cloud, Place(Path(directory) / "found", server_url))
             with small_cloud() as small:
-                for number, state in enumerate(recorder.states if CHAINS else recorder.states[-1:]):
-                    if CHAINS or not explored.falsified:  # one or two seconds each
+                new = [state for state in recorder.states if state.digest not in known]
+                for number, state in enumerate(new if CHAINS else recorder.states[-1:]):
+                    if CHAINS or not explored.falsified:  # seconds each
                         _hold_the_evidence_rule(small, state, *FOUND[number % len(FOUND)])
             if CHAINS or not explored.starts:  # ten seconds each
                 explored.start(walk)

@@ -184,7 +184,7 @@ def test_the_remedy_leaves_out_filters_that_are_gone(tmp_path):
 
 
 def codes(rendering) -> list[tuple[str, str]]:
-    relevant = {"GPU312", "GPU313", "GPU314", "GPU318", "GPU323", "GPU331"}
+    relevant = {"GPU312", "GPU313", "GPU314", "GPU318", "GPU323", "GPU331", "GPU332", "GPU336"}
     return [(f.code, f.place.rpartition("/")[2]) for f in rendering.findings if f.code in relevant]
 
 
@@ -326,12 +326,19 @@ def test_aliases_among_the_overrides_that_are_in_the_way(tmp_path, service, name
 
 
 @pytest.mark.parametrize("deployment", ["kolla", "kayobe", "openstack-ansible", "drop-in"])
-@pytest.mark.parametrize("line", ["device_spec = {'vendor_id': '10de'}", 'device_spec = {"vendor_id": 5}', "alias = 5"])
-def test_what_nova_would_refuse_is_named_and_not_carried_over(tmp_path, deployment, line):
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("device_spec = {'vendor_id': '10de'}", "GPU331"),
+        ('device_spec = {"vendor_id": 5}', "GPU336"),
+        ("alias = 5", "GPU332"),
+    ],
+)
+def test_what_nova_would_refuse_is_named_and_not_carried_over(tmp_path, deployment, line, code):
     file = tmp_path / "nova-compute.conf"
     file.write_text(f"[pci]\n{line}\n")
     rendering = rendered(deployment, placement="off", existing=sources(file))
-    assert set(codes(rendering)) == {("GPU331", "nova-compute.conf:2")}
+    assert set(codes(rendering)) == {(code, "nova-compute.conf:2")}
 
 
 def test_a_value_that_names_an_option_is_carried_over_as_it_is_written(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.nova_options.pci_values import reported_class, resource_class, traits
+from gpustack.nova_options.pci_values import EntryError, alias_of, reported_class, resource_class, specs_of, traits
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,37 @@ def test_a_class_without_a_name_is_made_of_the_ids():
 )
 def test_traits_are_those_that_nova_reports(written, normalised):
     assert traits({"traits": written}) == normalised
+
+
+ONE, OTHER = '{"vendor_id": "10de", "name": "a"}', '{"vendor_id": "10de", "name": "b"}'
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "cause"),
+    [
+        (alias_of, f"{ONE}, {OTHER}", "several objects are on one line"),
+        (alias_of, f"{ONE} {OTHER}", "several objects are on one line"),
+        (alias_of, f"[{ONE}, {OTHER}]", "not a list; a deployment tool that gets a list writes it as one line"),
+        (alias_of, str([{"name": "a"}]), "a list of Python as text"),
+        (specs_of, str({"vendor_id": "10de", "managed": True}), "a dict of Python as text"),
+        (specs_of, '{"vendor_id": "10de", "remote_managed": True}', "a dict of Python as text"),
+        (specs_of, '"{\\"vendor_id\\": \\"10de\\"}"', "not a text; it is quoted twice"),
+        (specs_of, '["{\\"vendor_id\\": \\"10de\\"}"]', "not a text; it is quoted twice"),
+        (specs_of, '{\\"vendor_id\\": \\"10de\\"}', "its quotes are escaped"),
+        (specs_of, "{'vendor_id': '10de'", "single quotes"),
+        (specs_of, '{"vendor_id": "10de",}', "a dict of Python as text"),
+        (specs_of, '{"vendor_id": "10de", color: "red",}', "a comma before the end"),
+        (specs_of, "{\u201cvendor_id\u201d: 1}", "typographic quotes"),
+    ],
+)
+def test_a_wrong_shape_is_reported_with_its_cause(read, text, cause):
+    with pytest.raises(EntryError) as refused:
+        read(text)
+    assert cause in refused.value.finding("nova.conf:2", "alias").message
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "(" * 5000, "9" * 5000, "\0", "", "[]", "null", "{{ x }}"])
+def test_a_hostile_value_has_a_finding_too(text):
+    with pytest.raises(EntryError) as refused:
+        alias_of(text)
+    assert refused.value.finding("nova.conf:2", "alias").message
