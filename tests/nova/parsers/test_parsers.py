@@ -25,7 +25,7 @@ from gpustack_demo.embedded.releases import available
 from support.host_samples import function, host
 from support.network_cards import CARD, PART, network_card
 from support.nova_judge import Judge
-from support.nova_made import IDS, cards, made
+from support.nova_made import IDS, cards, configurations, made
 
 CHOSEN = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
 RELEASES = [entry.name for entry in available() if entry.name in CHOSEN or CHOSEN == ["all"]]
@@ -47,14 +47,14 @@ def test_nova_reads_what_is_rendered(judge, tmp_path_factory, case):
     rendering = render(desired, hosts=case.hosts, together=True)
     assume(not errors(rendering.findings))
     directory = tmp_path_factory.mktemp("rendered")
-    for facts, file in zip(sorted(case.hosts, key=lambda h: h.hostname), rendering.files, strict=True):
+    for facts, file in zip(sorted(case.hosts, key=lambda h: h.hostname), configurations(rendering), strict=True):
         path = directory / f"{file.target}.conf"
         path.write_text(file.text)
         answer = judge.asked([path], facts)
         assert answer["refused"] == []
-        assert list(answer["aliases"]) == [alias.name for alias in desired.aliases]
+        assert list(answer["aliases"]) == list(dict.fromkeys(alias.name for alias in desired.aliases))
         expected = case.targets[facts.hostname]
-        assert sorted(answer["offered"]) == sorted(a for addresses in expected.values() for a in addresses)
+        assert sorted(answer["offered"]) == case.offered(facts.hostname)
         assert answer["filters"][-1] == "PciPassthroughFilter"
         assert bool(answer["report"]) is (desired.placement != "off")
         assert bool(answer["schedule"]) is (desired.placement == "schedule")

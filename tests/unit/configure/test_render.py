@@ -21,7 +21,7 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.markers import BEGIN, END, own_lines, without_block
 from gpustack.spec.load import parse_spec
 from support.nova_hosts import host
-from support.nova_made import made
+from support.nova_made import configurations, made
 
 GOLDEN = Path(__file__).parent / "golden"
 KAYOBE = "etc/kayobe/kolla/config/nova"
@@ -92,7 +92,7 @@ def test_oslo_config_reads_back_what_was_wanted(tmp_path_factory, case):
     rendering = render(desired, hosts=case.hosts, together=True)
     assert rendering == render(desired, hosts=case.hosts, together=True)
     directory = tmp_path_factory.mktemp("rendered")
-    for file in rendering.files:
+    for file in configurations(rendering):
         path = directory / f"{file.target}.conf"
         path.write_text(file.text)
         conf = oslo([path])
