@@ -110,7 +110,8 @@ def fold(names: Iterable[str]) -> list[str]:
     rows: dict[tuple[str, str, int], set[int]] = {}
     single: set[str] = set()
     unique = set(names)
-    padded = {_row(match) for name in unique if (match := _NUMBERED.fullmatch(name)) and _is_padded(match)}
+    numbered = filter(None, map(_NUMBERED.fullmatch, unique))
+    padded = {_row(match) for match in numbered if re.match(r"0\d", match["digits"])}
     for name in unique:
         match = _NUMBERED.fullmatch(name)
         if match is None:
@@ -132,10 +133,6 @@ def natural(name: str) -> tuple[tuple[int, str, int], ...]:
 
 def _row(match: re.Match[str]) -> tuple[str, str, int]:
     return match["head"], match["tail"], len(match["digits"])
-
-
-def _is_padded(match: re.Match[str]) -> bool:
-    return match["digits"].startswith("0") and len(match["digits"]) > 1
 
 
 def _ranges(row: tuple[str, str, int], numbers: set[int]) -> Iterator[str]:

@@ -52,12 +52,8 @@ def may_be_of_one_machine(names: Collection[str], expected: Collection[str]) -> 
     ``gpu01.az2``. ``localdomain`` is no domain: installers write it.
     """
     pairs = [(name, host) for name in names for host in expected if short(name) == short(host)]
-    in_domains = [pair for pair in pairs if all(map(_has_domain, pair))]
+    in_domains = [pair for pair in pairs if all(head(n) != n and not key(n).endswith(".localdomain") for n in pair)]
     return bool(pairs) and (not in_domains or any(extends(*pair) for pair in in_domains))
-
-
-def _has_domain(name: str) -> bool:
-    return head(name) != name and not key(name).endswith(".localdomain")
 
 
 def index(by_name: Mapping[str, Value]) -> dict[str, Value]:

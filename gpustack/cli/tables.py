@@ -26,7 +26,7 @@ class FittingTable(TableFormatter):
         parsed_args: argparse.Namespace,
     ) -> None:
         """Print the rows."""
-        rows = [[_text(cell) for cell in row] for row in data]
+        rows = [[c.human_readable() if isinstance(c, FormattableColumn) else c for c in row] for row in data]
         width = _width(stdout, parsed_args)
         fitting = _fitted(column_names, rows, width) if width else rows
         if fitting is None:
@@ -55,10 +55,6 @@ def _no_formula(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers
     value = cell.machine_readable() if isinstance(cell, FormattableColumn) else cell
     is_formula = isinstance(value, str) and re.match(r"[=@\t\r]|[+-](?!$|[\d.]+$)", value)
     return f"'{value}" if is_formula else value
-
-
-def _text(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers, which are aligned to the right
-    return cell.human_readable() if isinstance(cell, FormattableColumn) else cell
 
 
 def _width(stdout: TextIO, parsed_args: argparse.Namespace) -> int:

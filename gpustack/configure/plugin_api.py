@@ -327,14 +327,10 @@ def _affected(file: RenderedFile, before: str | None, place: str, services: Sequ
     """The services that read a changed option. A changed comment restarts no service."""
     old, new = (_settings(text, place) for text in (before, file.text))
     different = {path for path in {*old, *new} if old.get(path) != new.get(path)}
-    readers = {service for path in different for service in _readers(path)}
+    readers = {service for option in releases.all_options() if option.path in different for service in option.services}
     if "filter_scheduler/pci_in_placement" in different and "api" not in services:
         readers.add("compute")  # rendered for nova-compute only when an alias has no ids
     return [service for service in services if service in readers]
-
-
-def _readers(path: str) -> tuple[str, ...]:
-    return next((option.services for option in releases.all_options() if option.path == path), ())
 
 
 def _settings(text: str | None, place: str) -> dict[str, list[str]]:

@@ -238,10 +238,6 @@ def _addresses(masking: Masking, text: str) -> str:
     return _ADDRESS.sub(replaced, text)
 
 
-def _named(masking: Masking, text: str) -> str:
-    return masking.patterns[1].sub(lambda found: masking.pseudonyms[found.group()], text)
-
-
 def _by(pattern: Callable[[Masking], re.Pattern[str]]) -> Callable[[Masking, str], str]:
     """A masker that replaces all of a pattern; what it finds is not learned."""
     return lambda masking, text: pattern(masking).sub(lambda _found: masking.secret(), text)
@@ -256,6 +252,6 @@ MASKERS: dict[str, Callable[[Masking, str], str]] = {
     "learned secrets": _by(lambda masking: masking.patterns[0]),
     "encoded secrets": _encoded,
     "addresses": _addresses,
-    "names": _named,
+    "names": lambda masking, text: masking.patterns[1].sub(lambda found: masking.pseudonyms[found.group()], text),
 }
 """What masks a text, in this order."""

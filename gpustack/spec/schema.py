@@ -54,13 +54,9 @@ def _tidy(node: Any) -> Any:  # noqa: ANN401
     for key, value in node.items():
         if key in ("properties", "$defs"):
             tidied[key] = {name: _tidy(entry) for name, entry in value.items()}
-        elif not ((key == "title" and isinstance(value, str)) or (key == "default" and _is_trivial(value))):
+        elif not isinstance(value, {"title": str, "default": dict | list | None}.get(key, ())):
             tidied[key] = _tidy(value)
     return tidied
-
-
-def _is_trivial(default: Any) -> bool:  # noqa: ANN401
-    return default is None or isinstance(default, dict | list)
 
 
 def resolve(node: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import os
 import sys
 import threading
 
+from .start import init_host, read_host
+
 MARK = "gpustack-nova: "
 _LIBRARIES = ("oslo.cache", "oslo.concurrency", "oslo.log", "oslo.messaging", "oslo.middleware", "oslo.policy")
 _LIBRARIES += ("oslo.privsep", "oslo.reports", "oslo.service.periodic_task", "oslo.service.service")
@@ -220,35 +222,6 @@ def _vendor_data(conf):
     return True
 
 
-class _Host:
-    """The processors of a host, for methods of the driver that read the configuration of them."""
-
-    def __init__(self, count):
-        self.get_online_cpus = self.get_available_cpus = lambda: set(range(count))
-
-
-def _driver(conf, count):
-    """What nova-compute reads of its host: inventories, machine type, RAM ratio."""
-    from nova.virt import hardware
-    from nova.virt.libvirt import driver, utils
-
-    class Driver:
-        _host = _Host(count)
-
-    if hasattr(driver.LibvirtDriver, "_check_cpu_set_configuration"):
-        driver.LibvirtDriver._check_cpu_set_configuration(Driver())
-    shared = driver.LibvirtDriver._get_vcpu_available(Driver)
-    dedicated = driver.LibvirtDriver._get_pcpu_available(Driver)
-    return {
-        "vcpu": len(shared),
-        "pcpu": len(dedicated),
-        "machine": utils.get_default_machine_type("x86_64"),
-        "ratio": conf.ram_allocation_ratio or conf.initial_ram_allocation_ratio,
-        "ports": conf.libvirt.num_pcie_ports,
-        "reserved": sum(sum(sizes.values()) for sizes in hardware.numa_get_reserved_huge_pages().values()),
-    }
-
-
 def _mediated(_conf):
     """The types of mediated devices, and the type of each address."""
     from collections import defaultdict
@@ -368,7 +341,8 @@ def _compute(conf, steps, job, device_filter):
         if steps.answer.get("report"):
             steps.attempt(of, "placement", lambda: _in_placement(device_filter, functions), "pci/device_spec")
     count = job.get("cpus") or (os.cpu_count() if job.get("sysfs") else _CPUS)
-    steps.attempt(of, "compute", lambda: _driver(conf, count), "compute/cpu_dedicated_set")
+    steps.attempt(of, "compute", lambda: read_host(conf, count), "compute/cpu_dedicated_set")
+    steps.attempt(of, "init_host", lambda: init_host(conf))
     if job.get("sysfs") and "provider_config_location" in conf.compute:
         steps.attempt(of, "providers", lambda: _providers(conf, True), "compute/provider_config_location")
 

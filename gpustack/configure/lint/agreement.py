@@ -105,7 +105,8 @@ def satisfiable(subject: LintSubject) -> Iterator[Finding]:
             continue
         line = alternatives[0]
         wanted = resource_class(line.data.get("resource_class")) if subject.scheduled_by_placement else None
-        fitting = [entry for entry in subject.devices if _has_ids(line) and _ids_fit(line, entry)]
+        has_ids = "vendor_id" in line.data and "product_id" in line.data
+        fitting = [entry for entry in subject.devices if has_ids and _ids_fit(line, entry)]
         having = _having(subject, line)
         if wanted and fitting and all(_class_of(entry) != wanted for entry in subject.devices):
             yield finding(Code.RESOURCE_CLASS_UNREPORTED, place=line.place, alias=line.name, resource_class=wanted)
@@ -118,10 +119,6 @@ def satisfiable(subject: LintSubject) -> Iterator[Finding]:
             )
         else:
             yield finding(Code.ALIAS_OF_OTHER_HOSTS, place=line.place, alias=line.name)
-
-
-def _has_ids(line: AliasLine) -> bool:
-    return "vendor_id" in line.data and "product_id" in line.data
 
 
 def _having(subject: LintSubject, line: AliasLine) -> list[str]:

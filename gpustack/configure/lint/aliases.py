@@ -7,7 +7,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject, padded_traits
 from gpustack.nova_options import releases
-from gpustack.nova_options.pci_values import EntryError, alias_faults, alias_of, placement_faults
+from gpustack.nova_options.pci_values import alias_faults, alias_of, placement_faults
 
 _TITLE = "Aliases"
 _CHECKS_IDS_SINCE = 32
@@ -17,12 +17,7 @@ _CHECKS_IDS_SINCE = 32
 @check(_TITLE)
 def syntax(subject: LintSubject) -> Iterator[Finding]:
     """Values that are not JSON objects."""
-    for source in subject.serving("api", "compute"):
-        for setting in subject.lines(source, ALIAS):
-            try:
-                alias_of(setting.value)
-            except EntryError as error:
-                yield error.finding(setting.place, setting.name)
+    yield from subject.misshapen(ALIAS, alias_of, "api", "compute")
 
 
 @check(_TITLE)

@@ -8,7 +8,7 @@ from gpustack.configure.deployed_filters import values
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import DeviceLine, LintSubject
 from gpustack.configure.sources import Source
-from gpustack.nova_options import releases
+from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
 
@@ -51,6 +51,30 @@ def processors(subject: LintSubject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
+def contradictions(subject: LintSubject) -> Iterator[Finding]:
+    """Values that are refused by themselves or beside others, although their types accept them."""
+    for entry in tables.facts()["contradiction"]:
+        for source in subject.serving(entry.get("service", "compute")):
+            setting = subject.last(source, releases.option(entry["set"]))
+            if setting is not None and entry["since"] <= subject.release.major <= entry.get("until", 99):
+                patterns = {**entry["when"], **entry.get("unless", {})}
+                given = {path: _given(subject, source, path) for path in patterns}
+                matching = [path for path in patterns if re.fullmatch(patterns[path], given[path] or "")]
+                if matching == [*entry["when"]] and None not in given.values():
+                    yield _refused(setting, entry["reason"])
+
+
+def _given(subject: LintSubject, source: Source, path: str) -> str | None:
+    """The value of an option, or its default; None if it is not known."""
+    option = subject.table(source).named[path]
+    setting = subject.last(source, option)
+    if setting is not None and (setting.unknown or setting.is_template):
+        return None
+    value = option.default if setting is None else setting.value.strip()
+    return str(str(value).lower() in releases.TRUE).lower() if option.kind == "bool" else str(value or "")
+
+
+@check(_TITLE)
 def huge_pages(subject: LintSubject) -> Iterator[Finding]:
     """Lines of reserved_huge_pages without node, size and count."""
     for source in subject.serving("compute"):
@@ -61,16 +85,13 @@ def huge_pages(subject: LintSubject) -> Iterator[Finding]:
             entry = parser(setting.value) if parser else {}
             missing = [key for key in ("node", "size", "count") if key not in entry]
             numbers = [key for key in ("node", "count") if key in entry and not _is_integer(entry[key])]
-            if missing or numbers or not _is_size(entry.get("size", "")):
+            size = entry.get("size", "")
+            if missing or numbers or not (_is_integer(size) or _SIZE.fullmatch(size)):
                 yield _refused(setting, "it must be node:NUMBER,size:SIZE,count:NUMBER")
 
 
 def _is_integer(text: str) -> bool:
     return re.fullmatch(r"\s*[-+]?\d+(_\d+)*\s*", text) is not None
-
-
-def _is_size(text: str) -> bool:
-    return _is_integer(text) or _SIZE.fullmatch(text) is not None
 
 
 @check(_TITLE)

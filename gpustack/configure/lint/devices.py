@@ -16,7 +16,6 @@ from gpustack.hosts.readiness.assessment import State, effect
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import ANY, DeviceSpec, matched, offered
 from gpustack.nova_options.pci_values import (
-    EntryError,
     is_true,
     placement_faults,
     resource_class,
@@ -44,12 +43,7 @@ _REMOTE = 25
 @check(_TITLE)
 def syntax(subject: LintSubject) -> Iterator[Finding]:
     """Values that are neither JSON objects nor lists of them."""
-    for source in subject.serving(*SERVICES):
-        for setting in subject.lines(source, subject.device_option):
-            try:
-                specs_of(setting.value)
-            except EntryError as error:
-                yield error.finding(setting.place, setting.name)
+    yield from subject.misshapen(subject.device_option, specs_of, *SERVICES)
 
 
 @check(_TITLE)

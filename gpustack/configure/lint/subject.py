@@ -1,7 +1,7 @@
 """The input of the linter: configurations, the release that reads them, and hosts with known facts."""
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -169,6 +169,15 @@ class LintSubject:
     def lines(self, source: Source, option: Option) -> tuple[Setting, ...]:
         """The effective assignments, without values that reference an option that no file sets."""
         return tuple(s for s in source.configuration.effective(option.of(self.release)) if not s.unknown)
+
+    def misshapen(self, option: Option, parse: Callable[[str], object], *services: str) -> Iterator[Finding]:
+        """The values of an option that are not JSON, or not what the option takes."""
+        for source in self.serving(*services):
+            for setting in self.lines(source, option):
+                try:
+                    parse(setting.value)
+                except EntryError as error:
+                    yield error.finding(setting.place, setting.name)
 
     def table(self, source: Source) -> OptionTable:
         """The options that the release has for a configuration: Nova's or Placement's."""

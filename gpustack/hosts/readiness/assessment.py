@@ -210,17 +210,14 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     holding = (*(f for f in gpu.functions if is_host_driver(f.driver)), *in_the_way(host, gpu))
     held = [f for f in holding if f not in needed]
     if held:
-        yield finding(Code.BOUND_TO_HOST_DRIVER, place=place, drivers=", ".join(_held(gpu, held)))
+        drivers = [f"{f.driver}" if f is gpu.main else f"{f.driver} of {_called(gpu, f)}" for f in held]
+        yield finding(Code.BOUND_TO_HOST_DRIVER, place=place, drivers=", ".join(drivers))
     free = [f for f in gpu.functions if f.driver is None and not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
     if free:
         yield finding(Code.BOUND_TO_NO_DRIVER, place=place, functions=", ".join(_called(gpu, f) for f in free))
     variants = sorted({f.driver for f in gpu.functions if f.driver and is_passthrough_driver(f.driver)} - {*BY_ID})
     if variants:
         yield finding(Code.BOUND_TO_VARIANT_DRIVER, place=place, driver=", ".join(variants))
-
-
-def _held(gpu: Gpu, held: Iterable[Function]) -> Iterator[str]:
-    return (f"{f.driver}" if f is gpu.main else f"{f.driver} of {_called(gpu, f)}" for f in held)
 
 
 def _called(gpu: Gpu, function: Function) -> str:

@@ -40,7 +40,7 @@ def needs(host: Host, gpu: Gpu) -> tuple[Need, ...]:
     return tuple(
         Need(function=f, uses=tuple(describe_uses(f)))
         for f in sorted((*gpu.functions, *gpu.neighbours), key=lambda f: f.bdf)
-        if is_host_driver(f.driver) and not is_gpu(f) and (f.address not in spared or _is_in_use(f))
+        if is_host_driver(f.driver) and not is_gpu(f) and (f.address not in spared or any(describe_uses(f)))
     )
 
 
@@ -77,7 +77,3 @@ def describe_uses(function: Function) -> Iterator[str]:
         yield f"USB: {', '.join(uses.usb)}"
     if uses.input:
         yield f"input {', '.join(uses.input)}"
-
-
-def _is_in_use(function: Function) -> bool:
-    return bool(function.uses.net or function.uses.block or function.uses.usb or function.uses.input)

@@ -13,7 +13,7 @@ from typing import Any
 from gpustack.base.findings import Finding
 from gpustack.base.text import printable
 from gpustack.hosts.topology.distance import Matrix, matrix
-from gpustack.hosts.topology.links import Link, Rate
+from gpustack.hosts.topology.links import Rate
 from gpustack.hosts.topology.model import DEVICES, Kind, Node, RootBus, Topology
 from gpustack.hosts.topology.words import box_title, bus_title, details, title
 
@@ -191,15 +191,11 @@ def _node(node: Node) -> dict[str, Any]:
         "slot": function.slot,
         "interfaces": [interface.name for interface in function.uses.net],
         "infiniband": list(function.uses.infiniband),
-        "link": _link(node.link) if node.link else None,
+        "link": {name: _rate(getattr(node.link, name)) for name in ("now", "limit", "own")} if node.link else None,
         "virtual_functions": [f.address for f in node.virtual_functions],
         "owner": node.owner,
         "children": [_node(child) for child in node.children],
     }
-
-
-def _link(link: Link) -> dict[str, Any]:
-    return {"now": _rate(link.now), "limit": _rate(link.limit), "own": _rate(link.own)}
 
 
 def _rate(rate: Rate) -> dict[str, Any]:

@@ -350,12 +350,8 @@ def _value(flavor: PresentFlavor, access: Collection[str] | None = None, *, mark
 
 
 def _details(seen: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    flat = [
-        {**{k: v for k, v in value.items() if k != "extra_specs"}, **_without_mark(value.get("extra_specs", {}))}
-        for value in (seen, wanted)
+    flat = [{**value, **value.get("extra_specs", {})} for value in (seen, wanted)]
+    hidden = ("extra_specs", NAMESPACE)
+    return difference(*({k: v for k, v in entry.items() if not k.startswith(hidden)} for entry in flat)) or [
+        "~ gpustack's mark"
     ]
-    return difference(*flat) or ["~ gpustack's mark"]
-
-
-def _without_mark(specs: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in specs.items() if not key.startswith(NAMESPACE)}

@@ -21,7 +21,10 @@ def present(connection: Connection, trait: str, *, flavors: tuple[PresentFlavor,
         aggregates=tuple(known),
         nodes=tuple(compute.hypervisors(connection)),
         bearers={name: placement.bearers(connection, name) for name in sorted(traits)},
-        members={aggregate.name: _members(connection, aggregate.uuid) for aggregate in ours},
+        members={
+            aggregate.name: frozenset(p.uuid for p in placement.listed(connection, f"member_of={aggregate.uuid}"))
+            for aggregate in ours
+        },
         flavors=flavors or (),
         servers=() if flavors is None else listing(connection).servers,
     )
@@ -36,7 +39,3 @@ def projects(connection: Connection, tenancy: Tenancy | None, lookup: Lookup | N
     entries = tenancy.aggregates.values() if tenancy else ()
     names = dict.fromkeys(name for entry in entries for name in entry.projects)
     return {name: project_id(connection, name, lookup) for name in names}
-
-
-def _members(connection: Connection, aggregate: str) -> frozenset[str]:
-    return frozenset(provider.uuid for provider in placement.listed(connection, f"member_of={aggregate}"))

@@ -45,9 +45,10 @@ def _checks(cloud: str | None, spec: Spec | None, paths: Sequence[Path]) -> Iter
         cloud = names[0]
     connection = cloudapi.shared(cloud)
     yield _signed_in(connection)
-    yield from made("Nova flavors", lambda: _flavors(connection))
+    flavors = "Nova flavors"
+    yield from made(flavors, lambda: [ok(flavors, f"{len(FlavorCloud(connection, Flavor).flavors())} readable")])
     yield from made("Nova services", lambda: _services(connection))
-    yield from made("Placement", lambda: _placement(connection))
+    yield from made("Placement", lambda: [ok("Placement", f"{len(listed(connection))} resource providers readable")])
     if spec is not None and entries:
         yield from made(_OUT, lambda: out_of_service(connection, spec, paths))
 
@@ -81,17 +82,9 @@ def _signed_in(connection: Connection) -> Check:
     return warning("Cloud", f"signed in as {names} without the role admin; roles: {roles}", remedy)
 
 
-def _flavors(connection: Connection) -> Iterator[Check]:
-    yield ok("Nova flavors", f"{len(FlavorCloud(connection, Flavor).flavors())} readable")
-
-
 def _services(connection: Connection) -> Iterator[Check]:
     """The reads of host maintenance: the services, and the instances of all projects."""
     api = ServiceCloud(connection)
     number = len(api.services())
     api.unconfirmed()
     yield ok("Nova services", f"{number} nova-compute; instances of all projects readable")
-
-
-def _placement(connection: Connection) -> Iterator[Check]:
-    yield ok("Placement", f"{len(listed(connection))} resource providers readable")

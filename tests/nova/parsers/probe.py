@@ -5,17 +5,19 @@ keys and ``"ports": [{"network", "vnic_type", "numa_policy", "flavor_policy", "n
 Nova fits an instance into huge pages.
 """
 
-import importlib.util
+import importlib
 import inspect
 import json
 import sys
+import types
+from pathlib import Path
 
 # ruff: noqa: UP031 - the oldest Nova runs on Python 3.9
 
 PORT = "6e2d1b1c-5b52-4b3a-9b0f-1f0e5c2f7a11"
-spec = importlib.util.spec_from_file_location("program", sys.argv[1])
-program = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(program)
+sys.modules["installed"] = types.ModuleType("installed")
+sys.modules["installed"].__path__ = [str(Path(sys.argv[1]).parent)]
+program = importlib.import_module("installed.program")
 
 
 def pools(filter_, functions):

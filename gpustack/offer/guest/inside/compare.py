@@ -148,15 +148,12 @@ def _counted(facts: Dict[str, Any], expected: Optional[Dict[str, Any]]) -> Itera
     if len(gpus) < expected["count"]:
         yield _problem("gpus-missing", "PCI", count=len(gpus), expected=expected["count"])
     elif len(gpus) > expected["count"] or (expected["ids"] and not set(map(_ids, gpus)) <= set(expected["ids"])):
-        yield _problem("gpus-differ", "PCI", found=_listed(gpus), expected=_counted_ids(expected))
+        found = ", ".join("{} {}".format(gpu["address"], _ids(gpu)) for gpu in gpus)
+        yield _problem("gpus-differ", "PCI", found=found, expected=_counted_ids(expected))
 
 
 def _ids(gpu: Dict[str, Any]) -> str:
     return "{}:{}".format(gpu["vendor"], gpu["product"])
-
-
-def _listed(gpus: List[Dict[str, Any]]) -> str:
-    return ", ".join("{} {}".format(gpu["address"], _ids(gpu)) for gpu in gpus)
 
 
 def _counted_ids(expected: Dict[str, Any]) -> str:

@@ -64,11 +64,8 @@ def of_signs(signs: Iterable[Sign]) -> List[Event]:
     """The signs of a log as events."""
     current = [sign for sign in signs if not sign.earlier]
     buses = {sign.address: sign.values["bus"] for sign in current if sign.kind == BRIDGE}
-    return [_event(sign, buses.get(sign.address, "")) for sign in current if _counts(sign)][:MOST_EVENTS]
-
-
-def _counts(sign: Sign) -> bool:
-    return sign.code is not None or sign.kind == INITIALIZED
+    counted = [sign for sign in current if sign.code is not None or sign.kind == INITIALIZED]
+    return [_event(sign, buses.get(sign.address, "")) for sign in counted][:MOST_EVENTS]
 
 
 def _event(sign: Sign, buses: str) -> Event:

@@ -15,7 +15,8 @@ from gpustack.spec.models import Model
 
 def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:
     """One object with a rule for each kind of node. If several rules match, the label of the last one remains."""
-    rules = [_rule(spec, kind) for kind in sorted(_kinds(groups), key=lambda kind: _precision(spec, kind))]
+    kinds = sorted(_kinds(groups), key=lambda kind: (len(kind), sum(len(_ids(spec.models[m])) for m in kind)))
+    rules = [_rule(spec, kind) for kind in kinds]
     if rules:
         yield Document(
             notes=(f"Sets the label {GPUTYPE} by PCI ids.",),
@@ -41,10 +42,6 @@ def findings(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Finding]:
 
 def _kinds(groups: Sequence[NodeGroup]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(kind for group in groups for kind in group.kinds))
-
-
-def _precision(spec: Spec, kind: tuple[str, ...]) -> tuple[int, int]:
-    return len(kind), sum(len(_ids(spec.models[model])) for model in kind)
 
 
 def _rule(spec: Spec, models: tuple[str, ...]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.configure.installed import launch, program
+from gpustack.configure.installed import launch, program, start
 
 ANSWER = 'print(\'gpustack-nova: {"version": "32.2.1", "answers": []}\')\n'
 
@@ -50,7 +50,7 @@ def test_no_such_program_is_an_error(tmp_path):
             launch.command_of(nova)
 
 
-@pytest.mark.parametrize("module", [launch, program])
+@pytest.mark.parametrize("module", [launch, program, start])
 def test_the_programs_are_python_3_6(module):
     """They run on the Python of old distributions."""
     candidates = [*sorted(Path.home().glob(".pyenv/versions/3.6.*/bin/python3.6")), shutil.which("python3.6")]
