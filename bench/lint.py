@@ -70,7 +70,9 @@ def main() -> None:
     """Measure, print, and compare with the limits."""
     nova = str(ensure(NOVA).program("python"))
     command = [str(Path(sys.executable).with_name("gpustack")), "nova", "lint", "--release", NOVA]
-    imports = [nova, "-W", "ignore", "-c", f"import runpy\nrunpy.run_path({program.__file__!r})['prepare']()"]
+    place = str(Path(program.__file__).parent)
+    package = f"import sys, types\npackage = sys.modules['p'] = types.ModuleType('p')\npackage.__path__ = [{place!r}]\n"
+    imports = [nova, "-W", "ignore", "-c", f"{package}from p import program\nprogram.prepare()"]
 
     def run(arguments: list[str]) -> None:
         subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

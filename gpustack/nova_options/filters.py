@@ -18,7 +18,7 @@ from gpustack.nova_options.releases import Release
 ALL = "nova.scheduler.filters.all_filters"
 _PACKAGE = "nova.scheduler.filters."
 _PCI_FILTER = f"{_PACKAGE}pci_passthrough_filter.PciPassthroughFilter"
-DOTTED = re.compile(r"\w+(\.\w+)+")
+DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _NEAR = 0.8
 
 

@@ -35,6 +35,16 @@ alias = {"vendor_id": "10de", "product_id": "11b4", "name": "second", "traits": 
 [filter_scheduler]
 pci_in_placement = true
 """
+LIVE_MIGRATABLE = """
+[pci]
+alias = {"name": "vf", "vendor_id": "10de", "product_id": "11b4", "live_migratable": "yes"}
+device_spec = {"vendor_id": "10de", "product_id": "11b4", "live_migratable": "yes", "managed": "no"}
+report_in_placement = true
+[filter_scheduler]
+pci_in_placement = true
+enabled_filters = ComputeFilter,PciPassthroughFilter
+"""
+"""nova.conf with devices that flavors ask for and that migrate live."""
 _POLICY = {"compute:servers:resize:cross_cell": "rule:admin_api"}
 """Permits resize into another cell; without effect in clouds with one cell."""
 

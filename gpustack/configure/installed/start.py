@@ -44,7 +44,7 @@ def init_host(conf):
     from nova.virt.libvirt import driver, host
 
     compute_node.ComputeNode(host_ip=conf.my_ip)
-    if "max_workers=CONF.sync_power_state_pool_size" in inspect.getsource(manager.ComputeManager):
+    if "max_workers=CONF.sync_power_state_pool_size" in inspect.getsource(manager.ComputeManager.__init__):
         importlib.import_module("futurist").ThreadPoolExecutor(max_workers=conf.sync_power_state_pool_size)
     cls, service, stand_in = driver.LibvirtDriver, mock.MagicMock(), mock.MagicMock()
     service.driver.init_host.side_effect = StopIteration  # far enough

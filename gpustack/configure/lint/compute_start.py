@@ -1,4 +1,4 @@
-"""Values that nova-compute parses itself when it starts: processors, huge pages, mediated devices."""
+"""Values that nova-compute judges itself when it starts: processors, huge pages, mediated devices, contradictions."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -53,10 +53,13 @@ def processors(subject: LintSubject) -> Iterator[Finding]:
 @check(_TITLE)
 def contradictions(subject: LintSubject) -> Iterator[Finding]:
     """Values that are refused by themselves or beside others, although their types accept them."""
-    for entry in tables.facts()["contradiction"]:
-        for source in subject.serving(entry.get("service", "compute")):
-            setting = subject.last(source, releases.option(entry["set"]))
-            if setting is not None and entry["since"] <= subject.release.major <= entry.get("until", 99):
+    known = [e for e in tables.facts()["contradiction"] if e["since"] <= subject.release.major <= e.get("until", 99)]
+    named = [(entry, releases.option(entry["set"])) for entry in known]
+    for source in subject.serving("compute"):
+        configured = {setting.path for setting in source.configuration.settings}
+        for entry, option in named:
+            unset = configured.isdisjoint((option.path, *option.old_names))
+            if not unset and (setting := subject.last(source, option)) is not None:
                 patterns = {**entry["when"], **entry.get("unless", {})}
                 given = {path: _given(subject, source, path) for path in patterns}
                 matching = [path for path in patterns if re.fullmatch(patterns[path], given[path] or "")]

@@ -11,7 +11,7 @@ from gpustack.configure.desired import PCI_FILTER
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
-from gpustack.nova_options import releases
+from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import NovaConfiguration, Setting
 from gpustack.nova_options.masking import is_secret
 from gpustack.nova_options.releases import Option, OptionTable, Release
@@ -282,17 +282,14 @@ def _means(setting: Setting, option: Option) -> bool | str:
     return setting.value.lower() in releases.TRUE if option.kind == "bool" else setting.value
 
 
-_ALSO = {"filter_scheduler/pci_in_placement": "compute", "filter_scheduler/enabled_filters": "conductor"}
-"""Further readers: nova-compute then accepts aliases without ids, nova-conductor server groups of a policy."""
-
-
 @check(_TITLE)
 def readers(subject: LintSubject) -> Iterator[Finding]:
     """Settings in the configuration of a service that does not read them."""
+    also, options = tables.facts()["also"], releases.options(subject.release)
     for source in subject.sources:
-        for option in releases.options(subject.release) if source.named else ():
+        for option in options if source.named else ():
             settings = source.configuration.effective(option)
-            if settings and not source.serves(option) and _ALSO.get(option.path) not in source.services:
+            if settings and not source.serves(option) and also.get(option.path) not in source.services:
                 yield finding(
                     Code.OPTION_OF_OTHER_SERVICE,
                     place=settings[-1].place,

@@ -13,10 +13,10 @@ _TITLE = "PCI in Placement"
 def reports(subject: LintSubject) -> Iterator[Finding]:
     """Compute hosts that do not report although others do, or although the scheduler relies on it."""
     computes = subject.serving("compute")
-    on = [source for source in computes if subject.on(REPORT, source)]
+    on = next((source for source in computes if subject.on(REPORT, source)), None)
     scheduled = subject.scheduled_by_placement
     for source in computes:
-        if source in on:
+        if subject.on(REPORT, source):
             continue
         settings = source.configuration.effective(REPORT)
         place = settings[-1].place if settings else source.label
@@ -24,13 +24,13 @@ def reports(subject: LintSubject) -> Iterator[Finding]:
             yield finding(
                 Code.PCI_IN_PLACEMENT_WITHOUT_REPORT, place=place, other=scheduled.label, **subject.doubt(source)
             )
-        elif on:
+        elif on is not None:
             doubt = subject.doubt(source)["doubt"]
             yield finding(
                 Code.PLACEMENT_REPORTS_DIFFER,
                 place=place,
                 severity=Severity.WARNING,
-                other=on[0].label,
+                other=on.label,
                 doubt=doubt,
             )
 

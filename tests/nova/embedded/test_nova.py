@@ -17,6 +17,7 @@ import yaml
 from gpustack_demo.embedded.control import ControlError
 from gpustack_demo.embedded.nova import EmbeddedDevice, EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
+from support.clouds import LIVE_MIGRATABLE
 
 
 def nova_conf(release_name: str) -> str:
@@ -162,17 +163,8 @@ def test_the_hypervisor_gives_no_device_to_two_running_guests(nova: EmbeddedNova
 def test_a_live_migration_moves_the_device_and_a_failed_rollback_leaks_one(release_name: str) -> None:
     if release_name in ("yoga", "2023.1"):
         pytest.skip("devices of a flavor migrate live since 2025.1")
-    config = """
-[pci]
-alias = {"name": "vf", "vendor_id": "10de", "product_id": "11b4", "live_migratable": "yes"}
-device_spec = {"vendor_id": "10de", "product_id": "11b4", "live_migratable": "yes", "managed": "no"}
-report_in_placement = true
-[filter_scheduler]
-pci_in_placement = true
-enabled_filters = ComputeFilter,PciPassthroughFilter
-"""
     hosts = [EmbeddedHost(name="gpu1", pci=gpus(2)), EmbeddedHost(name="gpu2", pci=gpus(2, bus=0x41))]
-    with EmbeddedNova(release_name, hosts=hosts, config=[config]) as nova, nova.connection() as cloud:
+    with EmbeddedNova(release_name, hosts=hosts, config=[LIVE_MIGRATABLE]) as nova, nova.connection() as cloud:
         server = boot(cloud, "vm", gpu_flavor(cloud, "one-gpu", "vf"), host="gpu1")
         cloud.compute.live_migrate_server(server.id, host=None, block_migration="auto")
         until(cloud, server, lambda instance: instance.compute_host == "gpu2" and instance.task_state is None)

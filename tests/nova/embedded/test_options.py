@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.configure.lint.options import _ALSO
-from gpustack.nova_options import options, releases
+from gpustack.nova_options import options, releases, tables
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, gpu_flavor, settled, until
+from support.clouds import LIVE_MIGRATABLE
 
-CONFIG = """
-[pci]
-alias = {"name": "vf", "vendor_id": "10de", "product_id": "11b4", "live_migratable": "yes"}
-device_spec = {"vendor_id": "10de", "product_id": "11b4", "live_migratable": "yes", "managed": "no"}
-report_in_placement = true
-[filter_scheduler]
-pci_in_placement = true
-enabled_filters = ComputeFilter,PciPassthroughFilter
-"""
 PARSED = {"pci/device_spec": {"api", "conductor", "scheduler"}}
 """Services that parse an option without an effect (``nova/network/neutron.py``, ``API``): lint checks values there."""
 UNREAD = {
@@ -34,7 +25,7 @@ def test_each_option_is_read_by_the_services_of_the_table(release_name: str) -> 
     if release_name in ("yoga", "2023.1"):
         pytest.skip("devices of a flavor migrate live since 2025.1")
     hosts = [EmbeddedHost(name="gpu1", pci=gpus(2)), EmbeddedHost(name="gpu2", pci=gpus(2, bus=0x41))]
-    with EmbeddedNova(release_name, hosts=hosts, config=[CONFIG]) as nova, nova.connection() as cloud:
+    with EmbeddedNova(release_name, hosts=hosts, config=[LIVE_MIGRATABLE]) as nova, nova.connection() as cloud:
         server = boot(cloud, "vm", gpu_flavor(cloud, "one-gpu", "vf"), host="gpu1")
         cloud.compute.migrate_server(server.id)
         assert settled(cloud, server).status == "VERIFY_RESIZE"
@@ -48,7 +39,7 @@ def test_each_option_is_read_by_the_services_of_the_table(release_name: str) -> 
     for path, services in options.services().items():
         if releases.option(path).known_to(release) and services != ("placement",):
             by = {service for service, paths in read.items() if path in paths}
-            more = by - {*services, _ALSO.get(path), *PARSED.get(path, ())}
+            more = by - {*services, tables.facts()["also"].get(path), *PARSED.get(path, ())}
             if path.startswith("DEFAULT/"):
                 more.discard("scheduler")  # one of its notifications iterates over the section
             if path.startswith("devices/"):
