@@ -119,9 +119,9 @@ def made(draw: st.DrawFn, placements: tuple[str, ...] = ("off", "report", "sched
             entry += f", live_migratable: {str(migratable).lower()}, managed: false"
         lines.append(f"  {name}: {{{entry}}}")
         for host, devices in mains.items():
-            functions = next(made for made in hosts if made.hostname == host).functions
+            by_address = next(made for made in hosts if made.hostname == host).functions
             own = [a for a, i in devices if i == ids and a in chosen]
-            targets[host][name] = [v for a in own for v in (functions[a].virtual_functions if ids in shared else [a])]
+            targets[host][name] = [v for a in own for v in (by_address[a].virtual_functions if ids in shared else [a])]
     if not models:
         models, lines = ["none"], ['  none: {match: {vendor: "10de", product: "ffff"}}']
     text = "\n".join(
