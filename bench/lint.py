@@ -72,7 +72,8 @@ def main() -> None:
     command = [str(Path(sys.executable).with_name("gpustack")), "nova", "lint", "--release", NOVA]
     place = str(Path(program.__file__).parent)
     package = f"import sys, types\npackage = sys.modules['p'] = types.ModuleType('p')\npackage.__path__ = [{place!r}]\n"
-    imports = [nova, "-W", "ignore", "-c", f"{package}from p import program\nprogram.prepare()"]
+    of_compute = "import nova.virt.libvirt.driver, nova.compute.manager, unittest.mock"
+    imports = [nova, "-W", "ignore", "-c", f"{package}from p import program\nprogram.prepare()\n{of_compute}"]
 
     def run(arguments: list[str]) -> None:
         subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Filter, Key, Option, Release
+from gpustack.nova_options.options import Option, Release
+from gpustack.nova_options.releases import Filter, Key
 
 
 def markdown() -> str:

@@ -2,14 +2,16 @@
 
 import contextlib
 import errno
+import functools
 import os
 import stat
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpustack.base.errors import GpustackError
 from gpustack.base.text import quoted
@@ -22,6 +24,12 @@ _COLLECTION = "ansible_collections/nova_gpustack/passthrough"
 def data_dir(name: str) -> Path:
     """A directory or file of the package data (``findings``, …)."""
     return _PACKAGE / "data" / name
+
+
+@functools.cache
+def data_table(name: str) -> Mapping[str, Any]:
+    """A TOML file of the package data: ``nova.toml``, ``findings/host.toml``."""
+    return tomllib.loads(data_dir(name).read_text(encoding="utf-8"))
 
 
 def share_dir(name: str) -> Path:

@@ -10,12 +10,11 @@ hosts of projects, otherwise GPU8xx and GPU9xx the guest: drivers, images, firmw
 import enum
 import functools
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.base.codes import Code as Code
-from gpustack.base.files import data_dir
+from gpustack.base.files import data_dir, data_table
 from gpustack.base.host_groups import fold, impersonal, pattern
 from gpustack.base.text import quoted
 
@@ -96,7 +95,7 @@ def definitions() -> Mapping[Code, Definition]:
     """All definitions, in the order of the codes."""
     catalogue: dict[Code, Definition] = {}
     for path in sorted(data_dir("findings").glob("*.toml")):
-        for number, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        for number, entry in data_table(f"findings/{path.name}").items():
             code = Code(number)
             if code in catalogue:
                 raise ValueError(f"{path}: {code} is defined twice")

@@ -136,3 +136,9 @@ def load(text: str, loader: type[LimitedLoader | TextLoader] = LimitedLoader) ->
     if len(documents) > 1:
         raise yaml.YAMLError("expected one document")
     return documents[0]
+
+
+def reason(error: Exception) -> str:
+    """Why a text is no YAML, in one line."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    return f"line {mark.line + 1}: {problem}" if mark and problem else " ".join(str(error).split())

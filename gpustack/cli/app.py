@@ -8,15 +8,13 @@ use. So the modules of commands import what they need like all others.
 import argparse
 import contextlib
 import difflib
-import functools
 import gc
 import importlib.metadata
 import logging
 import os
 import sys
-import tomllib
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from cliff import app, commandmanager
 
 from gpustack import __version__
 from gpustack.base.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
-from gpustack.base.files import data_dir, file_remedy, make_private
+from gpustack.base.files import data_table, file_remedy, make_private
 from gpustack.base.text import LAYOUT, SafeStream, printable
 from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
@@ -60,15 +58,9 @@ class Commands(commandmanager.CommandManager):
         return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.65)
 
 
-@functools.cache
-def _summaries() -> Mapping[str, str]:
-    """The first lines of the commands' descriptions, from the table that ``tools/manuals`` writes."""
-    return tomllib.loads(data_dir("commands.toml").read_text(encoding="utf-8"))
-
-
 def summary_of(name: str, entry: commandmanager.EntryPointT) -> str:
-    """The first line of a command's description. A command that the table lacks is loaded."""
-    return _summaries().get(name) or loaded_summary(entry)
+    """The first line of a command's description, from the table of ``tools/manuals``; else the command is loaded."""
+    return data_table("commands.toml").get(name) or loaded_summary(entry)
 
 
 def loaded_summary(entry: commandmanager.EntryPointT) -> str:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
 from gpustack.base.files import write_atomic
-from gpustack.cli.common import positive
-from gpustack.cli.options import option
+from gpustack.cli.options import option, positive
 from gpustack.cli.output import Table, table
 from gpustack.operate.capacity.model import Demand, Host
 from gpustack.operate.capacity.simulate import Outcome, bar, gpus, simulate, svg

@@ -8,7 +8,7 @@ import importlib
 import signal
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import ApplyError, GpustackError, JournalError, PlanError
+from gpustack.base.files import data_table
 from gpustack.base.findings import Finding, errors
 from gpustack.base.operations import Operation, counted
 from gpustack.base.text import printable, quoted
@@ -28,8 +29,8 @@ from gpustack.changes.run import recorded_run
 from gpustack.changes.undo import plan_undo, without_gone
 from gpustack.cli.cleanup_options import add_databases, cell_names, sources_of
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Command, add_format, confirm, positive, see_terminal
-from gpustack.cli.options import option
+from gpustack.cli.common import Command, add_format, confirm, see_terminal
+from gpustack.cli.options import option, positive
 from gpustack.cloud import Connection, session
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.offer.quota.interrupted import completion
@@ -37,48 +38,22 @@ from gpustack.offer.quota.interrupted import completion
 if TYPE_CHECKING:
     from gpustack.novadb.sources import Sources
 
-_KINDS = {
-    "aggregate": "gpustack.offer.tenancy.changes:AggregateChange",
-    "aggregate_host": "gpustack.offer.tenancy.changes:HostChange",
-    "aggregate_metadata": "gpustack.offer.tenancy.changes:MetadataChange",
-    "closed_host": "gpustack.changes.closed:ReasonChange",
-    "flavor": "gpustack.offer.flavor.changes:FlavorChange",
-    "flavor_access": "gpustack.offer.flavor.changes:AccessChange",
-    "image": "gpustack.offer.image.changes:ImageChange",
-    "instance": "gpustack.prepare.drain.recorded:InstanceStep",
-    "limit": "gpustack.offer.quota.changes:LimitChange",
-    "notice": "gpustack.operate.reclaim.changes:NoticeChange",
-    "repair": "gpustack.repair.changes:RepairChange",
-    "repair_undo": "gpustack.repair.changes:RepairUndo",
-    "reservation": "gpustack.operate.gpu_service.changes:ReservationChange",
-    "shelving": "gpustack.operate.reclaim.changes:ShelvingChange",
-    "trait": "gpustack.offer.tenancy.changes:TraitChange",
-    "unshelving": "gpustack.operate.reclaim.changes:UnshelvingChange",
-}
-"""The classes of changes by their kind of object."""
-_FORMER = {
-    "gpustack_cleanup_journal": "gpustack.repair.changes:former",
-    "gpustack_image_journal": "gpustack.offer.image.changes:former",
-    "gpustack_reclaim_journal": "gpustack.operate.reclaim.changes:former",
-}
-"""The journals of 0.1.0 by the key of their first line."""
-
 _UNDONE_BY = {"cleanup": "repair", "image": "image", "reclaim": "shelving"}
 """The kind of change by the command whose undo reverts the last change of this kind."""
 
 
 def kinds() -> dict[str, type[CloudChange]]:
     """The classes of all changes, by their kind of object."""
-    return _imported(_KINDS)
+    return _imported("kinds")
 
 
 def former() -> dict[str, Any]:
     """The readers of journals of 0.1.0: see :data:`gpustack.changes.journal.Former`."""
-    return _imported(_FORMER)
+    return _imported("former")
 
 
-def _imported(places: Mapping[str, str]) -> dict[str, Any]:
-    named = {key: place.split(":") for key, place in places.items()}
+def _imported(part: str) -> dict[str, Any]:
+    named = {key: place.split(":") for key, place in data_table("changes.toml")[part].items()}
     return {key: getattr(importlib.import_module(module), name) for key, (module, name) in named.items()}
 
 

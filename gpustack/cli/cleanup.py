@@ -24,8 +24,8 @@ from gpustack.cli.cleanup_options import (
     tell_unread,
     with_hardware,
 )
-from gpustack.cli.common import Command, Lister, add_exit_code, positive
-from gpustack.cli.options import option
+from gpustack.cli.common import Command, Lister, add_exit_code
+from gpustack.cli.options import option, positive
 from gpustack.cli.output import Table, table
 from gpustack.repair import metrics
 from gpustack.repair.classes import label

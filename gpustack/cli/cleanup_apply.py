@@ -18,8 +18,8 @@ from gpustack.cli.cleanup_options import (
     selection_of,
     tell_unread,
 )
-from gpustack.cli.common import positive, ssh_options
-from gpustack.cli.options import option
+from gpustack.cli.common import ssh_options
+from gpustack.cli.options import option, positive
 from gpustack.cloud import Connection
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan

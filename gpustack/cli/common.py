@@ -3,12 +3,14 @@
 Data goes to stdout, everything else to stderr.
 """
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cliff import command, lister, show
 
@@ -21,17 +23,17 @@ from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import arguments, step_of
-from gpustack.cli.options import option
+from gpustack.cli.options import option, positive
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
 from gpustack.cli.tables import FittingTable, PlainCsv
 from gpustack.connect.ssh.config import SshOptions
-from gpustack.hosts.facts import gather as facts
-from gpustack.hosts.facts.gather import Gathered
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Release
-from gpustack.spec.hosts import hosts_of
-from gpustack.spec.model import Spec
+from gpustack.nova_options.options import Release
+
+if TYPE_CHECKING:
+    from gpustack.hosts.facts.gather import Gathered
+    from gpustack.spec.model import Spec
 
 HOSTS_OF_SPEC = "the hosts of SPEC"
 THIS_MACHINE = "this machine"
@@ -70,7 +72,7 @@ class _Voice(command.Command):
     to_do = False
     outcome = ""
     _noted: tuple[Finding, ...] = ()
-    _gathered = Gathered(hosts=())
+    _gathered: Gathered
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The parser of the command, with its own options and arguments after those of cliff."""
@@ -206,9 +208,9 @@ class _Voice(command.Command):
 
         :raises HostError: if there are any; if there was only one host, its own error.
         """
-        failures, total = self._gathered.failures, len(self._gathered.failures) + len(self._gathered.hosts)
-        if not failures:
+        if "_gathered" not in vars(self) or not (failures := self._gathered.failures):
             return
+        total = len(failures) + len(self._gathered.hosts)
         if total == 1:
             raise failures[0].error
         for group in host_groups([(failure.host, f"{failure.error}") for failure in failures]):
@@ -446,6 +448,9 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
     :param spec: names the hosts if the command line does not; without both, this machine is read.
     :raises UsageError: when options exclude each other.
     """
+    from gpustack.hosts.facts import gather as facts
+    from gpustack.spec.hosts import hosts_of
+
     groups, hosts = None, list(parsed_args.hosts)
     for name in ("local", "root", "snapshot"):
         other = "-i" if parsed_args.inventory else "HOST" if hosts and name != "snapshot" else ""
@@ -492,11 +497,3 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < 86400:
         raise argparse.ArgumentTypeError("must be more than 0 seconds, and less than a day")
     return seconds
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number

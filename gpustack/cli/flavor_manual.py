@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import FlavorError, GpustackError, UsageError
-from gpustack.cli.common import positive
 from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
-from gpustack.cli.options import option
+from gpustack.cli.options import option, positive
 from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options import releases
 from gpustack.offer.flavor.apply import answers

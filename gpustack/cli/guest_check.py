@@ -8,8 +8,8 @@ from typing import Any
 from gpustack.base.columns import Column
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding
-from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, positive, ssh_options
-from gpustack.cli.options import option, read_log
+from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, ssh_options
+from gpustack.cli.options import option, positive, read_log
 from gpustack.cli.output import Table, table
 from gpustack.hosts.health import kernel_log
 from gpustack.offer.guest import check, source

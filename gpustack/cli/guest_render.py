@@ -6,8 +6,8 @@ from pathlib import Path
 from gpustack.base.errors import PlanError, UsageError
 from gpustack.base.findings import errors
 from gpustack.base.operations import counted
-from gpustack.cli.common import Command, add_exit_code, add_format, positive
-from gpustack.cli.options import option
+from gpustack.cli.common import Command, add_exit_code, add_format
+from gpustack.cli.options import option, positive
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.guest.kubernetes.documents import Rendering
 from gpustack.offer.guest.kubernetes.render import render

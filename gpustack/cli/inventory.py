@@ -1,5 +1,7 @@
 """The hosts that commands read: by name, and from Ansible's inventory. The spec's groups are resolved here."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import re
@@ -10,12 +12,11 @@ from typing import TYPE_CHECKING
 from gpustack.base.errors import HostError, UsageError
 from gpustack.base.host_groups import pattern
 from gpustack.base.text import listed
-from gpustack.spec.hosts import expand, patterns_for, with_groups
-from gpustack.spec.load import load_spec
-from gpustack.spec.model import Spec
+from gpustack.spec.patterns import HostPattern
 
 if TYPE_CHECKING:
     from gpustack.connect.playbooks.inventory import AnsibleInventory
+    from gpustack.spec.model import Spec
 
 Report = Callable[[str], None]
 _READING = threading.Lock()
@@ -38,7 +39,7 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-l", "--limit", metavar="PATTERN", help="with -i: select hosts by an Ansible host pattern")
 
 
-def inventory(parsed_args: argparse.Namespace) -> "AnsibleInventory":
+def inventory(parsed_args: argparse.Namespace) -> AnsibleInventory:
     """The inventory of ``-i``, read once for a command.
 
     :raises UsageError: if it can't be read.
@@ -60,6 +61,8 @@ def inventory_hosts(parsed_args: argparse.Namespace, spec: Spec | None, report: 
     known = inventory(parsed_args)
     names = known.select(getattr(parsed_args, "hosts", ()), getattr(parsed_args, "limit", None), expanded)
     if spec is not None:
+        from gpustack.spec.hosts import with_groups
+
         spec = with_groups(spec, {name: known.groups(name) for name in names})
         names = in_spec(parsed_args, spec, names, report, f"; {known.known_groups()}")
     for name in names:
@@ -76,6 +79,9 @@ def in_spec(
     :param others: what the hosts can be selected by, for the error.
     :raises UsageError: if no host is left.
     """
+    from gpustack.spec.hosts import patterns_for
+    from gpustack.spec.load import load_spec
+
     given = {*getattr(parsed_args, "hosts", ()), *re.split("[,:]", getattr(parsed_args, "limit", None) or "")}
     lacking = [name for name in names if name not in given and not patterns_for(spec, name)]
     if names and len(lacking) == len(names):
@@ -99,7 +105,7 @@ def expanded(patterns: Iterable[str]) -> list[str]:
             hosts[named] = None
             continue
         try:
-            hosts.update((f"{user}{at}{host}", None) for host in expand(name))
+            hosts.update((f"{user}{at}{host}", None) for host in HostPattern.parse(name).names())
         except ValueError as error:
             raise UsageError(f"{named!r} names no hosts: {error}") from error
     return list(hosts)

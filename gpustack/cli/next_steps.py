@@ -1,4 +1,4 @@
-"""The next command after each command, by outcome: one table. A command prints none itself.
+"""The next command after each command, by outcome: one table, next_steps.toml. A command prints none itself.
 
 The next command gets the options and arguments of the present one that it has too.
 """
@@ -6,64 +6,10 @@ The next command gets the options and arguments of the present one that it has t
 import argparse
 from collections.abc import Callable, Mapping
 
+from gpustack.base.files import data_table
 from gpustack.base.text import quoted
 
-NEXT: Mapping[str, Mapping[str, str]] = {
-    "scan": {"done spec save": "host plan spec={spec} snapshot={save}", "done spec": "host plan spec={spec}"}
-    | {"done save": "spec init snapshot={save} out=gpustack.yaml", "done": "spec init out=gpustack.yaml"},
-    "spec init": {"done out": "host plan spec={out}", "done": "spec init out=gpustack.yaml"},
-    "spec check": {"done": "host plan spec={file}"},
-    "host plan": {"planned": "host apply", "done": "host verify"},
-    "host apply": {"planned": "host apply", "reboot local": "host verify", "reboot": "host apply reboot=yes"}
-    | {"blocked": "host plan", "": "host verify"},
-    "host verify": {"done": "nova render out=rendered", "failed": "host plan"},
-    "host undo": {"planned": "host undo", "reboot local": "", "reboot": "host undo reboot=yes", "": "scan"},
-    "nova render": {"planned out": "nova render", "done out": "nova lint paths={out} spec={spec}"}
-    | {"": "nova render out=rendered"},
-    "nova lint": {"done spec": "flavor plan spec={spec}"},
-    "flavor create": {"changed": "flavor show flavor={name}"},
-    "flavor set": {"changed": "flavor show flavor={flavor}"},
-    "flavor plan": {"planned": "flavor apply", "done": "capacity"},
-    "flavor apply": {"planned": "flavor apply", "": "capacity"},
-    "quota plan": {"planned": "quota apply", "done": "capacity"},
-    "quota apply": {"planned": "quota apply", "": "capacity"},
-    "tenancy plan": {"planned": "tenancy apply", "done": "tenancy show"},
-    "tenancy apply": {"planned": "tenancy apply", "": "tenancy show"},
-    "cloud plan": {"planned out": "cloud apply spec={out}", "planned": "cloud apply", "done": "capacity"},
-    "cloud apply": {"planned": "cloud apply", "": "capacity"},
-    "image check": {"warned images": "image set"},
-    "image set": {"planned": "image set", "": "image check"},
-    "health": {"warned": "explain subject={code}"},
-    "gpu list": {"warned": "explain subject={code}"},
-    "gpu show": {"warned": "explain subject={code}"},
-    "gpu disable": {"": "gpu show"},
-    "gpu enable": {"": "gpu show"},
-    "cleanup plan": {"planned out": "cleanup apply plan={out}", "planned": "cleanup apply"},
-    "cleanup apply": {"planned": "cleanup apply", "changed": "cleanup plan"},
-    "reclaim plan": {"notify": "reclaim notify", "planned": "reclaim apply"},
-    "reclaim notify": {"planned": "reclaim notify", "changed": "reclaim plan"},
-    "reclaim apply": {"planned": "reclaim apply", "changed": "reclaim plan"},
-    "history": {"done change": "undo change={change} check=yes"},
-    **{
-        name: {"planned": name, "changed": "history"} for name in ("undo", "cleanup undo", "image undo", "reclaim undo")
-    },
-    "example create": {"done": "scan root={directory}/gpu01"},
-    "example leak": {"done": "cleanup plan"},
-    **{name: {} for name in ("cleanup explain", "cleanup watch", "capacity", "report", "topology", "doctor", "schema")},
-    **{name: {} for name in ("explain", "flavor delete", "gpu watch", "guest check", "guest render", "nova options")},
-    **{
-        name: {}
-        for name in ("guest requirements", "guest vendordata", "monitoring path", "playbook path", "spec schema")
-    },
-    **{name: {} for name in ("quota show", "support bundle", "tenancy show", "why flavor", "why host", "why instance")},
-    **{name: {} for name in ("example cloud", "example list", "example stop", "flavor list", "flavor show")},
-}
-"""The next command by command and outcome: "planned", "changed", "warned", "done", "failed" or a command's own one.
-
-An outcome may be followed by the options that must be given; the first row that fits counts. "" is any outcome of a
-command that ended well. ``spec={out}`` sets the argument ``spec``. A command without rows is an end of its own. An
-error among the findings leads to `explain`.
-"""
+NEXT: Mapping[str, Mapping[str, str]] = data_table("next_steps.toml")
 _EQUIVALENT = {"private_key": "identity", "identity": "private_key"}
 """Options with another name in the next command."""
 _DROPPED = frozenset({"check", "diff", "yes", "journal", "log", "formatter", "format"})

@@ -1,52 +1,39 @@
-"""``gpustack nova …``: render and check Nova's configuration."""
+"""``gpustack nova render``."""
 
 import argparse
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import get_args
 
-from gpustack.base.columns import Column
 from gpustack.base.errors import NovaConfigError, UsageError
-from gpustack.base.findings import Code, Severity, errors
+from gpustack.base.findings import Code, errors
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.base.operations import RemoveFile, WriteFile, counted
-from gpustack.base.text import printable
 from gpustack.cli.common import (
     Command,
-    Lister,
     add_each,
     add_exit_code,
     add_format,
     add_source_options,
-    add_ssh_options,
     gather,
     release_of,
-    ssh_options,
 )
 from gpustack.cli.inventory import expanded, in_spec
 from gpustack.cli.options import option
-from gpustack.cli.output import Table, table
 from gpustack.configure.desired import wanted
 from gpustack.configure.inspection import existing_for
-from gpustack.configure.installed import verdicts
-from gpustack.configure.installed.verdicts import Verdicts
-from gpustack.configure.lint import LintResult, Read, Report, lint, read
-from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.output import carry_out, changes, stale
 from gpustack.configure.render import places, render, usual_root
 from gpustack.configure.rendered import Rendering
+from gpustack.configure.sources import PLACEMENT, SERVICES
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.facts.store import load_snapshot
-from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Option
 from gpustack.spec.deployment import Deployment
 from gpustack.spec.hosts import with_groups
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
-_SERVICES = ("api", "compute", "scheduler", "conductor", "placement")
+_SERVICES = (*SERVICES, PLACEMENT)
 _WRITTEN = "written"
 
 
@@ -227,140 +214,3 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 f"no files for {hosts}: some facts are missing; existing files stay", remedy="see the findings above"
             )
         return 0
-
-
-class NovaLintCommand(Lister):
-    """Check the GPU options of Nova's configuration.
-
-    PATH is the configuration of one service: a file, a directory (nova.conf with its nova.conf.d), or files joined by
-    ':'. SERVICE=PATH names the service (api, compute, scheduler, conductor, placement); otherwise the file's name does,
-    and a plain nova.conf belongs to all services of Nova. PATH can also be a directory that `gpustack nova render`
-    wrote. The exit code is 20 if there is an error.
-    """
-
-    epilog = """\
-gpustack nova lint /etc/nova --release 2025.2; gpustack nova lint rendered --spec gpustack.yaml;
-gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/nova.conf --snapshot hosts.json"""
-
-    _report: Report
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
-        option(parser, "--spec SPEC", "check for release, aliases, flavors and networks of this spec")
-        option(
-            parser,
-            "--release NAME",
-            "check for this release of Nova, such as 2025.2 or yoga (default: that of SPEC, or the newest)",
-        )
-        option(parser, "--service …", "service of each PATH without a name; can be repeated", choices=_SERVICES)
-        option(parser, "--snapshot FILE", "compare with the facts of hosts in a file of scan --save")
-        option(
-            parser,
-            "--with-nova NOVA",
-            "check with the steps of the services' start in an installed Nova: an interpreter, a virtual"
-            " environment, a program such as /usr/bin/nova-compute, podman:CONTAINER or docker:CONTAINER",
-        )
-        remote = parser.add_argument_group("another host", "~/.ssh/config and known hosts apply")
-        option(remote, "--on HOST", "read PATH and run NOVA on this host, over SSH")
-        add_ssh_options(remote, timeout=60.0)
-        add_exit_code(parser)
-
-    def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        """Run the checks and lay out their results like nova-status."""
-        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
-        prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
-        paths = [path if "=" in path.partition("/")[0] else f"{prefix}{path}" for path in parsed_args.paths]
-        spec = load_spec(parsed_args.spec, hosts) if parsed_args.spec else None
-        configurations, installed = _read(paths, hosts, parsed_args)
-        release = release_of(parsed_args.release, spec)
-        if installed and installed.version:
-            release = verdicts.release_of(installed.version, parsed_args.release)
-        if parsed_args.release is None and spec is None:
-            self.report(f"checked for Nova {release}" + ("" if installed else "; --release selects another"))
-        known = LintSubject.of_spec(spec, release, hosts) if spec else LintSubject(release=release, hosts=hosts)
-        self._report = lint(configurations, known, installed)
-        return table(parsed_args, _CHECKS, self._report.results)
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings and return the exit code."""
-        self.report_findings(self._report.findings)
-        counts = Counter(found.severity for found in self._report.findings)
-        if failed := counts[Severity.ERROR]:
-            raise NovaConfigError(
-                f"{failed} error{'s'[: failed > 1]} in the configuration", remedy="see the findings above"
-            )
-        return 0
-
-
-class NovaOptionsCommand(Lister):
-    """List the options of a release of Nova, with type, limits, default, the services that read them, and source.
-
-    NAME is a part of "[SECTION] OPTION", such as pci or cpu_dedicated_set. The services are known for options that
-    concern GPUs.
-    """
-
-    epilog = "gpustack nova options pci --release 2025.2; gpustack nova options --service compute -f json"
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument("name", nargs="?", default="", metavar="NAME", help="list only options with this text")
-        option(parser, "--release R", "release of Nova (default: the newest)")
-        parser.add_argument("--service", choices=_SERVICES, help="list only options that this service reads")
-        return parser
-
-    def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        """List the options in the order of the tables."""
-        release = release_of(parsed_args.release, None)
-        known = releases.table(release, "placement" if parsed_args.service == "placement" else "nova")
-        wanted = parsed_args.name.lower()
-        options = [
-            o
-            for o in known.named.values()
-            if wanted in f"[{o.group}] {o.name}".lower()
-            and (parsed_args.service in (None, "placement") or parsed_args.service in o.services)
-        ]
-        if not options:
-            raise UsageError(f"Nova {release} has no such option", remedy="name a part of its section or name")
-        return table(parsed_args, _OPTIONS, options)
-
-
-def _default(option: Option) -> str:
-    if option.computed:
-        return "(computed)"
-    return "" if option.default is None else str(option.default)
-
-
-_OPTIONS: tuple[Column[Option], ...] = (
-    Column("Option", lambda option: f"[{option.group}] {option.name}", "Option"),
-    Column("Type", lambda option: option.type.name, "Type"),
-    Column("Limits", lambda option: option.type.limits, "Limits", lambda option: option.type.limits or " "),
-    Column("Default", lambda option: _default(option), "Default", lambda option: _default(option) or " "),
-    Column("Services", lambda option: ", ".join(option.programs), "Services"),
-    Column("Source", lambda option: option.source, "Source"),
-)
-_CHECKS: tuple[Column[LintResult], ...] = (
-    Column("Check", lambda result: result.title, "Check"),
-    Column("Result", lambda result: result.word, "Result"),
-    Column(
-        "Details",
-        lambda result: [finding.to_dict() for finding in result.findings],
-        "Details",
-        lambda result: "\n".join(printable(f"{f.code} {f.place}", keep="") for f in result.findings) or " ",
-        lines=True,
-    ),
-)
-
-
-def _read(paths: Sequence[str], hosts: Sequence[Host], parsed_args: argparse.Namespace) -> tuple[Read, Verdicts | None]:
-    """The configurations, and the verdicts of the installed Nova."""
-    if parsed_args.on and not parsed_args.with_nova:
-        raise UsageError("--on needs --with-nova", remedy="name the host's Nova: --with-nova /usr/bin/nova-compute")
-    if parsed_args.on:
-        options = ssh_options(parsed_args)
-        sources, installed = verdicts.on_host(parsed_args.on, parsed_args.with_nova, paths, options)
-        return Read(sources=sources), installed
-    configurations = read(paths)
-    if not parsed_args.with_nova:
-        return configurations, None
-    nova, timeout = parsed_args.with_nova, parsed_args.timeout
-    return configurations, verdicts.local(nova, configurations.sources, hosts, timeout)

@@ -39,3 +39,11 @@ def read_log(name: str) -> bytes:
         return read_end(None if name == "-" else Path(name), _LOG)
     except OSError as error:
         raise HostError(f"can't be read: {error.strerror or error}", where=name, remedy="name a log") from error
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number

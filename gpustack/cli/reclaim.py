@@ -7,8 +7,8 @@ from pathlib import Path
 from gpustack.base.errors import PartialError
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, add_exit_code, positive
-from gpustack.cli.options import option
+from gpustack.cli.common import Lister, add_exit_code
+from gpustack.cli.options import option, positive
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.cloud.server_actions import ServiceCloud

@@ -1,15 +1,13 @@
 """``gpustack schema``: the JSON Schema of the data of each command, made from the table of documents."""
 
 import argparse
-import functools
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 from gpustack.base.errors import UsageError
-from gpustack.base.files import data_dir
+from gpustack.base.files import data_table
 from gpustack.cli.common import Command
 
 _SCALARS = ("string", "integer", "number", "boolean")
@@ -17,10 +15,9 @@ _NAME = re.compile(r"[a-z_]+")
 _ANY = "*"
 
 
-@functools.cache
 def documents() -> Mapping[str, Mapping[str, str]]:
     """The table of documents: the type and the meaning of each key, by the name of an object; and ``commands``."""
-    return tomllib.loads(data_dir("documents.toml").read_text(encoding="utf-8"))
+    return data_table("documents.toml")
 
 
 def schema(command: str) -> dict[str, Any]:

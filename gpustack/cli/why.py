@@ -12,9 +12,9 @@ from gpustack.base.findings import Finding
 from gpustack.base.operations import counted
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, positive, ssh_options
+from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, ssh_options
 from gpustack.cli.gpu import TableCell, databases_of, scheduler_of
-from gpustack.cli.options import option, read_log
+from gpustack.cli.options import option, positive, read_log
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines

@@ -3,22 +3,21 @@
 Lines that gpustack wrote are ignored, so that a second rendering gives the same result.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from gpustack.base.findings import Finding
-from gpustack.base.hostnames import key, short
 from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.sections import Carried
-from gpustack.configure.sources import Source
+from gpustack.configure.sources import HostNames, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting, foreign
 from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
+from gpustack.nova_options.options import Option
 from gpustack.nova_options.pci_values import EntryError, alias_of
-from gpustack.nova_options.releases import Option
 
 ALIAS = releases.option("pci/alias")
 
@@ -120,32 +119,6 @@ def is_faulty(setting: Setting) -> bool:
     except EntryError:
         return True
     return False
-
-
-class HostNames:
-    """Hosts by their names in full and in short form."""
-
-    def __init__(self, hosts: Sequence[Host]) -> None:
-        self._hosts = hosts
-        self._in_full: dict[str, list[int]] = {}
-        self._in_short: dict[str, list[int]] = {}
-        for number, host in enumerate(hosts):
-            self._in_full.setdefault(host.hostname, []).append(number)
-            self._in_short.setdefault(short(host.hostname), []).append(number)
-
-    def having(self, source: Source) -> list[Host]:
-        """The hosts that may have a configuration: those named in its path (in full or short form), else all."""
-        if source.hosts is not None:
-            return self._chosen(self._in_full, source.hosts)
-        but = frozenset(source.but)
-        parts = {part for path in source.configuration.files for part in PurePath(path).parts}
-        for names, named in ((self._in_full, parts), (self._in_short, set(map(key, parts)))):
-            if possible := [host for host in self._chosen(names, named) if host.hostname not in but]:
-                return possible
-        return [host for host in self._hosts if host.hostname not in but]
-
-    def _chosen(self, names: Mapping[str, list[int]], named: Iterable[str]) -> list[Host]:
-        return [self._hosts[number] for number in sorted({n for name in named for n in names.get(name, ())})]
 
 
 def rendered_devices(wanted: DesiredConfig, host: Host) -> frozenset[str]:

@@ -10,7 +10,7 @@ from gpustack.configure.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting, foreign
 from gpustack.nova_options.filters import Fault, FilterFault, available, faults
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 
 FILTERS = releases.option("filter_scheduler/enabled_filters")
 AVAILABLE = releases.option("filter_scheduler/available_filters")

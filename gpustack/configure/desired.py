@@ -21,7 +21,7 @@ from gpustack.configure.packing import Advised, Requested, advised, gpus_by_alia
 from gpustack.configure.selection import moves
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec import markers
 from gpustack.spec.assignment import Assigned

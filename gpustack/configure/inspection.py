@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpustack.base.errors import NothingThereError, NovaConfigError
-from gpustack.base.files import file_error, read_text
+from gpustack.base.errors import NothingThereError
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment import kolla
 from gpustack.configure.render import TOOLS
+from gpustack.configure.rendered import documents
 from gpustack.configure.sources import Source, read_sources, split
 from gpustack.spec.deployment import Deployment
 
@@ -81,29 +81,3 @@ class _Named:
 
     def _missing(self, place: str, error: str) -> None:
         self.findings.append(finding(Code.CONFIGURATION_MISSING, place=place, error=error))
-
-
-def documents(path: Path) -> list[dict[str, object]]:
-    """The mappings of a YAML file, without the frame of a Kubernetes list such as the output of ``oc get``.
-
-    :raises NovaConfigError: when the file can't be read or is not YAML.
-    """
-    import yaml
-
-    from gpustack.base.limited_yaml import load_all
-
-    try:
-        documents = load_all(read_text(path))
-    except OSError as error:
-        raise file_error(NovaConfigError, "can't be read", path, error) from error
-    except (ValueError, yaml.YAMLError) as error:
-        raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
-    found = [document for document in documents if isinstance(document, dict)]
-    inner = [item for document in found for item in _items(document) or [document]]
-    return [document for document in inner if isinstance(document, dict)]
-
-
-def _items(document: Mapping[str, object]) -> list[object]:
-    """The resources of a Kubernetes list."""
-    items = document.get("items") if str(document.get("kind", "")).endswith("List") else None
-    return items if isinstance(items, list) else []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Option, Release
+from gpustack.nova_options.options import Option, Release
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.requests import SLOW, candidates, requests
 from gpustack.spec.verdict import HostVerdicts, verdicts

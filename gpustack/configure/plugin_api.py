@@ -33,7 +33,7 @@ from gpustack.hosts.facts.store import load_snapshot, parse_host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files, selected
 from gpustack.nova_options.markers import BEGIN, END
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec.hosts import left_out, not_in_spec, patterns_for
 from gpustack.spec.load import load_spec

@@ -10,8 +10,8 @@ from gpustack.configure.packing import CANDIDATES, Requested
 from gpustack.hosts.facts.gpus import nvswitches
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
+from gpustack.nova_options.options import Release
 from gpustack.nova_options.pci_values import reported_class
-from gpustack.nova_options.releases import Release
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import NvSwitch, Placement, Spec

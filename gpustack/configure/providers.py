@@ -14,7 +14,7 @@ from gpustack.base.limited_yaml import LimitedLoader, load
 from gpustack.nova_options import provider_config, releases
 from gpustack.nova_options.config import NovaConfiguration
 from gpustack.nova_options.markers import MARK
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 
 DIRECTORY = "/etc/nova/provider_config"
 """The default of ``[compute] provider_config_location``."""

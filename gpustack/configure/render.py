@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.configure import providers
-from gpustack.configure.deployed import ALIAS, Existing, HostNames, is_faulty, rendered_devices
+from gpustack.configure.deployed import ALIAS, Existing, is_faulty, rendered_devices
 from gpustack.configure.deployed_filters import (
     AVAILABLE,
     FILTERS,
@@ -24,13 +24,13 @@ from gpustack.configure.deployment import drop_in, kolla, openstack_ansible, ope
 from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.rendered import Job, Rendering, Tool
 from gpustack.configure.retained import retained, retained_finding
-from gpustack.configure.sources import PLACEMENT, SERVICES
+from gpustack.configure.sources import PLACEMENT, SERVICES, HostNames
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting, foreign, in_drop_in
 from gpustack.nova_options.device_spec import offered, parse_line
+from gpustack.nova_options.options import Option
 from gpustack.nova_options.pci_values import EntryError, alias_of
-from gpustack.nova_options.releases import Option
 from gpustack.spec.deployment import Deployment as Deployment
 
 TOOLS: dict[Deployment, Tool] = {

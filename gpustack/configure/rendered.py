@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from gpustack.base.files import share_dir
+from gpustack.base.errors import NovaConfigError
+from gpustack.base.files import file_error, read_text, share_dir
 from gpustack.base.findings import Finding
 from gpustack.configure.deployed import Existing, carried
 from gpustack.configure.desired import DesiredConfig
@@ -150,6 +151,39 @@ class Tool:
     own_key: str | None = None
     filter_list: Literal["always", "needed", "never"] = "always"
     filters: tuple[str, ...] = ()
+
+
+def documents(path: Path) -> list[dict[str, object]]:
+    """The mappings of a YAML file, without the frame of a Kubernetes list such as the output of ``oc get``.
+
+    :raises NovaConfigError: when the file can't be read or is not YAML.
+    """
+    import yaml
+
+    from gpustack.base.limited_yaml import LimitedLoader, load_all, reason
+
+    class Loader(LimitedLoader):
+        """With the tags of Ansible: a secret is unknown like a template, and ``!unsafe`` is text."""
+
+    Loader.add_constructor("!vault", lambda loader, node: "{{ vault }}")
+    Loader.add_constructor("!unsafe", lambda loader, node: str(node.value))
+    try:
+        documents = load_all(read_text(path), Loader)
+    except OSError as error:
+        raise file_error(NovaConfigError, "can't be read", path, error) from error
+    except (ValueError, yaml.YAMLError) as error:
+        raise NovaConfigError(
+            f"the file is no YAML: {reason(error)}", where=str(path), remedy="name a YAML file"
+        ) from error
+    found = [document for document in documents if isinstance(document, dict)]
+    inner = [item for document in found for item in _items(document) or [document]]
+    return [document for document in inner if isinstance(document, dict)]
+
+
+def _items(document: Mapping[str, object]) -> list[object]:
+    """The resources of a Kubernetes list."""
+    items = document.get("items") if str(document.get("kind", "")).endswith("List") else None
+    return items if isinstance(items, list) else []
 
 
 def mapping(document: object, *keys: str) -> Mapping[str, Any]:

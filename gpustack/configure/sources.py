@@ -6,21 +6,32 @@ Without ``SERVICE=``, the service is derived from the name (``nova-compute.conf`
 ``placement.conf``); a plain ``nova.conf`` belongs to all services of Nova.
 """
 
+from __future__ import annotations
+
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from gpustack.base.errors import NothingThereError, UsageError
-from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
+from gpustack.base.hostnames import key, short
+from gpustack.nova_options.config import NovaConfiguration, files_of, parse_files, read_files
 from gpustack.nova_options.markers import CONTROL, DROP_IN
-from gpustack.nova_options.releases import Option, Project
+from gpustack.nova_options.options import Option, Project
+
+if TYPE_CHECKING:
+    from gpustack.hosts.facts.model import Host
 
 SERVICES = ("api", "compute", "scheduler", "conductor")
 PLACEMENT = "placement"
 """The service Placement, which reads a configuration of its own."""
 _RENDERED_PLACEMENT = "*/etc/placement/placement.conf.d"
-_NAMES = {"cpu": "compute", "super-conductor": "conductor", "cell-conductor": "conductor", "api-wsgi": "api"}
+SUPER_CONDUCTOR = "super-conductor"
+"""The conductor above the cells; it reads the options of nova-conductor from files of its own."""
+READERS = (*SERVICES, SUPER_CONDUCTOR)
+_NAMES = {"cpu": "compute", "cell-conductor": "conductor", "api-wsgi": "api"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +43,7 @@ class Source:
     :ivar with_files: whether the service is started with ``--config-file``; None when unknown.
     :ivar hosts: the only hosts that have this configuration; None where its path decides.
     :ivar but: hosts that do not have this configuration because they have one of their own.
+    :ivar readers: the services by name, where the two conductors have different configurations.
     """
 
     label: str
@@ -41,6 +53,7 @@ class Source:
     with_files: bool | None = None
     hosts: tuple[str, ...] | None = None
     but: tuple[str, ...] = ()
+    readers: tuple[str, ...] = ()
 
     def serves(self, option: Option) -> bool:
         """Whether a service of this configuration reads the option."""
@@ -54,6 +67,50 @@ class Source:
         return "placement" if self.services == (PLACEMENT,) else "nova"
 
 
+class HostNames:
+    """Hosts by their names in full and in short form."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._hosts = hosts
+        self._in_full: dict[str, list[int]] = {}
+        self._in_short: dict[str, list[int]] = {}
+        for number, host in enumerate(hosts):
+            self._in_full.setdefault(host.hostname, []).append(number)
+            self._in_short.setdefault(short(host.hostname), []).append(number)
+
+    def having(self, source: Source) -> list[Host]:
+        """The hosts that may have a configuration: those named in its path (in full or short form), else all."""
+        if source.hosts is not None:
+            return self._chosen(self._in_full, source.hosts)
+        but = frozenset(source.but)
+        parts = {part for path in source.configuration.files for part in PurePath(path).parts}
+        for names, named in ((self._in_full, parts), (self._in_short, set(map(key, parts)))):
+            if possible := [host for host in self._chosen(names, named) if host.hostname not in but]:
+                return possible
+        return [host for host in self._hosts if host.hostname not in but]
+
+    def _chosen(self, names: Mapping[str, list[int]], named: Iterable[str]) -> list[Host]:
+        return [self._hosts[number] for number in sorted({n for name in named for n in names.get(name, ())})]
+
+
+def assigned(options: Iterable[tuple[Path, str, str, str, str]]) -> NovaConfiguration:
+    """The configuration that a deployment tool makes of its YAML files.
+
+    :param options: file, group, name, value, and the path of the value in the file. Names that a tool can't write
+        into nova.conf are left out.
+    :raises NovaConfigError: when a file sets too much.
+    """
+    texts: dict[str, list[str]] = {}
+    keys: dict[str, list[str]] = {}
+    for path, group, name, value, place in options:
+        if re.fullmatch(r"[\w.-]+", group) and re.fullmatch(r"[\w.-]+", name):
+            lines = [f"[{group}]", *f"{name} = {value}".rstrip("\n").replace("\n", "\n  ").split("\n")]
+            texts.setdefault(str(path), []).extend(lines)
+            keys.setdefault(str(path), []).extend([place] * len(lines))
+    made = parse_files({file: "\n".join(lines) for file, lines in texts.items()})
+    return replace(made, settings=tuple(replace(s, key=keys[s.file][s.line - 1]) for s in made.settings))
+
+
 def read_sources(arguments: Sequence[str]) -> tuple[Source, ...]:
     """Read the configurations of a command line.
 
@@ -61,6 +118,11 @@ def read_sources(arguments: Sequence[str]) -> tuple[Source, ...]:
     :raises NovaConfigError: when a file can't be read or is no INI file.
     """
     return tuple(source for argument in arguments for source in _sources(argument))
+
+
+def kinds(readers: Iterable[str]) -> tuple[str, ...]:
+    """The services whose options these services read."""
+    return tuple(dict.fromkeys("conductor" if reader == SUPER_CONDUCTOR else reader for reader in readers))
 
 
 def split(argument: str) -> tuple[tuple[str, ...], str]:
@@ -72,11 +134,11 @@ def split(argument: str) -> tuple[tuple[str, ...], str]:
     if not separator or "/" in names:
         return (), argument
     services = tuple(names.split(","))
-    unknown = [service for service in services if service not in (*SERVICES, PLACEMENT)]
+    unknown = [service for service in services if service not in (*READERS, PLACEMENT)]
     if unknown or not paths:
         raise UsageError(
             f"{argument!r} does not name a configuration",
-            remedy=f"write PATH or SERVICE=PATH; the services are {', '.join((*SERVICES, PLACEMENT))}",
+            remedy=f"write PATH or SERVICE=PATH; the services are {', '.join((*READERS, PLACEMENT))}",
         )
     return services, paths
 
@@ -96,7 +158,7 @@ def _service(name: str) -> str | None:
         return PLACEMENT
     service = stem.removeprefix("nova-")
     service = _NAMES.get(service, service)
-    return service if stem.startswith("nova-") and service in SERVICES else None
+    return service if stem.startswith("nova-") and service in READERS else None
 
 
 def _sources(argument: str) -> list[Source]:
@@ -122,7 +184,7 @@ def _sources(argument: str) -> list[Source]:
 def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[Source]:
     services = services or guessed(paths[-1])
     by_files: dict[tuple[Path, ...], list[str]] = {}
-    for service in services or SERVICES:
+    for service in services or READERS:
         files = tuple(file for path in paths for file in _read_by(service, path))
         if files:
             by_files.setdefault(files, []).append(service)
@@ -132,7 +194,8 @@ def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[S
     return [
         Source(
             label=text,
-            services=tuple(serving),
+            services=kinds(serving),
+            readers=tuple(serving),
             configuration=read_files(files),
             named=bool(services) or all(_service(file.name) for file in files),
         )

@@ -32,7 +32,7 @@ from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateErr
 from gpustack.base.files import file_error, read_text
 from gpustack.nova_options.markers import own_lines
 from gpustack.nova_options.masking import MASK, is_secret, of_table
-from gpustack.nova_options.releases import Option
+from gpustack.nova_options.options import Option
 
 _P = TypeVar("_P", bound=PurePath)
 _MAX_BYTES = 1 << 20

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 
 ALL = "nova.scheduler.filters.all_filters"
 _PACKAGE = "nova.scheduler.filters."

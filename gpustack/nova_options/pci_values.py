@@ -9,7 +9,8 @@ from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Key, Release
+from gpustack.nova_options.options import Release
+from gpustack.nova_options.releases import Key
 
 _HEX4 = re.compile(r"^([\da-fA-F]{4})$")
 _TRUE = frozenset(("1", "t", "true", "on", "y", "yes"))

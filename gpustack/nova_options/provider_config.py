@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpustack.nova_options import tables
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "object": dict,

@@ -9,43 +9,9 @@ from typing import Literal
 from gpustack.base.errors import UsageError
 from gpustack.nova_options import options as _options
 from gpustack.nova_options import tables
-from gpustack.nova_options.options import (
-    FALSE,
-    TRUE,
-    Option,
-    OptionKind,
-    OptionTable,
-    Project,
-    Release,
-    option,
-)
+from gpustack.nova_options.options import Option, OptionTable, Project, Release
 
-__all__ = [
-    "FALSE",
-    "TRUE",
-    "Filter",
-    "Key",
-    "Option",
-    "OptionKind",
-    "OptionTable",
-    "Project",
-    "Release",
-    "all_filters",
-    "all_options",
-    "default_filters",
-    "device_spec_option",
-    "extra_specs",
-    "filters",
-    "first_with",
-    "keys",
-    "of_any_release",
-    "option",
-    "options",
-    "release",
-    "releases",
-    "table",
-    "weighers",
-]
+option, TRUE = _options.option, _options.TRUE
 
 
 @dataclass(frozen=True, kw_only=True)

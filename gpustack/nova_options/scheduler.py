@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
+from gpustack.nova_options.options import Option
 from gpustack.nova_options.pci_values import EntryError, alias_of
-from gpustack.nova_options.releases import Option
 from gpustack.spec.model import Placement, Spec
 
 _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")

@@ -2,12 +2,11 @@
 
 import functools
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.base.files import data_dir
+from gpustack.base.files import data_dir, data_table
 
 Record = Mapping[str, Any]
 
@@ -38,10 +37,9 @@ def table(name: str) -> Table:
     return Table(versions=versions, imported=frozenset(header["imported"]), records=records)
 
 
-@functools.cache
 def facts() -> Mapping[str, Any]:
     """The facts that no code of Nova states (``gpustack/data/nova.toml``)."""
-    return tomllib.loads((data_dir("") / "nova.toml").read_text(encoding="utf-8"))
+    return data_table("nova.toml")
 
 
 def holds(record: Record, major: int) -> bool:

@@ -16,8 +16,8 @@ from gpustack.base.hostnames import key, short
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
+from gpustack.nova_options.options import option
 from gpustack.nova_options.pci_values import EntryError
-from gpustack.nova_options.releases import option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,16 +5,13 @@ Alembic keeps its revision in ``alembic_version``; sqlalchemy-migrate (up to Wal
 counts (``nova/db/migration.py``, ``db_sync``).
 """
 
-import functools
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 
 from gpustack.base.errors import DatabaseError
-from gpustack.base.files import data_dir
+from gpustack.base.files import data_table
 
 Kind = Literal["cell", "api"]
 
@@ -37,11 +34,6 @@ class DatabaseSchema:
         return not self.version.isdigit() and self.since not in ("xena", "yoga")
 
 
-@functools.cache
-def _known() -> Mapping[str, Any]:
-    return tomllib.loads((data_dir("") / "schemas.toml").read_text(encoding="utf-8"))
-
-
 def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str) -> DatabaseSchema:
     """Return the schema with these version marks.
 
@@ -50,7 +42,7 @@ def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str
     :param where: the name of the database for error messages.
     :raises DatabaseError: if the schema is unknown, or if there is no version mark.
     """
-    known = _known()[kind]
+    known = data_table("schemas.toml")[kind]
     if alembic is not None:
         if alembic not in known["alembic"]:
             raise _unknown(kind, f"revision {alembic}", where)

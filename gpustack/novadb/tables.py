@@ -5,6 +5,8 @@ Columns as in ``nova/db/main/models.py`` and ``nova/db/api/models.py``. Some are
 for them.
 """
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from gpustack.novadb.values import Moment
@@ -12,117 +14,81 @@ from gpustack.novadb.values import Moment
 metadata = sa.MetaData()
 
 
+def _columns(kind: Any, *names: str) -> list[sa.Column[object]]:  # noqa: ANN401 - a type of SQLAlchemy
+    return [sa.Column(name, kind) for name in names]
+
+
 def _soft_deleted(name: str, *columns: sa.Column[object]) -> sa.Table:
-    """A table with Nova's time stamps and soft deletion (``deleted`` is 0, or the row's own id)."""
-    stamps = (sa.Column("created_at", Moment), sa.Column("updated_at", Moment))
-    return sa.Table(
-        name, metadata, *columns, *stamps, sa.Column("deleted_at", Moment), sa.Column("deleted", sa.Integer)
-    )
+    """A table with an id, Nova's time stamps, and soft deletion (``deleted`` is 0, or the row's own id)."""
+    key = sa.Column("id", sa.Integer, primary_key=True)
+    stamps = _columns(Moment, "created_at", "updated_at", "deleted_at")
+    return sa.Table(name, metadata, key, *columns, *stamps, sa.Column("deleted", sa.Integer))
 
 
 pci_devices = _soft_deleted(
     "pci_devices",
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("uuid", sa.String(36)),
-    sa.Column("compute_node_id", sa.Integer),
-    sa.Column("address", sa.String(12)),
-    sa.Column("vendor_id", sa.String(4)),
-    sa.Column("product_id", sa.String(4)),
-    sa.Column("dev_type", sa.String(8)),
-    sa.Column("dev_id", sa.String(255)),
-    sa.Column("label", sa.String(255)),
-    sa.Column("status", sa.String(36)),
-    sa.Column("request_id", sa.String(36)),
-    sa.Column("extra_info", sa.Text),
-    sa.Column("instance_uuid", sa.String(36)),
-    sa.Column("numa_node", sa.Integer),
-    sa.Column("parent_addr", sa.String(12)),
+    *_columns(sa.Integer, "compute_node_id", "numa_node"),
+    *_columns(sa.String(12), "address", "parent_addr"),
+    *_columns(sa.String(4), "vendor_id", "product_id"),
+    *_columns(sa.String(8), "dev_type"),
+    *_columns(sa.String(36), "uuid", "status", "request_id", "instance_uuid"),
+    *_columns(sa.String(255), "dev_id", "label"),
+    *_columns(sa.Text, "extra_info"),
 )
 
 compute_nodes = _soft_deleted(
     "compute_nodes",
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("uuid", sa.String(36)),
-    sa.Column("host", sa.String(255)),
-    sa.Column("hypervisor_hostname", sa.String(255)),
-    sa.Column("service_id", sa.Integer),
-    sa.Column("pci_stats", sa.Text),
-    sa.Column("numa_topology", sa.Text),
-    sa.Column("cpu_allocation_ratio", sa.Float),
-    sa.Column("ram_allocation_ratio", sa.Float),
+    *_columns(sa.String(36), "uuid"),
+    *_columns(sa.String(255), "host", "hypervisor_hostname"),
+    *_columns(sa.Integer, "service_id"),
+    *_columns(sa.Text, "pci_stats", "numa_topology"),
+    *_columns(sa.Float, "cpu_allocation_ratio", "ram_allocation_ratio"),
 )
 
 services = _soft_deleted(
     "services",
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("uuid", sa.String(36)),
-    sa.Column("host", sa.String(255)),
-    sa.Column("binary", sa.String(255)),
-    sa.Column("disabled", sa.Boolean),
-    sa.Column("forced_down", sa.Boolean),
-    sa.Column("last_seen_up", Moment),
-    sa.Column("report_count", sa.Integer),
+    *_columns(sa.String(36), "uuid"),
+    *_columns(sa.String(255), "host", "binary"),
+    *_columns(sa.Boolean, "disabled", "forced_down"),
+    *_columns(Moment, "last_seen_up"),
+    *_columns(sa.Integer, "report_count"),
 )
 
 instances = _soft_deleted(
     "instances",
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("uuid", sa.String(36)),
-    sa.Column("host", sa.String(255)),
-    sa.Column("node", sa.String(255)),
-    sa.Column("vm_state", sa.String(255)),
-    sa.Column("task_state", sa.String(255)),
-    sa.Column("display_name", sa.String(255)),
-    sa.Column("project_id", sa.String(255)),
-    sa.Column("user_id", sa.String(255)),
-    sa.Column("launched_at", Moment),
-    sa.Column("cleaned", sa.Integer),
-    sa.Column("hidden", sa.Boolean),
+    *_columns(sa.String(36), "uuid"),
+    *_columns(sa.String(255), "host", "node", "vm_state", "task_state", "display_name", "project_id", "user_id"),
+    *_columns(Moment, "launched_at"),
+    *_columns(sa.Integer, "cleaned"),
+    *_columns(sa.Boolean, "hidden"),
 )
 
 instance_extra = _soft_deleted(
     "instance_extra",
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("instance_uuid", sa.String(36)),
-    sa.Column("pci_requests", sa.Text),
-    sa.Column("flavor", sa.Text),
-    sa.Column("migration_context", sa.Text),
+    *_columns(sa.String(36), "instance_uuid"),
+    *_columns(sa.Text, "pci_requests", "flavor", "migration_context"),
 )
 
 migrations = _soft_deleted(
     "migrations",
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("uuid", sa.String(36)),
-    sa.Column("instance_uuid", sa.String(36)),
-    sa.Column("source_compute", sa.String(255)),
-    sa.Column("source_node", sa.String(255)),
-    sa.Column("dest_compute", sa.String(255)),
-    sa.Column("dest_node", sa.String(255)),
-    sa.Column("status", sa.String(255)),
-    sa.Column("migration_type", sa.String(16)),
-    sa.Column("cross_cell_move", sa.Boolean),
+    *_columns(sa.String(36), "uuid", "instance_uuid"),
+    *_columns(sa.String(255), "source_compute", "source_node", "dest_compute", "dest_node", "status"),
+    *_columns(sa.String(16), "migration_type"),
+    *_columns(sa.Boolean, "cross_cell_move"),
 )
 
 instance_mappings = sa.Table(
-    "instance_mappings",
-    metadata,
-    sa.Column("instance_uuid", sa.String(36)),
-    sa.Column("cell_id", sa.Integer),
+    "instance_mappings", metadata, *_columns(sa.String(36), "instance_uuid"), *_columns(sa.Integer, "cell_id")
 )
 
-host_mappings = sa.Table(
-    "host_mappings",
-    metadata,
-    sa.Column("host", sa.String(255)),
-    sa.Column("cell_id", sa.Integer),
-)
+host_mappings = sa.Table("host_mappings", metadata, *_columns(sa.String(255), "host"), *_columns(sa.Integer, "cell_id"))
 
 cell_mappings = sa.Table(
     "cell_mappings",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("uuid", sa.String(36)),
-    sa.Column("name", sa.String(255)),
+    *_columns(sa.String(36), "uuid"),
+    *_columns(sa.String(255), "name"),
 )
 
 

@@ -6,12 +6,11 @@ reports for a card is derived from the SR-IOV capability on the host (``Function
 
 import functools
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.base.files import data_dir
+from gpustack.base.files import data_table
 from gpustack.pci import classes, requirement
 
 _LABEL = 63  # characters of a label's value in Kubernetes
@@ -113,7 +112,7 @@ def card_of_function(vendor: str, product: str) -> Card | None:
 @functools.cache
 def cards() -> tuple[Card, ...]:
     """All cards of the catalogue, in the order of the file."""
-    return tuple(_read_cards(_data()))
+    return tuple(_read_cards(data_table("cards.toml")))
 
 
 def matching(text: str) -> tuple[Card, ...]:
@@ -143,7 +142,7 @@ def label(card: Card) -> str:
 @functools.cache
 def quirks() -> Mapping[str, Quirk]:
     """All quirks, by key."""
-    data = _data()
+    data = data_table("cards.toml")
     return {key: Quirk(key=key, **entry) for key, entry in data["quirks"].items()}
 
 
@@ -161,7 +160,7 @@ def is_nvswitch(vendor: str, product: str, pci_class: str) -> bool:
     return any(
         vendor.lower() == entry["vendor"]
         and (product.lower() in entry["products"] or pci_class.startswith(entry["class"]))
-        for entry in _data()["nvswitch"]
+        for entry in data_table("cards.toml")["nvswitch"]
     )
 
 
@@ -174,13 +173,13 @@ def is_console(vendor: str, product: str, pci_class: str | None = None) -> bool:
         vendor.lower() == entry["vendor"]
         and product.lower() == entry.get("product", product.lower())
         and (pci_class is None or pci_class.startswith(entry.get("class", "")))
-        for entry in _data()["console"]
+        for entry in data_table("cards.toml")["console"]
     )
 
 
 def console_ids() -> tuple[tuple[str, str | None], ...]:
     """Vendor and product of the console adapters; None if all products of the vendor are."""
-    return tuple((entry["vendor"], entry.get("product")) for entry in _data()["console"])
+    return tuple((entry["vendor"], entry.get("product")) for entry in data_table("cards.toml")["console"])
 
 
 def host_drivers(vendor: str) -> tuple[str, ...]:
@@ -190,7 +189,7 @@ def host_drivers(vendor: str) -> tuple[str, ...]:
 
 def vendor_name(vendor: str) -> str | None:
     """The short name of a GPU vendor: ``NVIDIA``; None if the catalogue has no cards of the vendor."""
-    names: Mapping[str, str] = _data()["vendors"]
+    names: Mapping[str, str] = data_table("cards.toml")["vendors"]
     return names.get(vendor.lower())
 
 
@@ -217,15 +216,6 @@ def describe(
 
 
 @functools.cache
-def _data() -> Mapping[str, Any]:
-    return _read_toml("cards.toml")
-
-
-def _read_toml(name: str) -> Mapping[str, Any]:
-    return tomllib.loads(data_dir(name).read_text(encoding="utf-8"))
-
-
-@functools.cache
 def _by_id() -> Mapping[tuple[str, str], tuple[Card, ...]]:
     cards_by_id: dict[tuple[str, str], tuple[Card, ...]] = {}
     for card in cards():
@@ -237,7 +227,7 @@ def _by_id() -> Mapping[tuple[str, str], tuple[Card, ...]]:
 @functools.cache
 def _drivers() -> Mapping[str, tuple[str, ...]]:
     drivers: dict[str, tuple[str, ...]] = {}
-    for entry in _read_toml("drivers.toml")["driver"]:
+    for entry in data_table("drivers.toml")["driver"]:
         drivers[entry["vendor"]] = (*drivers.get(entry["vendor"], ()), entry["name"])
     return drivers
 

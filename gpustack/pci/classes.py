@@ -3,6 +3,8 @@
 A class is six hexadecimal digits: base class, subclass, programming interface.
 """
 
+from gpustack.base.files import data_table
+
 DISPLAY_BASE = "03"
 _VGA, _THREE_D = "0300", "0302"
 ACCELERATOR = "1200"
@@ -16,26 +18,6 @@ _CARD_CLASSES = (DISPLAY_BASE, ACCELERATOR, MULTIMEDIA_BASE, USB_CONTROLLER, "0c
 # vfio ignores these bridges when it checks whether a group is viable: they have no driver, or pcieport, which does not
 # use the DMA API (kernel: drivers/pci/pcie/portdrv.c, driver_managed_dma).
 _FORWARDING_BRIDGES = (HOST_BRIDGE, "0604", "0609")
-
-_WORDS = {
-    "01": "storage controller",
-    "02": "network controller",
-    "0300": "VGA controller",
-    "0302": "3D controller",
-    "03": "display controller",
-    "0403": "audio device",
-    "04": "multimedia device",
-    "0600": "host bridge",
-    "0601": "ISA bridge",
-    "0604": "PCI bridge",
-    "06": "bridge",
-    "0c03": "USB controller",
-    "0c05": "SMBus controller",
-    "0c80": "serial bus controller",
-    "0c": "serial bus controller",
-    "1200": "processing accelerator",
-    "12": "processing accelerator",
-}
 
 
 def is_gpu_class(pci_class: str) -> bool:
@@ -70,4 +52,5 @@ def is_forwarding_bridge(pci_class: str) -> bool:
 
 def word(pci_class: str) -> str:
     """The name of a class for messages: ``3D controller``."""
-    return _WORDS.get(pci_class[:4]) or _WORDS.get(pci_class[:2]) or f"device of class {pci_class[:4]}"
+    names = data_table("pci_classes.toml")
+    return names.get(pci_class[:4]) or names.get(pci_class[:2]) or f"device of class {pci_class[:4]}"

@@ -5,12 +5,11 @@ An absent fact is unknown, and never means that nothing is needed.
 
 import functools
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpustack.base.files import data_dir
+from gpustack.base.files import data_dir, data_table
 
 _SELECTORS = ("family", "kind", "cards")
 
@@ -54,7 +53,7 @@ class Requirement:
 
 def read(vendor: str, product: str, family: str, kind: str) -> Requirement:
     """The requirement of a card with these ids, family and kind."""
-    data, facts, sources = _data(), {}, {}
+    data, facts, sources = data_table("requirements.toml"), {}, {}
     selected = {"family": family, "kind": kind, "cards": product}
     for entry in data["facts"].get(vendor, ()):
         if all(selected[key] in entry[key] for key in _SELECTORS if key in entry):
@@ -72,11 +71,6 @@ def quirks(requirement: Requirement) -> tuple[str, ...]:
     """The keys of the quirks that follow from a requirement."""
     last = (f"driver-r{requirement.last}",) if requirement.last else ()
     return (*last, *(("open-modules",) if requirement.modules == "open" else ()))
-
-
-@functools.cache
-def _data() -> Mapping[str, Any]:
-    return tomllib.loads(data_dir("requirements.toml").read_text(encoding="utf-8"))
 
 
 @functools.cache

@@ -141,6 +141,8 @@ def serve_instances(compute: Compute, lab: Lab) -> None:
     """Nova with libvirt on a prepared host, from `nova render` to `cleanup plan`."""
     lab.report("scan, nova render; Nova's API, scheduler and conductor; nova.yml")
     join(compute)
+    lab.report("nova lint over SSH, with the host's Nova")
+    lint_on_the_host(compute)
     with compute.cloud.connection() as api:
         lab.report("flavors, image")
         _gpustack(compute, "flavor", "apply", SPEC, "--snapshot", "hosts.json", "--yes")
@@ -165,6 +167,18 @@ def join(compute: Compute) -> None:
     assert run.code == 0, run.output
     for name, text in _drop_ins(compute.host, recipe.HOST_NAME).items():
         assert compute.host.ssh(["cat", f"{DROP_INS}/{name}"]) == text
+
+
+def lint_on_the_host(compute: Compute) -> None:
+    """The host's own Nova accepts its configuration, and refuses a wrong line; lint agrees in both cases."""
+    host, wrong = compute.host, "/root/wrong.conf"
+    host.ssh(["tee", wrong], stdin="[pci]\ndevice_spec = 5\n")
+    reached = ("--on", recipe.HOST_NAME, "--with-nova", compute.installation.program, *SSH_OPTIONS, "--timeout", "600")
+    for paths, expected in (("/etc/nova", ()), (f"/etc/nova:{wrong}", ("GPU333", "GPU534"))):
+        run = gpustack(host, "nova", "lint", f"compute={paths}", *reached, spec_text=spec(sections=SECTIONS))
+        assert run.code == (20 if expected else 0), run.output
+        assert all(code in run.output for code in expected), run.output
+        assert "GPU535" not in run.output, run.output
 
 
 def use_every_gpu(compute: Compute, api: Connection, report: Callable[[str], None]) -> None:

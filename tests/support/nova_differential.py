@@ -24,8 +24,7 @@ from gpustack.configure.lint import lint
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.options import Option, ValueType
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Option, Release, ValueType
 from support.host_samples import function as _function
 from support.host_samples import host
 from support.nova_judge import Judge

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpustack.configure.rendered import RenderedFile, Rendering
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 

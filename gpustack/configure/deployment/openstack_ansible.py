@@ -6,18 +6,20 @@ directory would therefore disable the variables of a file of the same name.
 """
 
 import json
+from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import quoted
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import Job, RenderedFile, Tool, template, typed
+from gpustack.configure.rendered import Job, RenderedFile, Tool, documents, template, typed
 from gpustack.configure.sections import sections
-from gpustack.configure.sources import PLACEMENT, SERVICES
+from gpustack.configure.sources import PLACEMENT, SERVICES, Source, assigned
 from gpustack.nova_options import releases
 from gpustack.nova_options.markers import DROP_IN, MARK
 from gpustack.nova_options.pci_values import specs_of
@@ -25,12 +27,18 @@ from gpustack.nova_options.pci_values import specs_of
 DIRECTORY = "/etc/openstack_deploy"
 FILE = "gpustack.yml"
 _GROUP, _PLACEMENT_GROUP = "group_vars/nova_all", "group_vars/placement_all"
+_ALIAS, _MDEV_TYPES = "nova_pci_alias", "nova_enabled_mdev_types"
 _FILTERS, _OVERRIDES = "nova_scheduler_extra_filters", "nova_nova_conf_overrides"
+_DEFAULT_FILTERS = (
+    "ComputeFilter,AggregateNumInstancesFilter,AggregateIoOpsFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,"
+    "ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,NUMATopologyFilter"
+)
+"""os_nova's ``nova_scheduler_default_filters`` from Yoga to 2026.1 (``defaults/main.yml``)."""
 _PROVIDERS = "nova_provider_overrides"
 _PLACEMENT_OVERRIDES = "placement_placement_conf_overrides"
 _OTHER_NAMES = ("", ".yml", ".yaml", ".json")
 _REPLACING = (
-    ("alias", "nova_pci_alias"),
+    ("alias", _ALIAS),
     ("device_spec", "nova_device_spec"),
     ("passthrough_whitelist", "nova_pci_passthrough_whitelist"),
 )
@@ -54,7 +62,7 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
         return
     wanted = job.wanted
     retained = carried(job.existing, wanted, "api")
-    common: dict[str, object] = {"nova_pci_alias": [*retained.aliases, *map(str, wanted.aliases)]}
+    common: dict[str, object] = {_ALIAS: [*retained.aliases, *map(str, wanted.aliases)]}
     if "scheduler" in job.services:
         common[_FILTERS] = list(wanted.filters)
     # The group has all services, so a rendering for one of them must not lose the overrides of the others.
@@ -103,13 +111,16 @@ def _set_twice(below: Path, path: str, variables: dict[str, object]) -> Iterator
         winner = _winner(file.relative_to(below), path) if _is_read(file) else None
         if winner is None:
             continue
+        names = " or ".join((*variables, _OVERRIDES) if _OVERRIDES not in variables else variables)
         try:
-            assigned = _top_level(file)
-        except _UnreadableError as error:
-            grave = Severity.INFO if error.is_encrypted else None
-            names = " or ".join((*variables, _OVERRIDES) if _OVERRIDES not in variables else variables)
-            yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), severity=grave, error=error, names=names)
+            is_encrypted = read_text(file).startswith(_VAULT)
+            assigned = {} if is_encrypted else dict(ChainMap(*documents(file)))
+        except (NovaConfigError, OSError, ValueError) as error:
+            yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), error=_reason(error), names=names)
             continue
+        if is_encrypted:
+            what = {"error": "the file is encrypted", "names": names}
+            yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), severity=Severity.INFO, **what)
         shared = sorted(assigned.keys() & variables.keys())
         if shared:
             yield finding(
@@ -173,38 +184,71 @@ def _winner(other: Path, path: str) -> str | None:
     return "gpustack's value, and this one is lost on that host" if kind == "group_vars" else None
 
 
-def _top_level(file: Path) -> dict[str, object]:
-    """The variables that a file sets.
+def _reason(error: Exception) -> object:
+    """Why a file could not be read, without the file."""
+    return getattr(error, "what", "") or getattr(error, "strerror", "") or error
 
-    :raises _UnreadableError: when the file is encrypted, can't be read, or is not YAML.
+
+def sources(files: Mapping[Path, Mapping[str, Any]], services: tuple[str, ...] = ()) -> Iterator[Source]:
+    """The settings that os_nova (``templates/nova.conf.j2``, Yoga to 2026.1) and os_placement make of variables.
+
+    :param files: the variables of each file; a later file replaces those of the same name.
+    :param services: the services, if the operator names them. Else variables of devices alone are for nova-compute.
     """
-    import yaml
-
-    from gpustack.base.limited_yaml import TextLoader, load
-
-    try:
-        text = read_text(file)
-        if text.startswith(_VAULT):
-            raise _UnreadableError("the file is encrypted", is_encrypted=True)
-        data = load(text, TextLoader)
-    except OSError as error:
-        raise _UnreadableError(str(error.strerror)) from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise _UnreadableError(_why_no_yaml(error)) from error
-    return {str(name): value for name, value in data.items()} if isinstance(data, dict) else {}
+    variables = {name: (path, value) for path, of_file in files.items() for name, value in of_file.items()}
+    label = ":".join(map(str, files))
+    if options := list(_nova_options(variables)):
+        only_devices = {group for _, group, *_ in options} == {"pci"} and _ALIAS not in variables
+        read_by = services or (("compute",) if only_devices else SERVICES)
+        yield Source(label=label, services=read_by, configuration=assigned(options), named=bool(services))
+    if options := list(_overrides(variables, _PLACEMENT_OVERRIDES)):
+        yield Source(label=label, services=(PLACEMENT,), configuration=assigned(options), named=True)
 
 
-def _why_no_yaml(error: Exception) -> str:
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    return f"the file is not YAML: {f'line {mark.line + 1}: {problem}' if mark and problem else error}"
+def _nova_options(variables: Mapping[str, tuple[Path, Any]]) -> Iterator[tuple[Path, str, str, str, str]]:
+    overrides = list(_overrides(variables, _OVERRIDES))
+    replaced = {(group, name) for _, group, name, *_ in overrides}
+    for group, name, variable, values in _role_lines({name: value for name, (_, value) in variables.items()}):
+        if (group, name) not in replaced:
+            for number, value in enumerate(values):
+                yield variables[variable][0], group, name, value, variable + f"[{number}]" * (group == "pci")
+    yield from overrides
 
 
-class _UnreadableError(Exception):
-    """A variables file that gpustack can't read."""
+def _role_lines(variables: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Group, option, variable and values of the options that the role itself writes."""
+    for name, variable in _REPLACING:
+        value = variables.get(variable) or []
+        if variable == _ALIAS and "{{" not in str(value):  # The template loops over it: each character of a text.
+            values = [str(item) for item in (value if isinstance(value, list | dict) else str(value)[:1])]
+        else:
+            items = value if isinstance(value, list) else [value]
+            values = [item if isinstance(item, str) else json.dumps(item) for item in items]
+        yield "pci", name, variable, values
+    default = variables.get("nova_scheduler_default_filters", _DEFAULT_FILTERS.split(","))
+    if isinstance(extra := variables.get(_FILTERS), list) and isinstance(default, list):
+        yield "filter_scheduler", "enabled_filters", _FILTERS, [",".join(map(str, (*default, *extra)))]
+    types = variables.get(_MDEV_TYPES)
+    types = [entry for entry in types if isinstance(entry, dict)] if isinstance(types, list) else []
+    if types:
+        listed = dict.fromkeys(str(entry.get("type")) for entry in types)
+        yield "devices", "enabled_mdev_types", _MDEV_TYPES, [",".join(listed)]
+    for entry in types:
+        if address := entry.get("address"):
+            yield f"mdev_{entry.get('type')}", "device_addresses", _MDEV_TYPES, [_joined(address)]
 
-    def __init__(self, reason: str, *, is_encrypted: bool = False) -> None:
-        super().__init__(reason)
-        self.is_encrypted = is_encrypted
+
+def _overrides(variables: Mapping[str, tuple[Path, Any]], name: str) -> Iterator[tuple[Path, str, str, str, str]]:
+    """The options of overrides as config_template writes them: a mapping without values is one line for each key."""
+    path, sections = variables.get(name, (Path(), {}))
+    for group, options in sections.items() if isinstance(sections, dict) else ():
+        for option, value in options.items() if isinstance(options, dict) else ():
+            for line in value if isinstance(value, dict) and not any(value.values()) else [value]:
+                yield path, str(group), str(option), _joined(line), f"{name}.{group}.{option}"
+
+
+def _joined(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _in_one_line(lines: Sequence[str]) -> str:

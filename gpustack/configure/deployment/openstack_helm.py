@@ -7,9 +7,7 @@ several values files but replaces lists, so gpustack renders all lines of an opt
 """
 
 import copy
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import carried
 from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template, typed, typed_value
 from gpustack.configure.sections import ConfigSection, sections
-from gpustack.configure.sources import PLACEMENT, SERVICES, Source
-from gpustack.nova_options.config import NovaConfiguration, parse_files
+from gpustack.configure.sources import PLACEMENT, SERVICES, Source, assigned
 from gpustack.nova_options.markers import MARK
 
 DIRECTORY = "openstack-helm"
@@ -102,10 +99,10 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     hosts = tuple(str(entry.get("name")) for entry in entries)
     if of_placement := mapping(document, "conf", PLACEMENT):
         place = f"{path}:conf.{PLACEMENT}"
-        configuration = _configuration(path, of_placement, {}, "", root=f"conf.{PLACEMENT}")
+        configuration = assigned(_options(path, of_placement, {}, "", root=f"conf.{PLACEMENT}"))
         yield Source(label=place, services=(PLACEMENT,), configuration=configuration, named=True)
     place = f"{path}:conf.nova"
-    common = _configuration(path, nova, {}, "")
+    common = assigned(_options(path, nova, {}, ""))
     others = tuple(service for service in SERVICES if service != "compute")
     yield Source(label=place, services=others, configuration=common, named=True)
     yield Source(label=place, services=("compute",), configuration=common, named=True, but=hosts)
@@ -114,33 +111,26 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
         yield Source(
             label=f"{path}:{place}",
             services=("compute",),
-            configuration=_configuration(path, nova, mapping(entry, "conf", "nova"), place),
+            configuration=assigned(_options(path, nova, mapping(entry, "conf", "nova"), place)),
             named=True,
             hosts=(host,),
         )
 
 
-def _configuration(
+def _options(
     path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str, *, root: str = "conf.nova"
-) -> NovaConfiguration:
+) -> Iterator[tuple[Path, str, str, str, str]]:
     """The options as the chart writes them: ``conf.nova`` with an override merged into it.
 
     :param place: the override's path in the values.
     :param root: the path of ``nova`` in the values.
     """
-    lines, keys = [], []
     for group in dict.fromkeys((*nova, *over)):
-        lines.append(f"[{group}]")
-        keys.append("")
         override = mapping(over, group)
         for name, value in {**mapping(nova, group), **override}.items():
             key = f"{place if name in override else root}.{group}.{name}"
-            for ending, text in _lines(value) if re.fullmatch(r"[\w.-]+", str(name)) else ():
-                written = f"{name} = {text}".rstrip("\n").replace("\n", "\n  ").split("\n")
-                lines += written
-                keys += [key + ending] * len(written)
-    configuration = parse_files({str(path): "\n".join(lines)})
-    return replace(configuration, settings=tuple(replace(s, key=keys[s.line - 1]) for s in configuration.settings))
+            for ending, text in _lines(value):
+                yield path, str(group), str(name), text, key + ending
 
 
 def _lines(value: object) -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure import providers
 from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template
 from gpustack.configure.sections import CONTROL, ConfigSection, sections
-from gpustack.configure.sources import PLACEMENT, Source
+from gpustack.configure.sources import PLACEMENT, SUPER_CONDUCTOR, Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.markers import BEGIN, END, MARK, without_block
@@ -192,7 +192,9 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
         for keys in _keys(service, _cells(template)):
             text = _custom([template], keys)
             if text:
-                yield _source(service, f"{path}:{'.'.join(keys)}", text)
+                # The conductor of cell0 is the one above the cells (nova-operator, NovaConductorSpec).
+                reader = SUPER_CONDUCTOR if "cell0" in keys else service
+                yield _source(service, f"{path}:{'.'.join(keys)}", text, reader)
 
 
 def _data(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -213,8 +215,11 @@ def _decoded(text: str, place: str) -> str:
         raise NovaConfigError("the value is not text in Base64", where=place, remedy="correct the value") from error
 
 
-def _source(service: str, place: str, text: str) -> Source:
-    return Source(label=place, services=(service,), configuration=parse_files({place: text}), named=True)
+def _source(service: str, place: str, text: str, reader: str = "") -> Source:
+    configuration = parse_files({place: text})
+    return Source(
+        label=place, services=(service,), configuration=configuration, named=True, readers=(reader or service,)
+    )
 
 
 def _text(rendered: Sequence[ConfigSection]) -> str:

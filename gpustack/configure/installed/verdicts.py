@@ -1,21 +1,24 @@
 """Compare the findings of lint with the verdicts of an installed Nova."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Basis, Code, Finding, Severity, definitions, finding
-from gpustack.configure.deployed import HostNames
 from gpustack.configure.installed import launch
-from gpustack.configure.sources import PLACEMENT, Source, guessed, split
+from gpustack.configure.sources import PLACEMENT, HostNames, Source, guessed, kinds, split
 from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts.bundle import bundled
-from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, parse_files
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
+
+if TYPE_CHECKING:
+    from gpustack.hosts.facts.model import Host
 
 _JOBS = "'gpustack: the jobs'"
 _SHOWN = 300
@@ -131,7 +134,7 @@ def on_host(host: str, nova: str, arguments: Sequence[str], options: SshOptions)
 def _argument(argument: str) -> dict[str, Any]:
     services, text = split(argument)
     paths = [part for part in text.split(":") if part]
-    return {"label": text, "services": services or guessed(Path(paths[-1])), "paths": paths}
+    return {"label": text, "services": kinds(services or guessed(Path(paths[-1]))), "paths": paths}
 
 
 def release_of(version: str, wanted: str | None) -> Release:

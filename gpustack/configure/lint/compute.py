@@ -15,7 +15,7 @@ from gpustack.configure.retained import number
 from gpustack.configure.sources import Source
 from gpustack.nova_options import cpu_sets, releases
 from gpustack.nova_options.config import Setting
-from gpustack.nova_options.releases import TRUE, Option
+from gpustack.nova_options.options import TRUE, Option
 from gpustack.spec.memory_pages import fit, matching, needs_huge_pages, size_kib
 
 _TITLE = "Resources of GPU hosts"

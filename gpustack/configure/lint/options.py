@@ -14,7 +14,7 @@ from gpustack.configure.sources import Source
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import NovaConfiguration, Setting
 from gpustack.nova_options.masking import is_secret
-from gpustack.nova_options.releases import Option, OptionTable, Release
+from gpustack.nova_options.options import Option, OptionTable, Release
 
 _TITLE = "Option names"
 _VALUES = "Option values"

@@ -7,20 +7,19 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.configure.deployed import HostNames
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.desired import markers_of
 from gpustack.configure.instance_shapes import InstanceShape, shapes
 from gpustack.configure.networks import Ports, ports
 from gpustack.configure.packing import Advised, advised, gpus_of, requested
 from gpustack.configure.providers import ProviderFiles
-from gpustack.configure.sources import SERVICES, Source
+from gpustack.configure.sources import SERVICES, HostNames, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.device_spec import DeviceSpec
+from gpustack.nova_options.options import Option, OptionTable, Release
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of, traits
-from gpustack.nova_options.releases import Option, OptionTable, Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import restricted

@@ -17,7 +17,7 @@ from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.limits import Present as PresentLimits
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.offer.cloud_plan.access import ANYBODY, AccessState, FlavorRight, decisive, flavor_rights
 from gpustack.offer.cloud_plan.admission import Admissions, admissions, deviations, differences

@@ -8,7 +8,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Sizes
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 from gpustack.offer.flavor.fitting import fitting
 from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.offer.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each

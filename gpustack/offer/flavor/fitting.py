@@ -14,7 +14,7 @@ from enum import Enum
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Sizes, readable
-from gpustack.nova_options.releases import TRUE
+from gpustack.nova_options.options import TRUE
 from gpustack.offer.flavor.shares import HostShare, bars
 from gpustack.spec.extra_specs import MAXPHYSADDR, MAXPHYSADDR_BITS, PAGE_SIZE, SECURE_BOOT
 from gpustack.spec.flavors import Flavor

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.base.errors import UsageError
+from gpustack.base.files import data_table
 from gpustack.base.findings import Code, Finding, definitions, finding
 from gpustack.hosts.health.kernel_log import rows as rows_of_signs
 from gpustack.hosts.health.kernel_log import table
@@ -16,29 +17,6 @@ from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import by_model, models_of
 
-CODES = {
-    "gpus-missing": Code.GUEST_GPUS_MISSING,
-    "gpus-differ": Code.GUEST_GPUS_DIFFER,
-    "driver-unbound": Code.GUEST_DRIVER_UNBOUND,
-    "driver-missing": Code.GUEST_DRIVER_MISSING,
-    "driver-unknown": Code.GUEST_MODULES_UNREADABLE,
-    "driver-other": Code.GUEST_GPU_HELD,
-    "nouveau": Code.GUEST_NOUVEAU,
-    "bar-unplaced": Code.GUEST_BAR_UNPLACED,
-    "legacy": Code.GUEST_DRIVER_TOO_NEW,
-    "no-gsp": Code.GUEST_GPU_WITHOUT_GSP,
-    "open-required": Code.GUEST_OPEN_MODULES_REQUIRED,
-    "unsupported": Code.GUEST_DEVICE_UNSUPPORTED,
-    "probe-failed": Code.GUEST_PROBE_FAILED,
-    "init-failed": Code.GUEST_INIT_FAILED,
-    "mismatch": Code.GUEST_VERSIONS_DIFFER,
-    "firmware": Code.GUEST_FIRMWARE_MISSING,
-    "force-probe": Code.GUEST_DRIVER_NEEDS_OPTION,
-    "no-drm": Code.GUEST_WITHOUT_DRM,
-    "unsigned": Code.GUEST_MODULE_UNSIGNED,
-    "unknown": Code.GUEST_UNKNOWN,
-}
-"""The codes of the kinds of problems."""
 _SIGN_KEYS = ("id", "code", "severity", "scope", "kind", "number", "action", "pattern", "words", "ends")
 
 
@@ -106,7 +84,8 @@ def findings(facts: Mapping[str, Any], promised: Promise | None, where: str) -> 
 
 def _codes() -> dict[str, Code]:
     """The codes of the kinds of problems; a sign's problem has its code as kind."""
-    return {**CODES, **{code: Code(code) for code in table().codes}}
+    named = {kind: Code[name] for kind, name in data_table("guest_problems.toml").items()}
+    return {**named, **{code: Code(code) for code in table().codes}}
 
 
 def consoles() -> list[list[str | None]]:

@@ -1,12 +1,10 @@
 """Drivers to install in guests: the recommended branch, packages of distributions, the pins of NVIDIA GPU Operator."""
 
-import functools
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.base.files import data_dir
+from gpustack.base.files import data_table
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.offer.guest.requirements import GuestRequirement, NvidiaDriver, version
 
@@ -55,7 +53,7 @@ class OperatorPin:
 
 def recommended(driver: NvidiaDriver) -> tuple[int, str] | None:
     """The recommended branch, and its kernel modules; None if no known branch serves the models."""
-    served = [entry for entry in _data()["branch"] if _modules(driver, entry["number"])]
+    served = [entry for entry in data_table("guest_drivers.toml")["branch"] if _modules(driver, entry["number"])]
     served.sort(key=lambda entry: (entry["support"] == "long-term", entry["number"]))
     branch = served[-1]["number"] if served else None
     return None if branch is None else (branch, _modules(driver, branch)[0])
@@ -65,12 +63,12 @@ def installations(needs: GuestRequirement) -> tuple[Installation, ...]:
     """The driver for the models in each distribution; empty for Windows, and if no driver serves all of them."""
     if needs.windows or needs.conflict or not (needs.nvidia or needs.linux):
         return ()
-    return tuple(_installation(system, needs) for system in _data()["system"])
+    return tuple(_installation(system, needs) for system in data_table("guest_drivers.toml")["system"])
 
 
 def operator_pin(driver: NvidiaDriver) -> OperatorPin | None:
     """The values of NVIDIA GPU Operator; None if it installs no driver that serves the models."""
-    releases: Sequence[Mapping[str, str]] = _data()["operator"]
+    releases: Sequence[Mapping[str, str]] = data_table("guest_drivers.toml")["operator"]
     served = [
         entry for entry in releases if any(driver.serves_release(entry["driver"], each) for each in driver.modules)
     ]
@@ -162,8 +160,3 @@ def _nvidia(system: Mapping[str, Any], driver: NvidiaDriver) -> tuple[int | None
         return None, None, {}
     _, branch, _, modules, entry = max(offers, key=lambda offer: offer[:3])
     return branch, modules, entry
-
-
-@functools.cache
-def _data() -> Mapping[str, Any]:
-    return tomllib.loads(data_dir("guest_drivers.toml").read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from gpustack.cloud.image import Image
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 from gpustack.offer.flavor.desired import Entry, entries, extra_specs_of, refusing_hypervisor
 from gpustack.offer.image.model import FlavorNeeds, Pair
 from gpustack.pci.catalogue import requirement_of

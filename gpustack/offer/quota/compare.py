@@ -6,19 +6,18 @@ What a release of Nova checks against the limits of GPUs: ``gpustack/data/enforc
 """
 
 import functools
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpustack.base.files import data_dir
+from gpustack.base.files import data_table
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import quoted
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.desired import WantedLimits, class_of
@@ -293,8 +292,10 @@ class Check:
 @functools.cache
 def checks() -> tuple[Check, ...]:
     """All entries; of those that apply, the first counts."""
-    data = tomllib.loads((data_dir("") / "enforcement.toml").read_text(encoding="utf-8"))
-    return tuple(Check(**{**entry, "placement": tuple(entry.get("placement", ()))}) for entry in data["check"])
+    return tuple(
+        Check(**{**entry, "placement": tuple(entry.get("placement", ()))})
+        for entry in data_table("enforcement.toml")["check"]
+    )
 
 
 def enforced(count: CountedBy, release: Release, placement: Placement) -> tuple[Check, ...]:

@@ -12,7 +12,7 @@ from gpustack.base.prometheus import gauge
 from gpustack.cloud import Connection
 from gpustack.fleet.model import Fleet
 from gpustack.hosts.facts.model import Host as Facts
-from gpustack.nova_options.releases import Release
+from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.offer.flavor.desired import wanted
 from gpustack.operate.capacity.assess import assess, state

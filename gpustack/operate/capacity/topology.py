@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpustack.nova_options.cpu_sets import cpus
-from gpustack.nova_options.releases import TRUE
+from gpustack.nova_options.options import TRUE
 from gpustack.spec.memory_pages import size_kib
 
 PAGES = {"small": -1, "large": -2, "any": -3}

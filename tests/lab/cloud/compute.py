@@ -23,20 +23,23 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """How nova-compute runs on the host: its user, additions to its files, and the command that prints its log."""
+    """How nova-compute runs on the host: program, user, additions to its files, and the command that prints its log."""
 
+    program: str
     user: str
     more: Mapping[str, str]
     log: tuple[str, ...]
 
 
 OPT_NOVA = Installation(
+    program="/opt/nova/bin/nova-compute",
     user="root",
     more={"nova.conf": settings.PRIVSEP},
     log=("journalctl", "-u", UNIT, "-n", _LOG_LINES, "--no-pager", "-o", "cat"),
 )
 """The tree in /opt/nova."""
 PACKAGES = Installation(
+    program="/usr/bin/nova-compute",
     user="nova",
     more={"nova.conf": "[spice]\nenabled = false\n", "nova-compute.conf": "[libvirt]\nvirt_type = qemu\n"},
     log=("tail", "-n", _LOG_LINES, "/var/log/nova/nova-compute.log"),

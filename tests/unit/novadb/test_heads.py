@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from gpustack.base.files import data_table
 from gpustack.novadb import schema
-from gpustack.novadb.schema import _known
 from support.schema_heads import check, create, schemas
 
 RELEASES = tuple(schemas("sqlite")["cell"]["heads"])
@@ -23,7 +23,7 @@ def test_leaks_in_the_schema_of_a_release(release: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["cell", "api"])
 def test_every_known_version_was_made(kind: schema.Kind) -> None:
     heads = schemas("sqlite")[kind]["heads"].values()
-    versions = _known()[kind]
+    versions = data_table("schemas.toml")[kind]
     assert {head.get("alembic_version") for head in heads} - {None} == set(versions["alembic"])
     assert {int(head["migrate_version"]) for head in heads if "migrate_version" in head} == set(
         versions["migrate"].values()

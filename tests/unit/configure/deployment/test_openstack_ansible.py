@@ -7,6 +7,10 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 
+from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
+from gpustack.configure.reading import read as read_configurations
+from gpustack.nova_options import releases
 from support.nova_rendered import codes, rendered, written
 
 DEPLOY = "etc/openstack_deploy"
@@ -146,3 +150,102 @@ def test_device_specs_have_the_type_that_the_role_takes(tmp_path, release, kind)
     assert (json.loads(value) if kind is str else [json.loads(line) for line in value]) == [
         {"vendor_id": "10de", "product_id": "11b4"}
     ]
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def settings(directory, **files: str) -> dict[str, dict[str, list[str]]]:
+    """The values that nova.conf gets, by services and option."""
+    paths = []
+    for name, text in files.items():
+        paths.append(directory / f"{name}.yml")
+        paths[-1].write_text(text)
+    found: dict[str, dict[str, list[str]]] = {}
+    for source in read_configurations([":".join(map(str, paths))]).sources:
+        for setting in source.configuration.settings:
+            found.setdefault(",".join(source.services), {}).setdefault(setting.path, []).append(setting.value)
+    return found
+
+
+ALL = "api,compute,scheduler,conductor"
+ALIAS = '{"name": "a", "vendor_id": "10de", "product_id": "20b0"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"nova_pci_alias: ['{ALIAS}']", {"pci/alias": [ALIAS]}),
+        ("nova_pci_alias: [{name: a}, 5]", {"pci/alias": ["{'name': 'a'}", "5"]}),
+        ('nova_pci_alias: \'{"name": "a"}\'', {"pci/alias": ["{"]}),
+        ("nova_pci_alias: '{{ mine }}'", {"pci/alias": ["{{ mine }}"]}),
+        ("nova_pci_alias: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  00\n", {"pci/alias": ["{{ vault }}"]}),
+        (
+            f"nova_pci_alias: ['{ALIAS}']\nnova_nova_conf_overrides: {{pci: {{alias: [a, b]}}, api: {{max_limit: 5}}}}",
+            {"pci/alias": ["a,b"], "api/max_limit": ["5"]},
+        ),
+        (
+            "nova_nova_conf_overrides: {api: {vendordata_providers: {a: , b: }}}",
+            {"api/vendordata_providers": ["a", "b"]},
+        ),
+        (
+            "nova_scheduler_extra_filters: [PciPassthroughFilter]\nnova_scheduler_default_filters: [ComputeFilter]",
+            {"filter_scheduler/enabled_filters": ["ComputeFilter,PciPassthroughFilter"]},
+        ),
+        (
+            "nova_enabled_mdev_types: [{type: nvidia-35, address: [a, b]}, {type: nvidia-36}]",
+            {"devices/enabled_mdev_types": ["nvidia-35,nvidia-36"], "mdev_nvidia-35/device_addresses": ["a,b"]},
+        ),
+        ("nova_nova_conf_overrides: {'a b': {c: d}, pci: 5, DEFAULT: {'x\\n[y]': z, ok: w}}", {"DEFAULT/ok": ["w"]}),
+    ],
+)
+def test_variables_become_the_lines_that_the_role_writes(tmp_path, text, expected):
+    assert settings(tmp_path, user_variables=text) == {ALL: expected}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ('\'{"vendor_id": "10de"}\'', ['{"vendor_id": "10de"}']),
+        ("{vendor_id: 10de}", ['{"vendor_id": "10de"}']),
+        ("['{}', {address: '0000:01:00.0'}]", ["{}", '{"address": "0000:01:00.0"}']),
+    ],
+)
+def test_devices_alone_are_those_of_nova_compute(tmp_path, value, expected):
+    assert settings(tmp_path, host=f"nova_device_spec: {value}") == {"compute": {"pci/device_spec": expected}}
+
+
+def test_a_later_file_replaces_the_variables_of_an_earlier_one(tmp_path):
+    found = settings(
+        tmp_path, group=f"nova_pci_alias: ['{ALIAS}']", host="nova_device_spec: ['{}']", user="nova_pci_alias: [b]"
+    )
+    assert found == {ALL: {"pci/alias": ["b"], "pci/device_spec": ["{}"]}}
+
+
+def test_placement_has_a_configuration_of_its_own(tmp_path):
+    text = "placement_placement_conf_overrides: {placement: {max_allocation_candidates: 100}}"
+    assert settings(tmp_path, group=text) == {"placement": {"placement/max_allocation_candidates": ["100"]}}
+
+
+def test_what_the_renderer_writes_is_read_again(tmp_path):
+    rendering = rendered(tmp_path, "openstack-ansible", placement="schedule")
+    paths = []
+    for file in rendering.files:
+        paths.append(tmp_path / file.path)
+        paths[-1].parent.mkdir(parents=True, exist_ok=True)
+        paths[-1].write_text(file.text)
+    (source,) = read_configurations([":".join(str(path) for path in paths if "placement_all" not in str(path))]).sources
+    report = lint([":".join(map(str, paths))], LintSubject(release=releases.release("2025.2"), sources=(source,)))
+    assert [f for f in report.findings if f.severity.name == "ERROR"] == []
+    assert {"pci/alias", "pci/device_spec", "filter_scheduler/enabled_filters"} <= {
+        setting.path for setting in source.configuration.settings
+    }
+
+
+def test_a_finding_names_the_variable(tmp_path):
+    file = tmp_path / "user_variables.yml"
+    file.write_text(f"nova_pci_alias: ['{ALIAS}', {{name: b}}]\n")
+    report = lint([f"api={file}"], LintSubject(release=releases.release("2025.2")))
+    (found,) = (f for f in report.findings if f.code == "GPU331")
+    assert found.place == f"{file}:nova_pci_alias[1]"
+    assert "a dict of Python as text" in found.message

@@ -1,0 +1,34 @@
+"""Which files of a command line are those of a deployment tool, and what is reported of the others."""
+
+import pytest
+
+from gpustack.configure.reading import read
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\n", "no settings of Nova for RHOSO, OpenStack-Helm or OpenStack-Ansible"),
+        ("a: [\n", "the file is no YAML: line 2: "),
+        ("a: !other b\n", "could not determine a constructor for the tag '!other'"),
+        ("$ANSIBLE_VAULT;1.1;AES256\n6162\n", "no settings of Nova"),
+    ],
+)
+def test_a_file_without_settings_is_reported(tmp_path, text, message):
+    file = tmp_path / "other.yaml"
+    file.write_text(text)
+    found = read([str(file)])
+    assert found.sources == ()
+    ((finding),) = found.unread
+    assert (finding.code, finding.place) == ("GPU330", str(file))
+    assert message in finding.message
+    assert "\n" not in finding.message
+
+
+def test_one_yaml_file_among_others_is_read_as_nova_does(tmp_path):
+    """nova.conf may have any name."""
+    (tmp_path / "a.yml").write_text("[pci]\nreport_in_placement = true\n")
+    (tmp_path / "b.conf").write_text("[DEFAULT]\n")
+    found = read([f"compute={tmp_path}/a.yml:{tmp_path}/b.conf"])
+    (source,) = found.sources
+    assert [setting.path for setting in source.configuration.settings] == ["pci/report_in_placement"]
