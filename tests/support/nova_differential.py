@@ -47,7 +47,9 @@ PF = _function("0000:88:00.0", vendor="10de", product="20b5", sriov_totalvfs=16)
 VF = {**_function("0000:88:00.4", vendor="10de", product="20b6"), "physical_function": "0000:88:00.0"}
 CARD = _function("0000:41:00.0", vendor="10de", product="20b2")
 GPU_HOST = host(
-    {**PF, "virtual_functions": ["0000:88:00.4", "0000:88:00.5"]}, VF, {**VF, "address": "0000:88:00.5"}, CARD
+    {**PF, "virtual_functions": ["0000:88:00.4", "0000:88:00.5"]},
+    *(VF, {**VF, "address": "0000:88:00.5"}),
+    *(CARD, {**CARD, "address": "0000:42:00.0"}),  # one for an entry with an address, one for an entry without
 )
 Line = tuple[str, str, str]
 

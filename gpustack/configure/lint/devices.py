@@ -56,6 +56,9 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
             DeviceSpec.parse(line.data, booleans=subject.normalised)
         except ValueError as error:
             yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=error)
+        strict = "one_time_use" in subject.normalised and is_true(line.data.get("one_time_use"))
+        if strict and not subject.on(REPORT, line.source):
+            yield finding(Code.ONE_TIME_USE_WITHOUT_REPORT, place=line.place)
         for key in line.data:
             if key in known or "compute" not in line.source.services:
                 continue
@@ -97,17 +100,13 @@ def without_effect(subject: LintSubject) -> Iterator[Finding]:
 def placement_tags(subject: LintSubject) -> Iterator[Finding]:
     """Tags that have no effect without report_in_placement, and with it, values that Placement refuses."""
     for line in subject.devices:
-        if subject.on(REPORT, line.source):
+        if _reported(subject, line.source, line):
             for fault in placement_faults(line.data) if not _remote(subject, line) else ():
                 yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=fault)
             yield from padded_traits(line)
-            continue
-        if REPORT.known_to(subject.release):
-            for key in _NEEDS_REPORT:
-                if key in line.data:
-                    yield finding(Code.DEVICE_SPEC_PLACEMENT_KEY_UNUSED, place=line.place, key=key)
-        if "one_time_use" in subject.normalised and is_true(line.data.get("one_time_use")):
-            yield finding(Code.ONE_TIME_USE_WITHOUT_REPORT, place=line.place)
+        elif REPORT.known_to(subject.release) and not subject.on(REPORT, line.source):
+            for key in line.data.keys() & set(_NEEDS_REPORT):
+                yield finding(Code.DEVICE_SPEC_PLACEMENT_KEY_UNUSED, place=line.place, key=key)
 
 
 @check(_TITLE)
@@ -260,9 +259,18 @@ def blocked(subject: LintSubject) -> Iterator[Finding]:
                         yield replace(reason, severity=Severity.WARNING)
 
 
-def _placed(subject: LintSubject, source: Source) -> list[DeviceLine]:
-    """The entries whose devices Nova is sure to offer: those with remote_managed need a serial number in the VPD."""
-    return [line for line in subject.devices_of(source) if line.spec is not None and not _remote(subject, line)]
+def _placed(subject: LintSubject) -> Iterator[tuple[Source, Host, dict[str, DeviceLine]]]:
+    """The entry of each device that Nova is sure to offer: with remote_managed, it needs a serial number in the VPD."""
+    for source in subject.serving("compute"):
+        lines = [line for line in subject.devices_of(source) if line.spec and not _remote(subject, line)]
+        for host in subject.hosts_of(source) if lines else ():
+            found = matched([line.spec for line in lines if line.spec], host)
+            yield source, host, {address: lines[index] for address, index in found.items()}
+
+
+def _reported(subject: LintSubject, source: Source, *lines: DeviceLine) -> bool:
+    """Whether nova-compute reports the devices of entries to Placement: none of a network (``_add_dev``)."""
+    return subject.on(REPORT, source) and not any(line.data.get("physical_network") for line in lines)
 
 
 def _remote(subject: LintSubject, line: DeviceLine) -> bool:
@@ -272,40 +280,32 @@ def _remote(subject: LintSubject, line: DeviceLine) -> bool:
 @check("Devices of the hosts")
 def dependent(subject: LintSubject) -> Iterator[Finding]:
     """Physical functions that are offered together with their virtual functions."""
-    for source in subject.serving("compute"):
-        lines = _placed(subject, source)
-        specs = [line.spec for line in lines if line.spec is not None]
-        for host in subject.hosts_of(source) if lines else ():
-            addresses = offered(specs, host)
-            for address in sorted(addresses):
-                parts = sorted(addresses.intersection(host.functions[address].virtual_functions))
-                if parts:
-                    by = next(n for n in lines if n.spec and n.spec.matches(host.functions[parts[0]], host))
-                    reported = subject.on(REPORT, source)
-                    yield finding(
-                        Code.DEPENDENT_DEVICES_UNDER_PLACEMENT if reported else Code.PHYSICAL_AND_VIRTUAL_FUNCTIONS,
-                        place=by.place,
-                        host=host.hostname,
-                        address=address,
-                        functions=", ".join(parts),
-                    )
+    for source, host, placed in _placed(subject):
+        for address in sorted(placed):
+            parts = sorted(placed.keys() & set(host.functions[address].virtual_functions))
+            reported = [part for part in parts if _reported(subject, source, placed[part], placed[address])]
+            if parts:
+                yield finding(
+                    Code.DEPENDENT_DEVICES_UNDER_PLACEMENT if reported else Code.PHYSICAL_AND_VIRTUAL_FUNCTIONS,
+                    place=placed[(reported or parts)[0]].place,
+                    host=host.hostname,
+                    address=address,
+                    functions=", ".join(reported or parts),
+                )
 
 
 @check("Devices of the hosts")
 def mixed(subject: LintSubject) -> Iterator[Finding]:
     """Functions of one card with different resource classes or traits, which PCI in Placement refuses."""
-    for source in subject.serving("compute"):
-        lines = _placed(subject, source)
-        if not subject.on(REPORT, source):
-            continue
-        for host in subject.hosts_of(source) if lines else ():
-            by_card: dict[str, dict[str, DeviceLine]] = {}
-            for address, index in matched([line.spec for line in lines if line.spec is not None], host).items():
-                if (card := host.functions[address].physical_function) is not None:
-                    yield from _one_time_use(subject, host, address, lines[index])
-                    by_card.setdefault(card, {})[address] = lines[index]
-            for card, functions in by_card.items():
-                yield from _mixed(host, card, functions)
+    for source, host, placed in _placed(subject):
+        by_card: dict[str, dict[str, DeviceLine]] = {}
+        for address, line in placed.items():
+            card = host.functions[address].physical_function
+            if card is not None and _reported(subject, source, line):
+                yield from _one_time_use(subject, host, address, line)
+                by_card.setdefault(card, {})[address] = line
+        for card, functions in by_card.items():
+            yield from _mixed(host, card, functions)
 
 
 def _one_time_use(subject: LintSubject, host: Host, address: str, line: DeviceLine) -> Iterator[Finding]:
