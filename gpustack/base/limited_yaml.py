@@ -57,8 +57,9 @@ class Limits:
             is_number = event.implicit[0] or event.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
             if is_number and len(event.value) > MOST_DIGITS and not event.value.strip("0123456789+-_:.eE"):
                 self._refuse(event, f"a number with more than {MOST_DIGITS} digits")
-            self._check(event, 1, 1)
-            self._close(event.anchor, 1, 1)
+            size = 1 + len(event.value) // 100  # aliases repeat long texts, too
+            self._check(event, size, 1)
+            self._close(event.anchor, size, 1)
         elif isinstance(event, yaml.DocumentStartEvent):
             self._sizes = {}
 

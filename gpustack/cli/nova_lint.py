@@ -20,7 +20,7 @@ from gpustack.configure.by_service import OptionByService, by_service
 from gpustack.configure.installed import verdicts
 from gpustack.configure.installed.verdicts import Verdicts
 from gpustack.configure.reading import Read, read
-from gpustack.configure.sources import PLACEMENT, SERVICES
+from gpustack.configure.sources import PLACEMENT, READERS, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Option
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpustack.configure.lint import LintResult, Report
     from gpustack.hosts.facts.model import Host
 
-_SERVICES = (*SERVICES, PLACEMENT)
+_SERVICES = (*READERS, PLACEMENT)
 
 
 class NovaLintCommand(Lister):
@@ -131,7 +131,7 @@ class NovaOptionsCommand(Lister):
             o
             for o in known.named.values()
             if wanted in f"[{o.group}] {o.name}".lower()
-            and (parsed_args.service in (None, "placement") or parsed_args.service in o.services)
+            and (parsed_args.service in (None, "placement") or kinds([parsed_args.service])[0] in o.services)
         ]
         if not options:
             raise UsageError(f"Nova {release} has no such option", remedy="name a part of its section or name")

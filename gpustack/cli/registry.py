@@ -1,26 +1,13 @@
 """The registry of commands: their jobs, for help and documentation, and those that ``openstack`` runs too."""
 
 import importlib.metadata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpustack.base.files import data_table
 from gpustack.base.text import quoted
 
-JOBS = {
-    "Prepare hosts": ("scan", "spec", "host", "playbook"),
-    "Configure Nova": ("nova",),
-    "Create flavors": ("flavor",),
-    "Prepare guests": ("guest", "image"),
-    "Limit GPUs": ("quota",),
-    "Reserve GPU hosts": ("tenancy",),
-    "Sync a cloud with the spec": ("cloud",),
-    "See GPUs in service": ("gpu", "health", "topology", "capacity", "why", "report", "monitoring"),
-    "Recover lost GPUs": ("cleanup",),
-    "Free idle GPUs": ("reclaim",),
-    "Undo changes": ("history", "undo"),
-    "Check and look up": ("doctor", "support", "explain", "schema", "complete", "help"),
-    "Try it without hardware": ("example",),
-}
+JOBS: Mapping[str, Sequence[str]] = data_table("jobs.toml")
 """The commands' objects by job, in the order of the documentation's front page."""
 _OF_CLOUD = "capacity cloud flavor gpu history image quota reclaim report support tenancy undo why".split()  # noqa: SIM905
 OTHERS = "Other commands"

@@ -1,5 +1,7 @@
 """The options that concern GPUs, service by service: which service reads, sets or lacks each."""
 
+import contextlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +36,7 @@ def by_service(sources: Sequence[Source], release: Release) -> Iterator[OptionBy
         for source in sources:
             effective = source.configuration.effective(option)
             for reader in source.readers or source.services:
-                found.setdefault(reader, []).append(tuple(setting.value for setting in effective))
+                found.setdefault(reader, []).append(tuple(_plain(option, setting.value) for setting in effective))
                 settings += [(reader, setting) for setting in effective]
         reading = [reader for reader in found if kinds([reader])[0] in option.services]
         given = {values for reader in reading for values in found[reader] if values}
@@ -47,3 +49,10 @@ def by_service(sources: Sequence[Source], release: Release) -> Iterator[OptionBy
             else:
                 states[reader] = "differs" if len(given) > 1 or not all(values) else "set"
         yield OptionByService(option=option, states=states, settings=tuple(settings))
+
+
+def _plain(option: Option, value: str) -> str:
+    """A value without differences of spelling that mean nothing to Nova."""
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.dumps(json.loads(value), sort_keys=True)
+    return value.lower() if option.kind == "bool" else value

@@ -28,7 +28,8 @@ def read(arguments: Sequence[str]) -> Read:
     unread: list[Finding] = []
     for argument in arguments:
         try:
-            sources += _of_tool(argument) or read_sources([argument])
+            of_tool = _of_tool(argument, unread)
+            sources += read_sources([argument]) if of_tool is None else of_tool
         except TemplateError as error:
             unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or argument, what=error.what))
         except NovaConfigError as error:
@@ -43,15 +44,15 @@ def read(arguments: Sequence[str]) -> Read:
     return Read(sources=tuple(sources), unread=tuple(unread))
 
 
-def _of_tool(argument: str) -> list[Source]:
-    """The configurations in YAML files: resources of RHOSO, values of OpenStack-Helm, variables of OpenStack-Ansible.
+def _of_tool(argument: str, unread: list[Finding]) -> list[Source] | None:
+    """The configurations in YAML files of RHOSO, OpenStack-Helm or OpenStack-Ansible; None for any other file.
 
-    None for any other file.
+    :param unread: gets the findings about parts that are not known.
     """
     services, text = split(argument)
     paths = [Path(part) for part in text.split(":")]
     if not all(path.suffix in (".yaml", ".yml") and path.is_file() for path in paths):
-        return []
+        return None
     from gpustack.configure.deployment import openstack_ansible, openstack_helm, rhoso
     from gpustack.configure.rendered import documents
 
@@ -60,9 +61,12 @@ def _of_tool(argument: str) -> list[Source]:
     for path, of_file in read.items():
         for document in of_file:
             found += [*rhoso.sources(path, document), *openstack_helm.sources(path, document)]
-    found += openstack_ansible.sources({path: dict(ChainMap(*of_file)) for path, of_file in read.items()}, services)
+    variables = {path: dict(ChainMap(*of_file)) for path, of_file in read.items()}
+    found += openstack_ansible.sources(variables, services)
+    unknown = list(openstack_ansible.unknown(variables))
+    unread += unknown
     found = [source for source in found if source.configuration.settings]
-    if not found:
+    if not found and not unknown:
         problem = "no settings of Nova for RHOSO, OpenStack-Helm or OpenStack-Ansible"
         raise NovaConfigError(problem, where=text, remedy="name the nova.conf that the deployment tool makes of it")
     return found

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     import jinja2
 
 
+ENCRYPTED = "the file is encrypted"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RenderedFile:
     """One rendered file.
@@ -165,10 +168,17 @@ def documents(path: Path) -> list[dict[str, object]]:
     class Loader(LimitedLoader):
         """With the tags of Ansible: a secret is unknown like a template, and ``!unsafe`` is text."""
 
+    def unsafe(loader: LimitedLoader, node: yaml.Node) -> object:
+        made = getattr(loader, f"construct_{node.id}")  # type: ignore[attr-defined]
+        return made(node) if isinstance(node, yaml.ScalarNode) else made(node, deep=True)
+
     Loader.add_constructor("!vault", lambda loader, node: "{{ vault }}")
-    Loader.add_constructor("!unsafe", lambda loader, node: str(node.value))
+    Loader.add_constructor("!unsafe", unsafe)
     try:
-        documents = load_all(read_text(path), Loader)
+        text = read_text(path)
+        if text.startswith("$ANSIBLE_VAULT"):
+            raise NovaConfigError(ENCRYPTED, where=str(path), remedy="decrypt it: ansible-vault view")
+        documents = load_all(text, Loader)
     except OSError as error:
         raise file_error(NovaConfigError, "can't be read", path, error) from error
     except (ValueError, yaml.YAMLError) as error:

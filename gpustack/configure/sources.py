@@ -104,7 +104,8 @@ def assigned(options: Iterable[tuple[Path, str, str, str, str]]) -> NovaConfigur
     keys: dict[str, list[str]] = {}
     for path, group, name, value, place in options:
         if re.fullmatch(r"[\w.-]+", group) and re.fullmatch(r"[\w.-]+", name):
-            lines = [f"[{group}]", *f"{name} = {value}".rstrip("\n").replace("\n", "\n  ").split("\n")]
+            value = "{{ … }}" if re.search("{[%#]", value) else value
+            lines = [f"[{group}]", *f"{name} = {value}".rstrip("\n").split("\n")]
             texts.setdefault(str(path), []).extend(lines)
             keys.setdefault(str(path), []).extend([place] * len(lines))
     made = parse_files({file: "\n".join(lines) for file, lines in texts.items()})

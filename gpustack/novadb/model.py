@@ -11,26 +11,13 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from gpustack.base.hostnames import key
+from gpustack.nova_options.tables import facts
 
 # nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node: the statuses that Nova treats as finished.
 # Since Victoria (commit 255b3f2f91) "error" is not among them: Nova keeps the devices of such a migration.
 TERMINAL = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done"})
 ERROR = "error"
-IN_FLIGHT = frozenset(
-    {
-        "accepted",
-        "queued",
-        "preparing",
-        "running",
-        "running (post-copy)",
-        "pre-migrating",
-        "migrating",
-        "post-migrating",
-        "finished",
-        "confirming",
-        "reverting",
-    }
-)
+IN_FLIGHT = frozenset(facts()["migrations"]["in_flight"])
 
 Place = tuple[str | None, str | None]
 """A host and a node, each as the key by which names are compared (:func:`gpustack.base.hostnames.key`)."""

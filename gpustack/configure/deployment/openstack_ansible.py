@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import NovaConfigError
-from gpustack.base.files import read_text
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import quoted
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import Job, RenderedFile, Tool, documents, template, typed
+from gpustack.configure.rendered import ENCRYPTED, Job, RenderedFile, Tool, documents, mapping, template, typed
 from gpustack.configure.sections import sections
-from gpustack.configure.sources import PLACEMENT, SERVICES, Source, assigned
+from gpustack.configure.sources import PLACEMENT, READERS, SERVICES, Source, assigned, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.markers import DROP_IN, MARK
 from gpustack.nova_options.pci_values import specs_of
@@ -29,6 +28,7 @@ FILE = "gpustack.yml"
 _GROUP, _PLACEMENT_GROUP = "group_vars/nova_all", "group_vars/placement_all"
 _ALIAS, _MDEV_TYPES = "nova_pci_alias", "nova_enabled_mdev_types"
 _FILTERS, _OVERRIDES = "nova_scheduler_extra_filters", "nova_nova_conf_overrides"
+_FILTERS_OF_ROLE = "nova_scheduler_default_filters"
 _DEFAULT_FILTERS = (
     "ComputeFilter,AggregateNumInstancesFilter,AggregateIoOpsFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,"
     "ServerGroupAntiAffinityFilter,ServerGroupAffinityFilter,NUMATopologyFilter"
@@ -43,7 +43,6 @@ _REPLACING = (
     ("passthrough_whitelist", "nova_pci_passthrough_whitelist"),
 )
 """Options of [pci] in overrides, and the variables whose lines config_template replaces with them."""
-_VAULT = "$ANSIBLE_VAULT"
 _LISTS_SINCE = 27
 """The release (2023.1) from which os_nova's template takes a list of device_specs; before, it takes a string."""
 
@@ -75,8 +74,9 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
         path = f"host_vars/{host}"
         lines = [*job.kept(host, f"{job.directory}/{path}/{FILE}").devices, *map(str, wanted.computes[host])]
         of_host: dict[str, object] = {}
+        entries = [entry for line in lines for entry in specs_of(line)]
         if lines:
-            of_host[variable] = lines if wanted.release.major >= _LISTS_SINCE else _in_one_line(lines)
+            of_host[variable] = lines if wanted.release.major >= _LISTS_SINCE else json.dumps(entries)
         if (units := wanted.markers.get(host)) and providers.is_written("openstack-ansible", wanted.release):
             of_host[_PROVIDERS] = [{"name": "gpustack", "content": providers.content(units)}]
         if of_host:
@@ -111,16 +111,13 @@ def _set_twice(below: Path, path: str, variables: dict[str, object]) -> Iterator
         winner = _winner(file.relative_to(below), path) if _is_read(file) else None
         if winner is None:
             continue
-        names = " or ".join((*variables, _OVERRIDES) if _OVERRIDES not in variables else variables)
         try:
-            is_encrypted = read_text(file).startswith(_VAULT)
-            assigned = {} if is_encrypted else dict(ChainMap(*documents(file)))
-        except (NovaConfigError, OSError, ValueError) as error:
-            yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), error=_reason(error), names=names)
+            assigned = dict(ChainMap(*documents(file)))
+        except NovaConfigError as error:
+            grave = Severity.INFO if error.what == ENCRYPTED else None
+            what = {"error": error.what, "names": " or ".join(dict.fromkeys((*variables, _OVERRIDES)))}
+            yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), severity=grave, **what)
             continue
-        if is_encrypted:
-            what = {"error": "the file is encrypted", "names": names}
-            yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), severity=Severity.INFO, **what)
         shared = sorted(assigned.keys() & variables.keys())
         if shared:
             yield finding(
@@ -184,76 +181,93 @@ def _winner(other: Path, path: str) -> str | None:
     return "gpustack's value, and this one is lost on that host" if kind == "group_vars" else None
 
 
-def _reason(error: Exception) -> object:
-    """Why a file could not be read, without the file."""
-    return getattr(error, "what", "") or getattr(error, "strerror", "") or error
-
-
 def sources(files: Mapping[Path, Mapping[str, Any]], services: tuple[str, ...] = ()) -> Iterator[Source]:
-    """The settings that os_nova (``templates/nova.conf.j2``, Yoga to 2026.1) and os_placement make of variables.
+    """The settings that os_nova (``templates/nova.conf.j2``, 2023.1 to 2026.1) and os_placement make of variables.
 
     :param files: the variables of each file; a later file replaces those of the same name.
     :param services: the services, if the operator names them. Else variables of devices alone are for nova-compute.
     """
     variables = {name: (path, value) for path, of_file in files.items() for name, value in of_file.items()}
     label = ":".join(map(str, files))
-    if options := list(_nova_options(variables)):
-        only_devices = {group for _, group, *_ in options} == {"pci"} and _ALIAS not in variables
-        read_by = services or (("compute",) if only_devices else SERVICES)
-        yield Source(label=label, services=read_by, configuration=assigned(options), named=bool(services))
-    if options := list(_overrides(variables, _PLACEMENT_OVERRIDES)):
-        yield Source(label=label, services=(PLACEMENT,), configuration=assigned(options), named=True)
+    options = list(_nova_options(variables))
+    only_devices = {group for _, (_, group, *_) in options} == {"pci"} and _ALIAS not in variables
+    by_options: dict[tuple[_Written, ...], list[str]] = {}
+    for reader in services or (("compute",) if only_devices else READERS):
+        if reader != PLACEMENT:
+            by_options.setdefault(tuple(option for of, option in options if of in ("", reader)), []).append(reader)
+    for read, own in by_options.items():
+        configuration, named = assigned(read), bool(services)
+        yield Source(label=label, services=kinds(own), configuration=configuration, named=named, readers=tuple(own))
+    overrides = list(_overrides(variables, _PLACEMENT_OVERRIDES))
+    if overrides and set(services) <= {PLACEMENT}:
+        yield Source(label=label, services=(PLACEMENT,), configuration=assigned(overrides), named=True)
 
 
-def _nova_options(variables: Mapping[str, tuple[Path, Any]]) -> Iterator[tuple[Path, str, str, str, str]]:
-    overrides = list(_overrides(variables, _OVERRIDES))
-    replaced = {(group, name) for _, group, name, *_ in overrides}
-    for group, name, variable, values in _role_lines({name: value for name, (_, value) in variables.items()}):
-        if (group, name) not in replaced:
-            for number, value in enumerate(values):
-                yield variables[variable][0], group, name, value, variable + f"[{number}]" * (group == "pci")
-    yield from overrides
+def unknown(files: Mapping[Path, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Overrides whose options are not known, because all of them or a section is a Jinja expression."""
+    for path, variables in files.items():
+        for name in (_OVERRIDES, _PLACEMENT_OVERRIDES):
+            value = variables.get(name)
+            if any(map(_is_jinja, value.values() if isinstance(value, dict) else [value])):
+                yield finding(Code.JINJA_TEMPLATE, place=f"{path}:{name}", what=f"{name} is a Jinja expression")
 
 
-def _role_lines(variables: Mapping[str, Any]) -> Iterator[tuple[str, str, str, list[str]]]:
-    """Group, option, variable and values of the options that the role itself writes."""
+def _is_jinja(value: object) -> bool:
+    return isinstance(value, str) and "{{" in value
+
+
+_Written = tuple[Path, str, str, str, str]
+
+
+def _nova_options(variables: Mapping[str, tuple[Path, Any]]) -> Iterator[tuple[str, _Written]]:
+    """The options, each with the only service for which the role writes it, or "" for all."""
+    overrides = variables.get(_OVERRIDES, (Path(), {}))[1]
+    for reader, group, name, variable, values in _role_lines({name: value for name, (_, value) in variables.items()}):
+        for number, value in enumerate(values if name not in mapping(overrides, group) else ()):
+            ending = f"[{number}]" if group == "pci" else ""
+            yield reader, (variables[variable][0], group, name, value, variable + ending)
+    yield from (("", option) for option in _overrides(variables, _OVERRIDES))
+
+
+def _role_lines(variables: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str, list[str]]]:
+    """Service, group, option, variable and values of the options that the role itself writes."""
     for name, variable in _REPLACING:
         value = variables.get(variable) or []
-        if variable == _ALIAS and "{{" not in str(value):  # The template loops over it: each character of a text.
+        if variable == _ALIAS and not _is_jinja(value):  # The template loops over it: each character of a text.
             values = [str(item) for item in (value if isinstance(value, list | dict) else str(value)[:1])]
         else:
             items = value if isinstance(value, list) else [value]
-            values = [item if isinstance(item, str) else json.dumps(item) for item in items]
-        yield "pci", name, variable, values
-    default = variables.get("nova_scheduler_default_filters", _DEFAULT_FILTERS.split(","))
-    if isinstance(extra := variables.get(_FILTERS), list) and isinstance(default, list):
-        yield "filter_scheduler", "enabled_filters", _FILTERS, [",".join(map(str, (*default, *extra)))]
-    types = variables.get(_MDEV_TYPES)
-    types = [entry for entry in types if isinstance(entry, dict)] if isinstance(types, list) else []
+            values = [item if isinstance(item, str) else json.dumps(item, default=str) for item in items]
+        if name != "passthrough_whitelist" or "nova_device_spec" not in variables:  # the default of this one
+            yield "", "pci", name, variable, values
+    lists = variables.get(_FILTERS_OF_ROLE, _DEFAULT_FILTERS.split(",")), variables.get(_FILTERS) or []
+    if given := [name for name in (_FILTERS, _FILTERS_OF_ROLE) if name in variables]:
+        known = all(isinstance(part, list) for part in lists)
+        listed = ",".join(str(name) for part in lists for name in part) if known else "{{ … }}"
+        yield "scheduler", "filter_scheduler", "enabled_filters", given[0], [listed]
+    variable = _MDEV_TYPES if _MDEV_TYPES in variables else "nova_enabled_vgpu_types"
+    found = variables.get(variable)
+    types = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
     if types:
-        listed = dict.fromkeys(str(entry.get("type")) for entry in types)
-        yield "devices", "enabled_mdev_types", _MDEV_TYPES, [",".join(listed)]
+        listed = ",".join(dict.fromkeys(str(entry.get("type")) for entry in types))
+        yield "compute", "devices", "enabled_mdev_types", variable, [listed]
     for entry in types:
         if address := entry.get("address"):
-            yield f"mdev_{entry.get('type')}", "device_addresses", _MDEV_TYPES, [_joined(address)]
+            yield "compute", f"mdev_{entry.get('type')}", "device_addresses", variable, [_joined(address)]
 
 
-def _overrides(variables: Mapping[str, tuple[Path, Any]], name: str) -> Iterator[tuple[Path, str, str, str, str]]:
+def _overrides(variables: Mapping[str, tuple[Path, Any]], name: str) -> Iterator[_Written]:
     """The options of overrides as config_template writes them: a mapping without values is one line for each key."""
     path, sections = variables.get(name, (Path(), {}))
-    for group, options in sections.items() if isinstance(sections, dict) else ():
-        for option, value in options.items() if isinstance(options, dict) else ():
-            for line in value if isinstance(value, dict) and not any(value.values()) else [value]:
-                yield path, str(group), str(option), _joined(line), f"{name}.{group}.{option}"
+    for key, value in sections.items() if isinstance(sections, dict) else ():
+        group, options = (str(key), value) if isinstance(value, dict) else ("DEFAULT", {key: value})
+        for option, lines in options.items() if not _is_jinja(value) else ():
+            for line in lines if isinstance(lines, dict) and not any(lines.values()) else [lines]:
+                yield path, group, str(option), _joined(line).replace("\n", "\n  "), f"{name}.{key}.{option}"
 
 
 def _joined(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _in_one_line(lines: Sequence[str]) -> str:
-    """Several device_specs as one JSON list: an older role writes its variable into one line."""
-    return json.dumps([entry for line in lines for entry in specs_of(line)])
 
 
 def _yaml(job: Job, path: str, services: tuple[str, ...], variables: dict[str, object]) -> RenderedFile:

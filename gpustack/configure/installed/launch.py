@@ -13,7 +13,7 @@ from typing import Any, Dict
 MARK = "gpustack-nova: "
 _ENGINES = ("podman", "docker")
 _LARGEST = 1 << 20
-_ALL = ("api", "compute", "scheduler", "conductor")
+_ALL = ("api", "compute", "scheduler", "conductor", "super-conductor")
 
 
 class LaunchError(Exception):
@@ -110,7 +110,9 @@ def jobs_here(arguments):
             by_files.setdefault(files, []).append(service)
         for files, services in by_files.items():
             texts = {file: _text(file) for file in files}
-            jobs.append({"label": argument["label"], "services": services, "files": texts, "sysfs": True})
+            kinds = sorted({"conductor" if service == _ALL[-1] else service for service in services})
+            job = {"label": argument["label"], "services": kinds, "readers": services, "files": texts, "sysfs": True}
+            jobs.append(job)
     return jobs
 
 

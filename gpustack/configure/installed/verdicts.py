@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.base.errors import UsageError
 from gpustack.base.findings import Basis, Code, Finding, Severity, definitions, finding
 from gpustack.configure.installed import launch
-from gpustack.configure.sources import PLACEMENT, HostNames, Source, guessed, kinds, split
+from gpustack.configure.sources import PLACEMENT, HostNames, Source, guessed, split
 from gpustack.connect.ssh.config import SshOptions
 from gpustack.hosts.facts.bundle import bundled
 from gpustack.nova_options import releases
@@ -119,6 +119,7 @@ def on_host(host: str, nova: str, arguments: Sequence[str], options: SshOptions)
         Source(
             label=f"{host}:{entry['label']}",
             services=tuple(entry["services"]),
+            readers=tuple(entry["readers"]),
             configuration=parse_files({f"{host}:{name}": content for name, content in entry["files"].items()}),
             named=True,
             hosts=(host,),
@@ -134,7 +135,7 @@ def on_host(host: str, nova: str, arguments: Sequence[str], options: SshOptions)
 def _argument(argument: str) -> dict[str, Any]:
     services, text = split(argument)
     paths = [part for part in text.split(":") if part]
-    return {"label": text, "services": kinds(services or guessed(Path(paths[-1]))), "paths": paths}
+    return {"label": text, "services": services or guessed(Path(paths[-1])), "paths": paths}
 
 
 def release_of(version: str, wanted: str | None) -> Release:
@@ -165,7 +166,7 @@ def compared(sources: Sequence[Source], findings: Sequence[Finding], verdicts: V
         yield finding(Code.NOVA_NOT_RUN, place="--with-nova", error=verdicts.failure)
         return
     for source, refused in zip(sources, verdicts.by_source, strict=True):
-        reported = list(_refusals(source, findings))
+        reported = [] if source.services == (PLACEMENT,) else list(_refusals(source, findings))
         for refusal in refused:
             yield _refusal(source, refusal, verdicts.version)
         if refused and not reported:

@@ -1,31 +1,14 @@
 """The rows of `gpustack capacity`, and the reasons in words. Pure."""
 
 from gpustack.base.columns import Column
+from gpustack.base.files import data_table
 from gpustack.base.text import listed
 from gpustack.operate.capacity.count import SHOWN_HOSTS
 from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limit, Reason
 
-_TEXTS = {
-    Reason.API: "refused by Nova's API",
-    Reason.QUOTA: "over the quota",
-    Reason.VCPUS: "too few vCPUs",
-    Reason.RAM: "too little RAM",
-    Reason.DISK: "too little disk",
-    Reason.RESOURCE: "too little of another resource",
-    Reason.NUMA: "no NUMA nodes with room",
-    Reason.PLACEMENT: "refused by Placement",
-    Reason.GROUP: "refused by a server group",
-    Reason.AGGREGATE: "refused by an aggregate",
-    Reason.ZONE: "in another availability zone",
-    Reason.DISABLED: "service disabled",
-    Reason.DOWN: "service down",
-    Reason.CELL: "in a disabled cell",
-    Reason.RESERVED: "reserved",
-    Reason.NOT_OFFERED: "not offered",
-    Reason.INCONSISTENT: "inconsistent",
-    Reason.UNPREPARED: "host not prepared",
-    Reason.BLOCKED: "blocked, see `gpustack scan`",
-}
+
+def _words(reason: Reason) -> str:
+    return str(data_table("reasons.toml")[reason])
 
 
 def fits(capacity: Capacity) -> str:
@@ -44,14 +27,14 @@ def limit_text(limit: Limit, demand: Demand) -> str:
         if len(demand.gpus) > 1:
             return f"{_gpus(limit.gpus)} free, not in the requested combination"
         return f"{_gpus(limit.gpus)} free, none in a group of {demand.count}"
-    return f"{_gpus(limit.gpus)}: {_TEXTS[limit.reason]} ({listed(limit.hosts, SHOWN_HOSTS)})"
+    return f"{_gpus(limit.gpus)}: {data_table('reasons.toml')[limit.reason]} ({listed(limit.hosts, SHOWN_HOSTS)})"
 
 
 def host_text(reason: Reason | None, demand: Demand) -> str:
     """The reason of one host."""
     if reason is None:
         return ""
-    return f"fewer than {demand.count} GPUs left" if reason is Reason.FRAGMENTS else _TEXTS[reason]
+    return f"fewer than {demand.count} GPUs left" if reason is Reason.FRAGMENTS else _words(reason)
 
 
 def request(demand: Demand) -> str:

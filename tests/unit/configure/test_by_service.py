@@ -37,3 +37,10 @@ def test_hosts_of_one_service_are_compared(tmp_path):
 def test_no_option_of_the_table_is_secret():
     """Their values are printed."""
     assert not [row.option.path for row in by_service((), RELEASE) if is_secret(row.option.path)]
+
+
+def test_spelling_is_no_difference(tmp_path):
+    for name, value, alias in (("a", "True", '{"name":"a"}'), ("b", "true", '{"name": "a"}')):
+        (tmp_path / f"{name}.conf").write_text(f"[pci]\nreport_in_placement = {value}\nalias = {alias}\n")
+    paths = [f"compute={tmp_path}/{name}.conf" for name in "ab"]
+    assert states(paths, "pci/report_in_placement") == states(paths, "pci/alias") == {"compute": "set"}

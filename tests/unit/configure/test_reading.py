@@ -11,7 +11,7 @@ from gpustack.configure.reading import read
         ("a: 1\n", "no settings of Nova for RHOSO, OpenStack-Helm or OpenStack-Ansible"),
         ("a: [\n", "the file is no YAML: line 2: "),
         ("a: !other b\n", "could not determine a constructor for the tag '!other'"),
-        ("$ANSIBLE_VAULT;1.1;AES256\n6162\n", "no settings of Nova"),
+        ("$ANSIBLE_VAULT;1.1;AES256\n6162\n", "the file is encrypted"),
     ],
 )
 def test_a_file_without_settings_is_reported(tmp_path, text, message):
@@ -32,3 +32,18 @@ def test_one_yaml_file_among_others_is_read_as_nova_does(tmp_path):
     found = read([f"compute={tmp_path}/a.yml:{tmp_path}/b.conf"])
     (source,) = found.sources
     assert [setting.path for setting in source.configuration.settings] == ["pci/report_in_placement"]
+
+
+def test_the_conductor_above_the_cells_reads_what_a_conductor_reads(tmp_path):
+    file = tmp_path / "user_variables.yml"
+    file.write_text("nova_pci_alias: [x]\n")
+    (source,) = read([f"super-conductor={file}"]).sources
+    assert (source.services, source.readers) == (("conductor",), ("super-conductor",))
+
+
+def test_a_text_that_aliases_repeat_is_refused_before_it_is_made(tmp_path):
+    file = tmp_path / "user_variables.yml"
+    rows = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 6))
+    file.write_text(f"a0: &a0 {'x' * 4000}\n{rows}\nnova_pci_alias: *a5\n")
+    (found,) = read([str(file)]).unread
+    assert "with aliases expanded" in found.message

@@ -190,17 +190,57 @@ ALIAS = '{"name": "a", "vendor_id": "10de", "product_id": "20b0"}'
         ),
         (
             "nova_scheduler_extra_filters: [PciPassthroughFilter]\nnova_scheduler_default_filters: [ComputeFilter]",
-            {"filter_scheduler/enabled_filters": ["ComputeFilter,PciPassthroughFilter"]},
+            {"scheduler": {"filter_scheduler/enabled_filters": ["ComputeFilter,PciPassthroughFilter"]}},
         ),
         (
-            "nova_enabled_mdev_types: [{type: nvidia-35, address: [a, b]}, {type: nvidia-36}]",
-            {"devices/enabled_mdev_types": ["nvidia-35,nvidia-36"], "mdev_nvidia-35/device_addresses": ["a,b"]},
+            "nova_enabled_vgpu_types: [{type: nvidia-35, address: [a, b]}, {type: nvidia-36}]",
+            {
+                "compute": {
+                    "devices/enabled_mdev_types": ["nvidia-35,nvidia-36"],
+                    "mdev_nvidia-35/device_addresses": ["a,b"],
+                }
+            },
         ),
-        ("nova_nova_conf_overrides: {'a b': {c: d}, pci: 5, DEFAULT: {'x\\n[y]': z, ok: w}}", {"DEFAULT/ok": ["w"]}),
+        (
+            "nova_scheduler_default_filters: '{{ mine }}'",
+            {"scheduler": {"filter_scheduler/enabled_filters": ["{{ … }}"]}},
+        ),
+        (
+            "nova_nova_conf_overrides: {'a b': {c: d}, my_ip: 5, DEFAULT: {'x\\n[y]': z, ok: w}}",
+            {"DEFAULT/my_ip": ["5"], "DEFAULT/ok": ["w"]},
+        ),
+        (
+            f"nova_pci_alias: ['{ALIAS}']\nnova_nova_conf_overrides: {{pci: {{alias: {{}}}}, a: {{b: c}}}}",
+            {"a/b": ["c"]},
+        ),
+        ("nova_pci_alias: !unsafe [a, '{{ b }}']", {"pci/alias": ["a", "{{ b }}"]}),
+        ("nova_pci_alias: ['{% if x %}a{% endif %}', b]", {"pci/alias": ["{{ … }}", "b"]}),
+        (
+            "nova_device_spec: [{product_id: 2020-01-01}]\nnova_pci_alias: []",
+            {"pci/device_spec": ['{"product_id": "2020-01-01"}']},
+        ),
+        (
+            "nova_device_spec: ['{}']\nnova_pci_passthrough_whitelist: [x]\nnova_pci_alias: []",
+            {"pci/device_spec": ["{}"]},
+        ),
+        (
+            'nova_pci_alias: [x]\nnova_device_spec: |\n  {"vendor_id":\n  "product_id": 5}',
+            {"pci/alias": ["x"], "pci/device_spec": ['{"vendor_id":'], 'pci/"product_id"': ["5}"]},
+        ),
     ],
 )
 def test_variables_become_the_lines_that_the_role_writes(tmp_path, text, expected):
-    assert settings(tmp_path, user_variables=text) == {ALL: expected}
+    of_all = any("/" in name for name in expected)
+    assert settings(tmp_path, user_variables=text) == ({ALL: expected} if of_all else expected)
+
+
+@pytest.mark.parametrize("value", ["'{{ mine }}'", "{pci: '{{ mine }}', api: {max_limit: 5}}"])
+def test_overrides_that_are_expressions_are_reported(tmp_path, value):
+    file = tmp_path / "user_variables.yml"
+    file.write_text(f"nova_nova_conf_overrides: {value}\n")
+    (found,) = read_configurations([str(file)]).unread
+    assert (found.code, found.place) == ("GPU372", f"{file}:nova_nova_conf_overrides")
+    assert lint([str(file)], LintSubject(release=releases.release("2025.2"))).code == 1
 
 
 @pytest.mark.parametrize(
@@ -234,11 +274,11 @@ def test_what_the_renderer_writes_is_read_again(tmp_path):
         paths.append(tmp_path / file.path)
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         paths[-1].write_text(file.text)
-    (source,) = read_configurations([":".join(str(path) for path in paths if "placement_all" not in str(path))]).sources
-    report = lint([":".join(map(str, paths))], LintSubject(release=releases.release("2025.2"), sources=(source,)))
+    report = lint([":".join(map(str, paths))], LintSubject(release=releases.release("2025.2")))
     assert [f for f in report.findings if f.severity.name == "ERROR"] == []
+    read_again = read_configurations([":".join(map(str, paths))]).sources
     assert {"pci/alias", "pci/device_spec", "filter_scheduler/enabled_filters"} <= {
-        setting.path for setting in source.configuration.settings
+        setting.path for source in read_again for setting in source.configuration.settings
     }
 
 
