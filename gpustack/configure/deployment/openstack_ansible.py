@@ -6,6 +6,7 @@ directory would therefore disable the variables of a file of the same name.
 """
 
 import json
+import re
 from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,7 @@ _REPLACING = (
     ("passthrough_whitelist", "nova_pci_passthrough_whitelist"),
 )
 """Options of [pci] in overrides, and the variables whose lines config_template replaces with them."""
+_Written = tuple[Path, str, str, str, str]
 _LISTS_SINCE = 27
 """The release (2023.1) from which os_nova's template takes a list of device_specs; before, it takes a string."""
 
@@ -216,16 +218,13 @@ def _is_jinja(value: object) -> bool:
     return isinstance(value, str) and "{{" in value
 
 
-_Written = tuple[Path, str, str, str, str]
-
-
 def _nova_options(variables: Mapping[str, tuple[Path, Any]]) -> Iterator[tuple[str, _Written]]:
     """The options, each with the only service for which the role writes it, or "" for all."""
     overrides = variables.get(_OVERRIDES, (Path(), {}))[1]
     for reader, group, name, variable, values in _role_lines({name: value for name, (_, value) in variables.items()}):
         for number, value in enumerate(values if name not in mapping(overrides, group) else ()):
-            ending = f"[{number}]" if group == "pci" else ""
-            yield reader, (variables[variable][0], group, name, value, variable + ending)
+            text = re.sub(r"\n\s*", "\n", value)  # config_template knows no continuation of lines
+            yield reader, (variables[variable][0], group, name, text, variable + f"[{number}]" * (group == "pci"))
     yield from (("", option) for option in _overrides(variables, _OVERRIDES))
 
 

@@ -224,7 +224,7 @@ ALIAS = '{"name": "a", "vendor_id": "10de", "product_id": "20b0"}'
             {"pci/device_spec": ["{}"]},
         ),
         (
-            'nova_pci_alias: [x]\nnova_device_spec: |\n  {"vendor_id":\n  "product_id": 5}',
+            'nova_pci_alias: [x]\nnova_device_spec: |\n  {"vendor_id":\n   "product_id": 5}',
             {"pci/alias": ["x"], "pci/device_spec": ['{"vendor_id":'], 'pci/"product_id"': ["5}"]},
         ),
     ],
