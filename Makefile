@@ -97,6 +97,11 @@ image-proof: ## playbooks/image.yml in real root file systems of Debian 13: a dr
 	@tools/setup --apt mmdebstrap debian-archive-keyring
 	$(PYTEST) -s tests/image
 
+images: offline ## the container image, built on a root of Debian 13 with buildah, and a host's part of a day inside
+	@tools/setup test
+	@tools/setup --apt mmdebstrap debian-archive-keyring buildah crun
+	$(PYTEST) -s tests/images
+
 soak: ## a thousand cycles of clean-up beside a working Nova, and 500 rounds of gpu watch
 	@tools/setup test
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
@@ -223,4 +228,4 @@ bench-fleet: ## the commands that read snapshots, with 5,000 hosts
 	@tools/setup test
 	@GPUSTACK_BENCH_HOSTS=5000 .venv/bin/python bench/run.py fleet
 
-.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench bench-fleet
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench bench-fleet
