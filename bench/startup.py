@@ -24,6 +24,7 @@ PEERS = {
     "version": ("gpustack --version", "openstack --version"),
     "help": ("gpustack --help", "openstack --version"),
     "flavor_plan": ("gpustack flavor plan", "openstack flavor list"),
+    "gpu_list": ("gpustack gpu list", "openstack flavor list"),
 }
 """By limit: a command, and the command that it is a ratio to."""
 
@@ -90,6 +91,7 @@ def main() -> None:
             "gpustack --version": lambda: seconds([gpustack, "--version"]),
             "gpustack --help": lambda: seconds([gpustack, "--help"]),
             "gpustack flavor plan": lambda: listener.seconds_until_asked([gpustack, "flavor", "plan", str(spec)]),
+            "gpustack gpu list": lambda: listener.seconds_until_asked([gpustack, "gpu", "list"]),
         }
         times: dict[str, list[float]] = {name: [] for name in commands}
         for number in range(ROUNDS + 1):  # the first is a warm-up: byte code and caches
