@@ -85,7 +85,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             release = release_of(parsed_args.release, spec)
             if installed and not parsed_args.release and installed().version:
                 release = verdicts.release_of(installed().version, None)
-            elif parsed_args.release is None and spec is None:
+            if parsed_args.release is None and spec is None:
                 self.report(f"checked for Nova {release}" + ("" if installed else "; --release selects another"))
             known = LintSubject.of_spec(spec, release, hosts) if spec else LintSubject(release=release, hosts=hosts)
             self._report = lint(configurations, known, installed)
