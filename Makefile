@@ -9,7 +9,7 @@ CELLS := 1000
 TEST := prepare
 COUNT := 5000
 RELEASES := 2025.2 2026.2
-UNIT_PACKAGES := bubblewrap openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils groff-base
+UNIT_PACKAGES := bubblewrap openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils groff-base fish zsh
 # Programs of these are run from the cache: an installation would start a service.
 UNPACKED := prometheus cloud-init python3-configobj python3-six grub-common
 TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgresql

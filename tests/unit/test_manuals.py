@@ -52,6 +52,49 @@ def test_bash_completes_commands_and_options(line: list[str], offered: set[str])
     assert (set(ran.stdout.split()), ran.stderr) == (offered, "")
 
 
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("gpustack cle", {"cleanup"}),
+        ("gpustack nova ", {"lint", "options", "render"}),
+        ("gpustack host plan --sn", {"--snapshot"}),
+        ("gpustack nova options --service com", {"compute"}),
+        ("gpustack scan --root x --loc", {"--local"}),
+    ],
+)
+def test_fish_completes_commands_options_and_values(line: str, offered: set[str]) -> None:
+    script = f"source {TOP}/share/fish/vendor_completions.d/gpustack.fish; complete -C '{line}'"
+    ran = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, check=True)
+    assert ({row.partition("\t")[0] for row in ran.stdout.splitlines()}, ran.stderr) == (offered, "")
+
+
+ZSH = r"""
+zmodload zsh/zpty
+zpty shell zsh -f -i
+typed() { zpty -w -n shell "$1" }
+answered() {
+  local out all
+  repeat 200 { zpty -r -t shell out && all+=$out; [[ $all == *${~1}* ]] && return; sleep 0.05 }
+  print -r -- "$all"
+  exit 1
+}
+typed "PS1= RPS1=; fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; echo rea''dy"$'\n'
+answered ready
+typed $'gpustack nov\tli\t--services --rel\t'
+answered 'nova*lint*--services*--release'
+"""
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_completes_commands_and_options() -> None:
+    directory = str(TOP / "share/zsh/site-functions")
+    ran = subprocess.run(
+        ["zsh", "-f", "-c", ZSH, "zsh", directory], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ran.returncode == 0, ran.stdout
+
+
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
 def test_groff_has_nothing_to_complain_about() -> None:
     pages = sorted((TOP / "share/man/man1").glob("*.1"))
