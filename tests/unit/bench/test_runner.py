@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 BENCH = Path(__file__).parents[3] / "bench"
@@ -57,3 +58,28 @@ def test_each_limit_has_its_bench() -> None:
     for bench in limits._table():
         text = (BENCH / f"{bench}.py").read_text(encoding="utf-8")
         assert "limits.check(" in text
+
+
+def test_each_bench_finds_what_it_imports() -> None:
+    """CI runs none of them, and a module that was moved would be noticed at night only."""
+    names = sorted(path.stem for path in BENCH.glob("*.py"))
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]",
+            *names,
+        ],
+        cwd=BENCH,
+        env={**os.environ, "PYTHONPATH": str(BENCH)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_each_bench_has_limits() -> None:
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in BENCH.glob("*.py")}
+    limits = tomllib.loads((BENCH / "limits.toml").read_text(encoding="utf-8"))
+    assert limits.keys() == texts.keys() - {"run", "limits"}
