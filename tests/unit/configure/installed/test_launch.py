@@ -59,3 +59,14 @@ def test_the_programs_are_python_3_6(module):
         pytest.skip("Python 3.6 is not installed")
     code = f"compile(open({module.__file__!r}).read(), 'module', 'exec')"
     subprocess.run([python, "-c", code], check=True)
+
+
+def test_the_super_conductor_of_a_host_has_a_job_of_its_own(tmp_path: Path) -> None:
+    """It reads the options of nova-conductor from other files, and is named where the services are compared."""
+    for name in ("nova", "nova-super-conductor"):
+        (tmp_path / f"{name}.conf").write_text("[DEFAULT]\n")
+    jobs = launch.jobs_here([{"label": "x", "services": [], "paths": [str(tmp_path)]}])
+    assert [(job["services"], job["readers"], len(job["files"])) for job in jobs] == [
+        (["api", "compute", "conductor", "scheduler"], ["api", "compute", "scheduler", "conductor"], 1),
+        (["conductor"], ["super-conductor"], 2),
+    ]
