@@ -15,20 +15,17 @@ from gpustack.base.text import clipped, printable
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, release_of, ssh_options
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
-from gpustack.configure.by_service import SERVICES as BY_SERVICE
-from gpustack.configure.by_service import OptionByService, by_service
+from gpustack.configure.by_service import SERVICES, OptionByService, by_service
 from gpustack.configure.installed import verdicts
 from gpustack.configure.installed.verdicts import Verdicts
 from gpustack.configure.reading import Read, read
-from gpustack.configure.sources import PLACEMENT, READERS, kinds
+from gpustack.configure.sources import kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Option
 
 if TYPE_CHECKING:
     from gpustack.configure.lint import LintResult, Report
     from gpustack.hosts.facts.model import Host
-
-_SERVICES = (*READERS, PLACEMENT)
 
 
 class NovaLintCommand(Lister):
@@ -54,7 +51,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             "--release NAME",
             "check for this release of Nova, such as 2025.2 or yoga (default: that of SPEC, or the newest)",
         )
-        option(parser, "--service …", "service of each PATH without a name; can be repeated", choices=_SERVICES)
+        option(parser, "--service …", "service of each PATH without a name; can be repeated", choices=SERVICES)
         option(parser, "--services", "show which service sets, lacks or does not read each option")
         option(parser, "--snapshot FILE", "compare with the facts of hosts in a file of scan --save")
         option(
@@ -119,7 +116,7 @@ class NovaOptionsCommand(Lister):
         parser = super().get_parser(prog_name)
         parser.add_argument("name", nargs="?", default="", metavar="NAME", help="list only options with this text")
         option(parser, "--release R", "release of Nova (default: the newest)")
-        parser.add_argument("--service", choices=_SERVICES, help="list only options that this service reads")
+        parser.add_argument("--service", choices=SERVICES, help="list only options that this service reads")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
@@ -160,7 +157,7 @@ def _state(of: str) -> Column[OptionByService]:
 
 _BY_SERVICE: tuple[Column[OptionByService], ...] = (
     Column("Option", lambda row: f"[{row.option.group}] {row.option.name}", "Option"),
-    *map(_state, BY_SERVICE),
+    *map(_state, SERVICES),
     Column(
         "Settings",
         lambda row: [{"service": of, "place": s.place, "value": s.value} for of, s in row.settings],

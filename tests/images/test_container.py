@@ -81,7 +81,7 @@ def test_a_hosts_part_of_a_day(container: str, tmp_path: Path, user: str) -> Non
         path.chmod(0o777)
 
     def inside(*words: str, code: int = 0) -> str:
-        mounts = ("-v", f"{work}:/work", "-v", f"{tmp_path / 'state'}:/state")
+        mounts = ("-v", f"{work}:/data", "-v", f"{tmp_path / 'state'}:/state")
         home = ("--env", "HOME=/nonexistent") if user == "12345" else ()
         return ran("buildah", "run", "--user", user, *home, *mounts, container, "--", *words, code=code)
 
@@ -96,7 +96,7 @@ def test_a_hosts_part_of_a_day(container: str, tmp_path: Path, user: str) -> Non
         "inventory.yaml",
         "nova_gpustack.passthrough.verify",
         "-e",
-        "gpustack_spec=/work/made.yaml",
+        "gpustack_spec=/data/made.yaml",
         "--list-hosts",
     )
     assert "gpu01" in inside("ansible-playbook", *check)

@@ -76,9 +76,14 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
         path = f"host_vars/{host}"
         lines = [*job.kept(host, f"{job.directory}/{path}/{FILE}").devices, *map(str, wanted.computes[host])]
         of_host: dict[str, object] = {}
-        entries = [entry for line in lines for entry in specs_of(line)]
-        if lines:
-            of_host[variable] = lines if wanted.release.major >= _LISTS_SINCE else json.dumps(entries)
+        if lines and wanted.release.major >= _LISTS_SINCE:
+            of_host[variable] = lines
+        elif any(map(_is_jinja, lines)):
+            raise NovaConfigError(
+                "one line can't join expressions", where=path, remedy="name a file with values: --from"
+            )
+        elif lines:  # an older role writes its variable into one line
+            of_host[variable] = json.dumps([entry for line in lines for entry in specs_of(line)])
         if (units := wanted.markers.get(host)) and providers.is_written("openstack-ansible", wanted.release):
             of_host[_PROVIDERS] = [{"name": "gpustack", "content": providers.content(units)}]
         if of_host:

@@ -9,16 +9,7 @@ from gpustack.cli.app import main
 from gpustack.configure.installed import verdicts
 from gpustack.configure.installed.verdicts import Verdicts
 from support.network_cards import network_card
-from support.nova_hosts import SNAPSHOTS
-
-SPEC = """\
-version: 1
-models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
-hosts: {gpu01: [k4200]}
-nova: {release: "2025.2"}
-"""
-SNAPSHOT = SNAPSHOTS / "k4200-prepared.json"
-DROP_IN = "etc/nova/nova.conf.d/300-gpustack.conf"
+from support.nova_command import DROP_IN, SNAPSHOT, SPEC, run
 
 
 @pytest.fixture
@@ -26,11 +17,6 @@ def spec(tmp_path: Path) -> Path:
     path = tmp_path / "gpustack.yaml"
     path.write_text(SPEC)
     return path
-
-
-def run(capsys, *arguments: object) -> tuple[int, str, str]:
-    code = main(["nova", *(str(argument) for argument in arguments)])
-    return code, *capsys.readouterr()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 
+from gpustack.base.errors import NovaConfigError
 from gpustack.configure.lint import lint
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.reading import read as read_configurations
@@ -150,6 +151,17 @@ def test_device_specs_have_the_type_that_the_role_takes(tmp_path, release, kind)
     assert (json.loads(value) if kind is str else [json.loads(line) for line in value]) == [
         {"vendor_id": "10de", "product_id": "11b4"}
     ]
+
+
+def test_a_line_of_the_operator_that_is_an_expression_is_kept(tmp_path):
+    """Only older roles need it parsed, to make one line of several."""
+    file = tmp_path / "nova-compute.conf"
+    file.write_text("[pci]\ndevice_spec = {{ mine }}\n")
+    rendering = rendered(tmp_path, "openstack-ansible", f"compute={file}")
+    (host,) = (file for file in rendering.files if "host_vars/gpu01/" in file.path)
+    assert yaml.safe_load(host.text)["nova_device_spec"][0] == "{{ mine }}"
+    with pytest.raises(NovaConfigError, match="join expressions"):
+        rendered(tmp_path, "openstack-ansible", f"compute={file}", release="zed")
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
