@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 class NovaLintCommand(Lister):
     """Check the GPU options of Nova's configuration.
 
-    PATH is the configuration of one service: a file, a directory (nova.conf with its nova.conf.d), or files joined by
-    ':'. SERVICE=PATH names the service (api, compute, scheduler, conductor, placement); otherwise the file's name does,
-    and a plain nova.conf belongs to all services of Nova. PATH can also be a directory that `gpustack nova render`
-    wrote. The exit code is 20 if there is an error.
+    PATH is the configuration of one service: a file, a directory (nova.conf with its nova.conf.d), files joined by ':',
+    YAML of RHOSO, OpenStack-Helm or OpenStack-Ansible, or a directory that `gpustack nova render` wrote. SERVICE=PATH
+    names the service; otherwise the file's name does, and a plain nova.conf belongs to all services of Nova. The exit
+    code is 20 if there is an error.
     """
 
     epilog = """\

@@ -79,9 +79,7 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
         if lines and wanted.release.major >= _LISTS_SINCE:
             of_host[variable] = lines
         elif any(map(_is_jinja, lines)):
-            raise NovaConfigError(
-                "one line can't join expressions", where=path, remedy="name a file with values: --from"
-            )
+            raise NovaConfigError("one line can't join expressions", where=path, remedy="name values with --from")
         elif lines:  # an older role writes its variable into one line
             of_host[variable] = json.dumps([entry for line in lines for entry in specs_of(line)])
         if (units := wanted.markers.get(host)) and providers.is_written("openstack-ansible", wanted.release):
