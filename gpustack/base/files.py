@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import hashlib
 import os
 import stat
 import sys
@@ -107,6 +108,14 @@ def read_text(path: Path, most: int = MOST, *, errors: str = "strict", follow: b
     if len(content) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return content.decode("utf-8", errors)
+
+
+def digest(path: Path | None) -> str:
+    """The SHA-256 of a text as it is now, such as a spec; empty without one.
+
+    :raises OSError: when it can't be read.
+    """
+    return hashlib.sha256(read_text(path).encode()).hexdigest() if path else ""
 
 
 def starts_with(path: Path, text: str) -> bool:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from gpustack.base.files import digest
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange
-from gpustack.changes.journal import RunJournal, digest, new_id
+from gpustack.changes.journal import RunJournal, new_id
 from gpustack.changes.journal_lines import RunHead
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 

@@ -6,7 +6,6 @@ others can write is refused.
 """
 
 import getpass
-import hashlib
 import os
 import platform
 import re
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import read_text, state_dir
+from gpustack.base.files import state_dir
 from gpustack.base.text import quoted
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.journal_file import RESTORE, JournalFile, read_lines
@@ -34,7 +33,6 @@ _FORMER_RESULTS = {
     **dict.fromkeys(("unfinished", "unknown"), ChangeResult.UNKNOWN),
     **{result.value: result for result in (ChangeResult.FAILED, ChangeResult.SKIPPED)},
 }
-_MAX_SPEC = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +88,6 @@ _BAD = frozenset({ChangeResult.FAILED, ChangeResult.SKIPPED, ChangeResult.NOT_BE
 def new_id() -> str:
     """A new ID, which sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}"
-
-
-def digest(spec: Path | None) -> str:
-    """The SHA-256 of a spec as it is now; empty without one."""
-    return hashlib.sha256(read_text(spec, _MAX_SPEC).encode()).hexdigest() if spec else ""
 
 
 def directory() -> Path:

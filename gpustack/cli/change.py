@@ -16,14 +16,14 @@ from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import ApplyError, GpustackError, JournalError, PlanError
-from gpustack.base.files import data_table
+from gpustack.base.files import data_table, digest
 from gpustack.base.findings import Finding, errors
 from gpustack.base.operations import Operation, counted
 from gpustack.base.text import printable, quoted
 from gpustack.changes import journal
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange, GuardedChange
 from gpustack.changes.guardian import Guardian, is_confirmed
-from gpustack.changes.journal import RunRecord, digest, is_recorded, last, new_id
+from gpustack.changes.journal import RunRecord, is_recorded, last, new_id
 from gpustack.changes.journal_lines import Cloud, RunHead
 from gpustack.changes.run import recorded_run
 from gpustack.changes.undo import plan_undo, without_gone

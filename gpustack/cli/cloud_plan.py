@@ -4,7 +4,7 @@ import argparse
 import re
 
 from gpustack.base.errors import JournalError, PlanError
-from gpustack.changes.journal import digest
+from gpustack.base.files import digest
 from gpustack.changes.journal_lines import Cloud, PlannedChange
 from gpustack.changes.saved import SavedPlan, is_saved_plan, load, save
 from gpustack.cli.change import kinds, refuse_errors, show_operations

@@ -62,9 +62,7 @@ class _Change(Play):
         with self._stage(parsed_args) as runner:
             with progress(self, "planning") as listener:
                 planned = runner.run(playbook, listener, check=check)
-            if parsed_args.format == "text":
-                texts = [(record.host, f"{record.text}\n") for record in planned.values() if record.text]
-                self.show_hosts(parsed_args, texts, changes=True, between="\n")
+            self._show_texts(parsed_args, planned.values())
             ready = [record for record in planned.values() if not record.problem and record.todo]
             if parsed_args.check or not ready:
                 self._summarize(parsed_args, list(planned.values()), checked=parsed_args.check)
@@ -179,17 +177,9 @@ class HostVerifyCommand(_OfSpec):
         _check_spec(parsed_args)
         with self._stage(parsed_args) as runner, progress(self, "verifying") as listener:
             records = list(runner.run(self.playbook, listener).values())
-        if parsed_args.format == "text":
-            texts = [(r.host, r.details if self.verbosity > 1 else r.text) for r in records if r.text]
-            self.show_hosts(parsed_args, texts, between="\n")
-        self._summarize(
-            parsed_args, records, listed=[record for record in records if record.problem or not record.text]
-        )
+        self._show_texts(parsed_args, records)
+        self._summarize(parsed_args, records)
         return 0
-
-    def _states(self, records: Sequence[HostRecord], *, checked: bool) -> dict[str, int]:
-        ready = sum(record.verified and not record.problem for record in records)
-        return {"ready": ready, "not ready": len(records) - ready}
 
 
 def _check_spec(parsed_args: argparse.Namespace) -> None:

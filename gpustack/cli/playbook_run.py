@@ -6,13 +6,14 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.base.files import file_error, make_private, make_private_directory, state_dir, write_atomic
+from gpustack.base.files import digest, file_error, make_private, make_private_directory, state_dir, write_atomic
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_each, add_format, add_hosts
 from gpustack.cli.inventory import add_inventory, expanded, inventory_hosts
@@ -20,23 +21,68 @@ from gpustack.cli.options import option
 from gpustack.cli.progress import ProgressListener
 from gpustack.connect.playbooks.configuration import configuration
 from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine, limit_of
-from gpustack.connect.playbooks.record import HostRecord, RunOutcome
+from gpustack.connect.playbooks.record import HostRecord
+from gpustack.connect.playbooks.results import RunResults, SpecSeen, save
 from gpustack.connect.playbooks.run import Call, as_files, play
-from gpustack.connect.playbooks.show import line, problems, summary, verdict
+from gpustack.connect.playbooks.show import line, problems, states, summary, verdict
+from gpustack.spec.hosts import hosts_of
+from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
 
-class Play(Command):
-    """Base class of the three commands.
+class Results(Command):
+    """Base class of the commands that print the results of hosts."""
+
+    playbook = ""
+    _records: tuple[HostRecord, ...] = ()
+
+    def _summarize(
+        self,
+        parsed_args: argparse.Namespace,
+        records: Sequence[HostRecord],
+        *,
+        checked: bool = False,
+    ) -> None:
+        """Print the summary on stdout, and problems on stderr."""
+        self._records = tuple(records)
+        self.to_do = any(record.changed for record in records)
+        if not checked and any(record.reboot and not record.rebooted for record in records):
+            self.outcome = "reboot"
+        if parsed_args.format != "text":
+            groups = patterns_of(host_groups((record.host, line(record, checked=checked)) for record in records))
+            data = [{**record.to_dict(), "group": groups[record.host]} for record in records]
+            self.show_data(data, parsed_args.format)
+            return
+        found = [(record.host, problem) for record in records if (problem := problems(record))]
+        for group in host_groups(found, each=parsed_args.each):
+            self.report(group.text, error=True)
+        # A verification has its own line for each host.
+        shown = [record for record in records if self.playbook != "verify" or record.problem or not record.text]
+        self.show_hosts(parsed_args, summary(shown, checked=checked), between="\n")
+        self.show_total({"host": len(records)}, states(records, self.playbook, checked=checked))
+
+    def _show_texts(self, parsed_args: argparse.Namespace, records: Iterable[HostRecord]) -> None:
+        """Print plans, or verifications, with ``-v`` every check."""
+        if parsed_args.format != "text":
+            return
+        if self.playbook == "verify":
+            texts = [(r.host, (self.verbosity > 1 and r.details) or r.text) for r in records if r.text]
+        else:
+            texts = [(record.host, f"{record.text}\n") for record in records if record.text]
+        self.show_hosts(parsed_args, texts, changes=self.playbook != "verify", between="\n")
+
+
+class Play(Results):
+    """Base class of the commands that run a playbook.
 
     :cvar playbook: the playbook that the command runs.
     :cvar default_hosts: the hosts that are used if none is named, for the help.
     """
 
-    playbook = ""
     default_hosts = HOSTS_OF_SPEC
-    _records: tuple[HostRecord, ...] = ()
     _log: Path
+    _record: Path
+    _run: RunResults
 
     def _add_hosts(self, parser: argparse.ArgumentParser) -> None:
         add_hosts(parser, "With -i, HOST selects from the inventory", self.default_hosts)
@@ -63,6 +109,9 @@ class Play(Command):
         )
         add_format(parser)
         option(parser, "--log FILE", "write the log to FILE (default: a new file below ~/.local/state/gpustack/log)")
+        option(
+            parser, "--record FILE", "write the record for host results to FILE (default: a new file below the same)"
+        )
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {}
@@ -78,8 +127,13 @@ class Play(Command):
         try:
             self._report_configuration()
             inventory, limit = self._inventory(parsed_args, Path(directory))
-            self._log = parsed_args.log or default_log(self.playbook)
+            default = default_log(self.playbook)
+            self._log, self._record = parsed_args.log or default, parsed_args.record or default.with_suffix(".json")
             make_log(self._log)
+            path = getattr(parsed_args, "spec", None)
+            hosts = () if path is None else hosts_of(load_spec(path), None)
+            specs = () if path is None else (SpecSeen(path=str(path.absolute()), sha256=digest(path), hosts=hosts),)
+            self._run = RunResults(playbook=self.playbook, specs=specs, hosts=())
             yield PlaybookRunner(
                 inventory=inventory,
                 limit=limit,
@@ -118,44 +172,16 @@ class Play(Command):
         return inventory, f"@{chosen}"
 
     def _summarize(
-        self,
-        parsed_args: argparse.Namespace,
-        records: Sequence[HostRecord],
-        *,
-        checked: bool = False,
-        listed: Sequence[HostRecord] | None = None,
+        self, parsed_args: argparse.Namespace, records: Sequence[HostRecord], *, checked: bool = False
     ) -> None:
-        """Print the summary on stdout, and problems on stderr.
-
-        :param listed: the hosts of the summary; all when None.
-        """
-        self._records = tuple(records)
-        self.to_do = any(record.changed for record in records)
-        if not checked and any(record.reboot and not record.rebooted for record in records):
-            self.outcome = "reboot"
-        if parsed_args.format != "text":
-            groups = patterns_of(host_groups((record.host, line(record, checked=checked)) for record in records))
-            data = [{**record.to_dict(), "group": groups[record.host]} for record in records]
-            self.show_data(data, parsed_args.format)
-            return
-        found = [(record.host, problem) for record in records if (problem := problems(record))]
-        for group in host_groups(found, each=parsed_args.each):
-            self.report(group.text, error=True)
-        self.show_hosts(parsed_args, summary(records if listed is None else listed, checked=checked), between="\n")
-        self.show_total({"host": len(records)}, self._states(records, checked=checked))
-
-    def _states(self, records: Sequence[HostRecord], *, checked: bool) -> dict[str, int]:
-        """The numbers of hosts in the total, by state."""
-        return {
-            "to change" if checked else "changed": sum(record.changed for record in records),
-            "blocked": sum(record.outcome is RunOutcome.REFUSED for record in records),
-            "to reboot": sum(bool(record.reboot) and not record.rebooted for record in records),
-        }
+        """Print the summary, and leave the record of the run."""
+        super()._summarize(parsed_args, records, checked=checked)
+        save(replace(self._run, checked=checked, hosts=tuple(records)), self._record)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """End with the error of the most severe outcome."""
         self.report(f"log: {self._log}")
-        if error := verdict(self._records, str(self._log)):
+        if error := verdict(self._records, f"see the log: {self._log}"):
             raise error
         return 0
 

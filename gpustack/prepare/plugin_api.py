@@ -5,20 +5,23 @@ Everything is imported at the top: Ansible loads an action plugin once and forks
 inside a function would run again in every fork. The exception is the client of the cloud, which most runs do not need.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from gpustack.base.errors import SpecError, UsageError
+from gpustack.base.files import digest as sha256
 from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
 from gpustack.base.text import printable_data as printable_data
 from gpustack.cloud.session import disconnect, shared
+from gpustack.connect.playbooks.record import Record
 from gpustack.connect.playbooks.reserved import facts_refusal as facts_refusal
 from gpustack.connect.playbooks.reserved import keys_result as keys_result
 from gpustack.connect.playbooks.reserved import reserved as reserved
+from gpustack.connect.playbooks.results import RunResults, SpecSeen, save
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
@@ -35,7 +38,7 @@ from gpustack.prepare.host.prove import verify as prove
 from gpustack.prepare.host.prove.verify import Verification
 from gpustack.prepare.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
 from gpustack.prepare.host.undo import LAST, plan_undo
-from gpustack.spec.hosts import left_out
+from gpustack.spec.hosts import hosts_of, left_out
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
@@ -130,6 +133,35 @@ def plan(
         return _blocked(planned)
     result = _result(host, planned)
     return {**result, "prove": host.boot.bls and bool(result["commands"])}
+
+
+def spec_seen(spec_path: str) -> dict[str, str]:
+    """Path and SHA-256 of the spec that a task read, for the record of the run."""
+    return {"path": str(Path(spec_path).absolute()), "sha256": sha256(Path(spec_path))}
+
+
+class RunRecorder:
+    """Collects the events of a run for its record."""
+
+    def __init__(self) -> None:
+        self._record = Record()
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Apply an event of the callback plugin."""
+        self._record.take(event)
+
+    def save(self, places: Iterable[str], playbook: str, *, checked: bool) -> None:
+        """Write the record at the end of the run: into files, or under names of their own into directories.
+
+        :raises gpustack.base.errors.GpustackError: if the spec can't be read, or a file can't be written.
+        """
+        specs = tuple(
+            SpecSeen(path=path, sha256=digest, hosts=hosts_of(load_spec(Path(path)), None))
+            for digest, path in self._record.specs.items()
+        )
+        hosts = tuple(self._record.hosts.values())
+        for place in places:
+            save(RunResults(playbook=playbook, checked=checked, specs=specs, hosts=hosts), Path(place))
 
 
 def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanResult | TaskResult:

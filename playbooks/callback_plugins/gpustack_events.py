@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: ANN401 - Ansible has no types
-"""Callback plugin that reports events to gpustack's host commands, as JSON lines on a file descriptor.
+"""Callback plugin that reports events: to gpustack's host commands, or into a record of the run.
 
-It is disabled unless the environment variable GPUSTACK_EVENTS_FD names the descriptor, so that it does not affect a
-plain ``ansible-playbook``.
+Without one of the environment variables below it is disabled, so that it does not affect a plain ``ansible-playbook``.
 """
 
 from __future__ import annotations
@@ -11,21 +10,31 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack_base import ActionModule as Base
+
+from gpustack.errors import GpustackError
+from gpustack.prepare.plugin_api import RunRecorder
 
 DOCUMENTATION = """
 name: gpustack_events
 type: notification
-short_description: events as JSON lines
-description: Writes one JSON object a line for each thing that happens, to the descriptor in GPUSTACK_EVENTS_FD.
+short_description: a record of the run
+description:
+  - At the end, writes the result of each host as one JSON document, mode 0600, to GPUSTACK_RECORD. In a directory, it
+    gets a name of its own. C(gpustack host results) joins the records of a fleet.
+  - Jobs of ansible-runner have it among their artifacts too.
+  - Ansible runs it only if ANSIBLE_CALLBACKS_ENABLED names C(nova_gpustack.passthrough.gpustack_events).
+  - With GPUSTACK_EVENTS_FD, which C(gpustack host apply) sets, it writes events to that descriptor instead.
 """
 
 _ANY = ("msg", "cmd", "rc")
 """Keys that any task may report."""
-_OURS = ("text", "details", "counts", "todo", "reboot", "findings", "plan", "verification", "service")
+_OURS = ("text", "details", "counts", "todo", "reboot", "findings", "plan", "verification", "service", "spec_seen")
 """Keys that only action plugins report: they run on the controller, while a host controls its modules' results."""
 _PHASE = "gpustack_phase"
 """The variable of a play, block or task with its phase. Task names are for people and may change."""
@@ -45,22 +54,33 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stream = None
+        self._recorder: RunRecorder | None = None
+        self._playbook = ""
         self._failed_items: dict[tuple[str, str], list[dict[str, str]]] = {}
         number = os.environ.get("GPUSTACK_EVENTS_FD", "")
         if number.isdigit():
             # Processes that outlive this one, such as an SSH master, must not keep the pipe open.
             os.set_inheritable(int(number), False)
             self._stream = os.fdopen(int(number), "w", encoding="utf-8")
+        elif self._places():
+            self._recorder = RunRecorder()
         else:
             self.disabled = True
 
+    @staticmethod
+    def _places() -> list[str]:
+        """The files or directories for the record; the second is where ansible-runner keeps the job's artifacts."""
+        return [place for name in ("GPUSTACK_RECORD", "AWX_ISOLATED_DATA_DIR") if (place := os.environ.get(name))]
+
     def _tell(self, event: str, **more: Any) -> None:
-        if self._stream is None:
-            return
         try:
             text = json.dumps({"event": event, **more}, default=str)
         except (RecursionError, TypeError, ValueError):  # a malformed result of a host, which gpustack reports
             text = json.dumps({"event": event, **more, "result": None}, default=str)
+        if self._recorder is not None:
+            self._recorder.take(json.loads(text))
+        if self._stream is None:
+            return
         try:
             self._stream.write(text + "\n")
             self._stream.flush()
@@ -91,6 +111,9 @@ class CallbackModule(CallbackBase):
             result=reported,
         )
 
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        self._playbook = Path(playbook._file_name).stem
+
     def v2_playbook_on_play_start(self, play: Any) -> None:
         self._tell("play", phase=_phase(play))
 
@@ -118,6 +141,11 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         self._tell("end", hosts={host: stats.summarize(host) for host in stats.processed})
+        if self._recorder is not None:
+            try:
+                self._recorder.save(self._places(), self._playbook, checked=bool(context.CLIARGS.get("check")))
+            except GpustackError as error:
+                self._display.error(str(error), wrap_text=False)
 
 
 def _phase(owner: Any) -> str:

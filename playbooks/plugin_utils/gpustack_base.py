@@ -44,7 +44,7 @@ if installed != VERSION:
         "`gpustack playbook path` prints"
     )
 from gpustack.base.task_results import TaskResult  # noqa: E402
-from gpustack.prepare.plugin_api import facts_refusal, reserved  # noqa: E402
+from gpustack.prepare.plugin_api import facts_refusal, reserved, spec_seen  # noqa: E402
 
 _RUN = uuid.uuid4().hex
 """Marks the results of this run's plugins. Forks inherit it, and hosts never see it, so facts can't contain it."""
@@ -87,7 +87,8 @@ class ActionModule(ActionBase):
             Display().display(outcome["details" if detailed else "text"])
         if outcome.get("failed"):
             outcome.pop("text", None)  # Ansible prints the complete result of a failed task
-        return {**result, "changed": False, **outcome, "run": _RUN}
+        seen = {"spec_seen": spec_seen(args["spec"])} if args.get("spec") else {}
+        return {**result, **seen, "changed": False, **outcome, "run": _RUN}
 
     @staticmethod
     def plain(value: Any) -> Any:  # noqa: ANN401 - plain data

@@ -37,8 +37,9 @@ from gpustack.cloud.flavors import Flavor, FlavorCloud
 from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.configure import plugin_api as nova
+from gpustack.connect.playbooks import results
 from gpustack.connect.playbooks.inventory import AnsibleInventory
-from gpustack.connect.playbooks.record import Record
+from gpustack.connect.playbooks.record import HostRecord, Record
 from gpustack.connect.playbooks.show import line, problems
 from gpustack.connect.ssh import program as ssh_program
 from gpustack.hosts.facts import store
@@ -82,6 +83,7 @@ OPTIONS: Mapping[str, str] = {
     "--path": WRITTEN,
     "--plot": WRITTEN,
     "--private-key": OPENSSH,
+    "--record": WRITTEN,
     "--rendered": "nova.conf",
     "--root": "root",
     "--save": WRITTEN,
@@ -96,6 +98,7 @@ OPTIONS: Mapping[str, str] = {
     "file": "spec",
     "paths": "nova.conf",
     "plan": "clean-up plan",
+    "records": "record of a run",
     "spec": "spec",
 }
 MODULES: Mapping[str, str] = {
@@ -125,6 +128,13 @@ PLAN: dict[str, Any] = {
         }
     ],
 }
+HOSTS_OF_RUN = results._adapter().dump_json(
+    results.RunResults(
+        playbook="plan",
+        specs=(results.SpecSeen(path="gpustack.yaml", sha256="0" * 64, hosts=("gpu01",)),),
+        hosts=(HostRecord(host="gpu01", text="gpu01: 1 file", todo=True, planned={"file": 1}),),
+    )
+)
 JOURNAL = [
     {"gpustack_cleanup_journal": 1},
     {
@@ -256,6 +266,11 @@ def _undo(path: Path) -> None:
         change.describe()
         change.details()
         json.dumps(change.to_record())
+
+
+def _results(path: Path) -> None:
+    results.joined({"a": results.load(path)})
+    command("host", "results", str(path))
 
 
 def _saved(path: Path) -> None:
@@ -570,6 +585,7 @@ READERS = by_name(
         _other("clean-up journal", partial(_read, _undo), JOURNAL),
         _other("clean-up plan", partial(_read, show.load_plan), json.dumps(PLAN).encode()),
         _other("run journal", partial(_read, _undo), RUN),
+        _other("record of a run", partial(_read, _results), HOSTS_OF_RUN),
         _other("saved plan", partial(_read, _saved), json.dumps(SAVED).encode()),
         _other("facts", _facts, RAW["k4200"], RAW["k4200-prepared"], *HONEST),
         _other("program", lambda value, _: ssh_program._document(value, "a"), json.dumps(RAW["k4200"]).encode()),

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from gpustack.connect.playbooks.record import HostRecord, RunOutcome
+from gpustack.connect.playbooks.results import RunResults, SpecSeen, save
 from gpustack.fleet.placement import Device
 from support.cellfile import CellFile, nova_conf
 from support.fleet_cloud import StandIn, instance, servers, with_devices
@@ -63,7 +65,19 @@ def written(directory: Path, sizes: Sizes) -> Mapping[str, Path]:
     of_cloud: dict[str, Any] = {**spec(sizes), **sections}
     del of_cloud["flavors"]["any"]  # quotas do not count GPUs that are selected by attribute
     paths["cloud_spec"].write_text(yaml.safe_dump(of_cloud), encoding="utf-8")
-    return {**paths, "out": directory / "out"}
+    return {**paths, "out": directory / "out", "records": records(directory, sizes)}
+
+
+def records(directory: Path, sizes: Sizes) -> Path:
+    """A directory with the records of two slices; each host has a long plan of its own."""
+    made = directory / "records"
+    made.mkdir()
+    texts = {f"gpu{number:04}": f"gpu{number:04}: 1 file\n" + f"  {number}\n" * 50 for number in range(sizes.hosts)}
+    hosts = [HostRecord(host=name, text=text, outcome=RunOutcome.NOTHING) for name, text in texts.items()]
+    seen = (SpecSeen(path="gpustack.yaml", sha256="0" * 64, hosts=tuple(texts)),)
+    for part in (hosts[::2], hosts[1::2]):
+        save(RunResults(playbook="plan", specs=seen, hosts=tuple(part)), made)
+    return made
 
 
 def spec(sizes: Sizes) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class Place:
     path: Path
     templates: Path
     variables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
     def add(self, example: str, name: str | None = None, **variables: Any) -> Path:
         """Add an example host to the inventory; by default it is prepared through its stand-ins."""
@@ -121,7 +122,7 @@ class Place:
                 *arguments,
             ],
             cwd=self.path,
-            env=environment(self.path),
+            env={**environment(self.path), **self.environment},
         )
         return Run(code=process.returncode, output=process.stdout + process.stderr)
 

@@ -131,6 +131,7 @@ class Record:
     :ivar no_hosts: whether Ansible reported that no host matched.
     :ivar planning: whether the current play only plans.
     :ivar active: the hosts of the current batch.
+    :ivar specs: the paths of the specs that the tasks read, by their SHA-256.
     """
 
     checked: bool = False
@@ -139,6 +140,7 @@ class Record:
     no_hosts: bool = False
     planning: bool = False
     active: dict[str, None] = field(default_factory=dict)
+    specs: dict[str, str] = field(default_factory=dict)
 
     def take(self, event: Mapping[str, Any]) -> tuple[str, ...]:
         """Apply one event and return the hosts whose turn ended with it.
@@ -189,6 +191,8 @@ class Record:
         result, action = event["result"], event["action"]
         for kind, number in event["done"].items():
             host.done[kind] = host.done.get(kind, 0) + int(number)
+        if spec := result.get("spec_seen"):
+            self.specs[str(spec["sha256"])] = str(spec["path"])
         if event["state"] == "ok":
             self._well(host, event, result, action)
             return

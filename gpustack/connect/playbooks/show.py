@@ -48,16 +48,26 @@ def summary(records: Iterable[HostRecord], *, checked: bool = False) -> list[tup
     return [(host.host, line(host, checked=checked)) for host in ordered]
 
 
-def verdict(records: Sequence[HostRecord], log: str) -> GpustackError | None:
-    """The error for the most severe outcome; None if all hosts succeeded.
+def states(records: Sequence[HostRecord], playbook: str, *, checked: bool) -> dict[str, int]:
+    """The numbers of hosts in the total, by state."""
+    if playbook == "verify":
+        ready = sum(record.verified and not record.problem for record in records)
+        return {"ready": ready, "not ready": len(records) - ready}
+    planned = {"to change": sum(record.changed or record.todo for record in records)}
+    return {
+        **(planned if checked or playbook == "plan" else {"changed": sum(record.changed for record in records)}),
+        "blocked": sum(record.outcome is RunOutcome.REFUSED for record in records),
+        "to reboot": sum(bool(record.reboot) and not record.rebooted for record in records),
+    }
 
-    :param log: path of the log, for the remedy.
-    """
+
+def verdict(records: Sequence[HostRecord], remedy: str) -> GpustackError | None:
+    """The error for the most severe outcome; None if all hosts succeeded."""
     for outcome, error, state in _GRAVEST:
         hosts = [record.host for record in records if record.outcome is outcome]
         if hosts:
             summary = f"{len(hosts)} of {len(records)} hosts {state}: {listed(hosts, 8)}"
-            return error(summary, remedy=f"see the log: {log}")
+            return error(summary, remedy=remedy)
     if not_begun := [record.host for record in records if record.outcome is RunOutcome.NOT_BEGUN]:
-        return ApplyError(f"{len(not_begun)} of {len(records)} hosts were not begun", remedy=f"see the log: {log}")
+        return ApplyError(f"{len(not_begun)} of {len(records)} hosts were not begun", remedy=remedy)
     return None

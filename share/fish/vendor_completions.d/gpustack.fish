@@ -65,6 +65,7 @@ complete -c gpustack -n '__gpustack_is guest' -a requirements -d 'Show the drive
 complete -c gpustack -n '__gpustack_is guest' -a vendordata -d 'Render Nova\'s vendor data'
 complete -c gpustack -n '__gpustack_is host' -a apply -d 'Prepare hosts for GPU passthrough'
 complete -c gpustack -n '__gpustack_is host' -a plan -d 'Show the changes that prepare hosts for GPU passthrough, and their reasons'
+complete -c gpustack -n '__gpustack_is host' -a results -d 'Print the results of a fleet from the records of runs on its parts'
 complete -c gpustack -n '__gpustack_is host' -a undo -d 'Restore hosts'
 complete -c gpustack -n '__gpustack_is host' -a verify -d 'Verify on running hosts that their GPUs are available for passthrough'
 complete -c gpustack -n '__gpustack_is image' -a check -d 'Check images for the GPU flavors of the spec'
@@ -616,6 +617,7 @@ complete -c gpustack -n '__gpustack_is host apply' -l forks -r -d 'work on N hos
 complete -c gpustack -n '__gpustack_is host apply' -s e -l extra-vars -r -d 'set variables of the playbook, as in ansible-playbook'
 complete -c gpustack -n '__gpustack_is host apply' -s f -l format -x -a 'text json yaml' -d 'format of the output'
 complete -c gpustack -n '__gpustack_is host apply' -l log -r -d 'write the log to FILE'
+complete -c gpustack -n '__gpustack_is host apply' -l record -r -d 'write the record for host results to FILE'
 complete -c gpustack -n '__gpustack_is host apply' -s y -l yes -d 'don\'t ask for confirmation'
 complete -c gpustack -n '__gpustack_is host apply' -l check -d 'change nothing'
 complete -c gpustack -n '__gpustack_is host apply' -l reboot -d 'reboot hosts that need it, a few at a time, and verify them'
@@ -649,6 +651,10 @@ complete -c gpustack -n '__gpustack_is host plan' -l trial -d 'try new kernel ar
 complete -c gpustack -n '__gpustack_is host plan' -l diff -l no-diff -d 'show the differences of files'
 complete -c gpustack -n '__gpustack_is host plan' -l exit-code -d 'exit with 3 if there is something to do, or a finding with severity warning …'
 complete -c gpustack -n '__gpustack_is host plan' -l findings -r -d 'write all findings to FILE, as JSON'
+complete -c gpustack -n '__gpustack_is host results' -F
+complete -c gpustack -n '__gpustack_is host results' -s h -l help -d 'show this help message and exit'
+complete -c gpustack -n '__gpustack_is host results' -l each -d 'show every host'
+complete -c gpustack -n '__gpustack_is host results' -s f -l format -x -a 'text json yaml' -d 'format of the output'
 complete -c gpustack -n '__gpustack_is host undo' -F
 complete -c gpustack -n '__gpustack_is host undo' -s h -l help -d 'show this help message and exit'
 complete -c gpustack -n '__gpustack_is host undo' -s l -l limit -r -d 'with -i'
@@ -662,6 +668,7 @@ complete -c gpustack -n '__gpustack_is host undo' -l forks -r -d 'work on N host
 complete -c gpustack -n '__gpustack_is host undo' -s e -l extra-vars -r -d 'set variables of the playbook, as in ansible-playbook'
 complete -c gpustack -n '__gpustack_is host undo' -s f -l format -x -a 'text json yaml' -d 'format of the output'
 complete -c gpustack -n '__gpustack_is host undo' -l log -r -d 'write the log to FILE'
+complete -c gpustack -n '__gpustack_is host undo' -l record -r -d 'write the record for host results to FILE'
 complete -c gpustack -n '__gpustack_is host undo' -s y -l yes -d 'don\'t ask for confirmation'
 complete -c gpustack -n '__gpustack_is host undo' -l check -d 'change nothing'
 complete -c gpustack -n '__gpustack_is host undo' -l reboot -d 'reboot hosts that need it, a few at a time, and verify them'
@@ -683,6 +690,7 @@ complete -c gpustack -n '__gpustack_is host verify' -l forks -r -d 'work on N ho
 complete -c gpustack -n '__gpustack_is host verify' -s e -l extra-vars -r -d 'set variables of the playbook, as in ansible-playbook'
 complete -c gpustack -n '__gpustack_is host verify' -s f -l format -x -a 'text json yaml' -d 'format of the output'
 complete -c gpustack -n '__gpustack_is host verify' -l log -r -d 'write the log to FILE'
+complete -c gpustack -n '__gpustack_is host verify' -l record -r -d 'write the record for host results to FILE'
 complete -c gpustack -n '__gpustack_is image check' -F
 complete -c gpustack -n '__gpustack_is image check' -s h -l help -d 'show this help message and exit'
 complete -c gpustack -n '__gpustack_is image check' -s f -l format -x -a 'csv json table value yaml' -d 'the output format, defaults to table'

@@ -14,6 +14,8 @@ from gpustack.changes import journal, journal_file
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import former, kinds
 from gpustack.configure.inspection import existing_for
+from gpustack.connect.playbooks.results import joined, load
+from gpustack.connect.playbooks.show import line, problems
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.config import read_files
 from gpustack.novadb import cells
@@ -25,6 +27,7 @@ from gpustack.repair.verdict import Repair
 from gpustack.spec.load import load_spec
 from support.attack import BYTES, JSON, attack, damaged, examples
 from support.fuzz_inputs import CONF, RAW, SPEC
+from support.fuzz_readers import HOSTS_OF_RUN
 
 VERDICT = {
     **dict.fromkeys(("title", "cell", "host", "node", "instance", "because", "advice"), "x"),
@@ -92,6 +95,17 @@ def test_plans(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with attack():
         show.load_plan(file)
+
+
+@examples(150)
+@given(st.one_of(BYTES, damaged(json.loads(HOSTS_OF_RUN)).map(lambda v: json.dumps(v).encode())))
+def test_records_of_runs(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with attack():
+        for host in joined({"a": load(file)}).hosts:
+            json.dumps(host.to_dict())
+            line(host)
+            problems(host)
 
 
 @examples(60)

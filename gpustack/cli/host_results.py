@@ -1,0 +1,50 @@
+"""``gpustack host results``: the results of a fleet, from the records of its runs."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpustack.base.errors import UsageError
+from gpustack.cli.common import add_each, add_format
+from gpustack.cli.playbook_run import Results
+from gpustack.connect.playbooks.results import joined, load
+from gpustack.connect.playbooks.show import verdict
+
+
+class HostResultsCommand(Results):
+    """Print the results of a fleet from the records of runs on its parts. Connects to no host.
+
+    Each run leaves a record: a run of AWX, a slice of a job, a `host apply` with a limit. A host of the spec that no
+    record has counts as unreachable. The exit code is that of the most severe result, as of `host apply`.
+    """
+
+    epilog = """\
+gpustack host results records/; gpustack host results rack1.json rack2.json --each;
+gpustack host results records/*.json -f json"""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "records", nargs="+", type=Path, metavar="RECORD", help="a record, or a directory with records (*.json)"
+        )
+        add_each(parser)
+        add_format(parser)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        run = joined({str(path): load(path) for path in _files(parsed_args.records)})
+        self.playbook = run.playbook
+        self._show_texts(parsed_args, run.hosts)
+        self._summarize(parsed_args, run.hosts, checked=run.checked)
+        return 0
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """End with the error of the most severe outcome."""
+        if error := verdict(self._records, "see the logs of the runs"):
+            raise error
+        return 0
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    files = [file for path in paths for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
+    if not files:
+        raise UsageError("the directory has no record", where=str(paths[0]), remedy="name files or other directories")
+    return list(dict.fromkeys(files))
