@@ -23,9 +23,9 @@ from gpustack.prepare.host.next_boot import kernel_install
 from gpustack.prepare.host.next_boot.bls import OPEN_QUOTE, Entries
 from gpustack.prepare.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.prepare.host.prior_setup import detect as handmade
-from gpustack.prepare.host.prior_setup.traces import Trace
+from gpustack.prepare.host.prior_setup.traces import Part, Trace
 from gpustack.prepare.host.render import render, render_virtual_functions
-from gpustack.prepare.host.tools import has_dracut, has_entries, has_systemd_boot
+from gpustack.prepare.host.tools import has_dracut, has_entries, has_systemd_boot, in_image_mode
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -79,11 +79,16 @@ def desire(spec: Spec, host: Host) -> Desired:
     other = elsewhere(host)
     binding = bind(host, options, targets, other)
     arguments = iommu.arguments(host, options, other)
+    is_image = in_image_mode(host)
     by_hand = handmade.traces(host, targets, binding, options, other)
+    if is_image:  # the arguments are the image's
+        by_hand = tuple(trace for trace in by_hand if trace.part is not Part.ARGUMENT or not trace.agrees)
     wanted = (*arguments.wanted, *binding.arguments) if targets.exist else ()
     added = tuple(argument for argument in wanted if not other.fulfils(argument))
-    planned = _entries(host, wanted)
-    files = render(() if planned else added, binding, dracut=has_dracut(host)) | (planned.files if planned else {})
+    planned = None if is_image else _entries(host, wanted)
+    files = render(() if planned or is_image else added, binding, dracut=has_dracut(host)) | (
+        planned.files if planned else {}
+    )
     cards, network_cards = (
         [virtual_functions.arguments(entry) for entry in targets.shared if entry.is_network is network]
         for network in (False, True)
@@ -94,7 +99,8 @@ def desire(spec: Spec, host: Host) -> Desired:
     findings = [*targets.findings]
     if targets.exist:
         findings += [*support.findings(host), *arguments.findings, *binding.findings]
-        findings += planned.findings if planned else _grub(host, other, added, next_line)
+        if not is_image:
+            findings += planned.findings if planned else _grub(host, other, added, next_line)
         findings += _not_ours(host, files)
         findings += _moved(host)
         findings += _in_use_elsewhere(host, targets)

@@ -20,6 +20,8 @@ VFS = (VFS_SCRIPT, VFS_UNIT, VFS_NETWORK_UNIT, VFS_AT_BOOT)
 """The files that create virtual functions at boot: a script, which one unit or two run, and what starts these."""
 TRIAL_UNIT = "/etc/systemd/system/gpustack-trial.service"
 TRIAL_ENTRY = "/etc/grub.d/45_gpustack_trial"
+KARGS = "/usr/lib/bootc/kargs.d/90-gpustack.toml"
+"""Kernel arguments of an image, which bootc adds to the boot entries."""
 OWNED = (
     RECORD,
     GRUB,

@@ -17,6 +17,7 @@ from gpustack.prepare.host.own_files import (
     DRACUT_SCRIPT,
     GRUB,
     HOOK,
+    KARGS,
     MODPROBE,
     MODULES_LOAD,
     SCRIPT,
@@ -103,6 +104,18 @@ def render_virtual_functions(
 def render_record(lines: Iterable[str]) -> str:
     """The record of kernel arguments that gpustack added to files of others; each line is a place and an argument."""
     return _rendered("arguments.j2", lines=[line.split(" ", 1) for line in lines])
+
+
+def render_image(arguments: Iterable[str], files: Mapping[str, OwnedFile]) -> tuple[dict[str, OwnedFile], str]:
+    """The files of an image, by path, and the lines for its Containerfile.
+
+    :param arguments: all kernel arguments of gpustack.
+    :param files: the other files.
+    """
+    kargs = OwnedFile(content=_rendered("kargs.toml.j2", arguments=tuple(arguments)), mode="0644", why="")
+    complete = {**files, KARGS: kargs} if kargs.content.count('"') else dict(files)
+    directories = sorted({path.split("/")[1] for path in complete})
+    return complete, _environment().get_template("containerfile.j2").render(directories=directories)
 
 
 _BY_ADDRESS = "devices that are bound by address"

@@ -9,7 +9,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.foreign_config import UPDATE_INITRAMFS
 from gpustack.prepare.host.next_boot import kernel_install, obstacles
 from gpustack.prepare.host.own_files import is_exact, is_ours
-from gpustack.prepare.host.tools import family, has_systemd_boot
+from gpustack.prepare.host.tools import family, has_systemd_boot, in_image_mode
 
 _XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")
@@ -34,13 +34,15 @@ _NO_LOADER = (
 _NO_TOOL = (
     "none found (neither update-initramfs with mkinitramfs, nor dracut, nor mkinitcpio in /usr/sbin, /usr/bin or /sbin)"
 )
-_OSTREE = "/boot/ostree/"
 _PROXMOX = "/etc/kernel/proxmox-boot-uuids"
 _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 
 
 def findings(host: Host) -> tuple[Finding, ...]:
     """The reasons why gpustack can't prepare this host."""
+    if in_image_mode(host):
+        image = finding(Code.IMAGE_MODE, place=f"{host.hostname} /boot/ostree/")
+        return (*_machine(host), image, *_images(host), *_unknown(host))
     return (
         *_machine(host),
         *_boot_loader(host),
@@ -72,8 +74,6 @@ def _machine(host: Host) -> Iterator[Finding]:
         name, identity, like = (host.os_release.get(key) or "not set" for key in ("PRETTY_NAME", "ID", "ID_LIKE"))
         place = f"{host.hostname} /etc/os-release"
         yield finding(Code.DISTRIBUTION_NOT_SUPPORTED, place=place, name=name, identity=identity, like=like)
-    if any((kernel.image or "").startswith(_OSTREE) for kernel in host.boot.kernels):
-        yield finding(Code.IMAGE_MODE, place=f"{host.hostname} {_OSTREE}")
 
 
 def _boot_loader(host: Host) -> Iterator[Finding]:

@@ -30,6 +30,11 @@ def has_systemd_boot(host: Host) -> bool:
     return host.boot.loader == "systemd-boot"
 
 
+def in_image_mode(host: Host) -> bool:
+    """Whether the kernels, and with them /usr and the initramfs, belong to an image (ostree, bootc)."""
+    return any((kernel.image or "").startswith("/boot/ostree/") for kernel in host.boot.kernels)
+
+
 def has_dracut(host: Host) -> bool:
     """Whether dracut builds the host's initramfs images."""
     return host.initramfs_tool == "dracut"

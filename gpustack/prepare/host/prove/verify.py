@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpustack.base.findings import Finding, Severity
+from gpustack.base.findings import Code, Finding, Severity, errors
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.desired import desire
 from gpustack.prepare.host.prove import checks
 from gpustack.prepare.host.prove.checks import HostCheck, Images
+from gpustack.prepare.host.tools import in_image_mode
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -71,7 +72,10 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
             results += checks.gpu(host, target)
         results += checks.virtual_functions(host, desired.targets)
     results += checks.addresses(host, desired)
-    return _verification(host, results, desired.findings, gpus=len(desired.targets.gpus))
+    # A host that boots an image with gpustack's files is prepared; otherwise the finding says how.
+    passed = in_image_mode(host) and not errors(check.finding for check in results if check.finding is not None)
+    others = [found for found in desired.findings if not (passed and found.code == Code.IMAGE_MODE)]
+    return _verification(host, results, others, gpus=len(desired.targets.gpus))
 
 
 def _verification(
