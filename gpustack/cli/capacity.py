@@ -10,10 +10,9 @@ from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
 from gpustack.cli.gpu import databases_of, scheduler_of
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
-from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.flavor.desired import wanted
 from gpustack.operate.capacity.assess import State, assess, findings, state
 from gpustack.operate.capacity.flavors import demands
@@ -56,11 +55,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
         )
         option(parser, "--release NAME", "the flavors of this release of Nova (default: that of the spec)")
         group = parser.add_argument_group("other sources")
-        option(
-            group,
-            "--snapshot FILE",
-            "read the facts of hosts from a file of scan --save, for sizes `auto` and the GPUs of hosts",
-        )
+        add_snapshot(group, ", for sizes `auto` and the GPUs of hosts")
         option(
             group,
             "--config-file FILE…",
@@ -88,7 +83,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
 
     def _read(self, parsed_args: argparse.Namespace) -> tuple[State, list[Demand]]:
         """The hosts, and the flavors to count."""
-        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        hosts = snapshot_hosts(parsed_args, self.report)
         spec = load_spec(parsed_args.spec, hosts)
         desired = wanted(spec, release=release_of(parsed_args.release, spec), hosts=hosts)
         self._findings = desired.findings

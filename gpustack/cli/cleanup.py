@@ -89,7 +89,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         cloud = cloud_of(parsed_args)
-        sources = with_hardware(sources_of(self, parsed_args), parsed_args)
+        sources = with_hardware(sources_of(self, parsed_args), parsed_args, self.report)
         selection = selection_of(parsed_args, sources)
         self._plan, self._answers = asked_plan(self, parsed_args, sources, selection, cloud)
         require_known_hosts(self._plan, sources, parsed_args.host)

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from gpustack.base.errors import DatabaseError, UsageError
 from gpustack.base.text import quoted
 from gpustack.cli.common import Command, Lister
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option, snapshot_hosts
 from gpustack.cloud import Connection
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hardware", "the devices of the hosts, for class O")
-    option(group, "--snapshot FILE", "read the facts of hosts from a file of gpustack scan --save")
+    add_snapshot(group)
     option(
         group,
         "--compute-config FILE…",
@@ -135,18 +136,17 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def with_hardware(sources: Sources, parsed_args: argparse.Namespace) -> Sources:
+def with_hardware(sources: Sources, parsed_args: argparse.Namespace, report: Callable[[str], None]) -> Sources:
     if parsed_args.snapshot is None:
         if parsed_args.compute_config:
             raise UsageError("--compute-config needs --snapshot", remedy="add --snapshot with the facts of the hosts")
         return sources
     from dataclasses import replace
 
-    from gpustack.hosts.facts.store import load_snapshot
     from gpustack.novadb.hardware import device_specs, hardware
 
     specs = device_specs(parsed_args.compute_config) if parsed_args.compute_config else None
-    return replace(sources, hardware=hardware(load_snapshot(parsed_args.snapshot), specs))
+    return replace(sources, hardware=hardware(snapshot_hosts(parsed_args, report), specs))
 
 
 def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> Sources:

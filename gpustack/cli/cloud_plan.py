@@ -8,7 +8,7 @@ from gpustack.base.files import digest
 from gpustack.changes.journal_lines import Cloud, PlannedChange
 from gpustack.changes.saved import SavedPlan, is_saved_plan, load, save
 from gpustack.cli.change import kinds, refuse_errors, show_operations
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.cloud import session
 from gpustack.offer.cloud_plan.plan import CloudPlan
@@ -40,11 +40,7 @@ class _CloudCommand(PlanCommand):
             f"sync these groups, separated by commas: {_GROUPS} (default: those of which the spec has a section)",
             type=_groups,
         )
-        option(
-            parser,
-            "--snapshot FILE",
-            "read the facts of hosts from a file of scan --save, for sizes `auto` and for the number of GPUs",
-        )
+        add_snapshot(parser, ", for sizes `auto` and for the number of GPUs")
         option(parser, "--release NAME", "plan for this release of Nova (default: of the spec)")
         option(parser, "--prune", "delete flavors, limits, aggregates and traits of an earlier spec")
         option(parser, "--adopt", "adopt existing flavors of the same names")

@@ -23,7 +23,7 @@ from gpustack.base.text import listed, printable
 from gpustack.cli import decoration, environment
 from gpustack.cli.inventory import add_inventory, add_limit, expanded, inventory, inventory_hosts
 from gpustack.cli.next_steps import arguments, step_of
-from gpustack.cli.options import option, positive
+from gpustack.cli.options import add_snapshot, option, positive
 from gpustack.cli.progress import reading
 from gpustack.cli.registry import command_class, gpustack_name, typed
 from gpustack.cli.tables import FittingTable, PlainCsv
@@ -397,7 +397,7 @@ def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_
     source = parser.add_argument_group("other sources of facts").add_mutually_exclusive_group()
     option(source, "--local", "read this machine")
     option(source, "--root DIR", "read this directory as the / of a host")
-    option(source, "--snapshot FILE", "read hosts from a file of scan --save")
+    add_snapshot(source)
     ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
     add_ssh_options(ssh, timeout=30.0)
     add_jobs(ssh)
@@ -472,12 +472,13 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
         gathered = command._gathered = facts.gather(
             hosts,
             root=parsed_args.root,
-            snapshot=parsed_args.snapshot,
+            snapshot=parsed_args.snapshot or (),
             ssh=ssh_options(parsed_args),
             jobs=parsed_args.jobs,
             reported=reported,
             keep=getattr(parsed_args, "save", None) is not None,
             groups=groups,
+            warn=command.report,
         )
     if others := gathered.others:
         names, own = pattern(others), listed(list(dict.fromkeys(others.values())), 2)

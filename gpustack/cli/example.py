@@ -9,7 +9,7 @@ from types import ModuleType
 from gpustack.base.columns import Column
 from gpustack.base.errors import GpustackError
 from gpustack.cli.common import Command, Lister
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option
 from gpustack.cli.output import Table, table
 
 _COMMANDS = "gpustack_demo.examples.commands"
@@ -65,12 +65,7 @@ class ExampleCloudCommand(_Example):
     epilog = "gpustack example cloud --snapshot hosts.json --rendered nova"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        option(
-            parser,
-            "--snapshot FILE",
-            "read the hosts from a file that scan --save wrote (default: %(default)s)",
-            default=Path("hosts.json"),
-        )
+        add_snapshot(parser, " (default: hosts.json)")
         option(
             parser,
             "--rendered DIR",
@@ -79,7 +74,7 @@ class ExampleCloudCommand(_Example):
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        _demo().cloud(parsed_args.snapshot, parsed_args.rendered, self._print)
+        _demo().cloud(parsed_args.snapshot or [Path("hosts.json")], parsed_args.rendered, self._print)
         return 0
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from gpustack.base.errors import FlavorError
 from gpustack.base.operations import Operation
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.offer.cloud_plan.plan import CloudPlan
 
@@ -20,12 +20,7 @@ gpustack flavor plan gpustack.yaml --snapshot hosts.json;
 gpustack flavor plan gpustack.yaml --exit-code -f json"""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        option(
-            parser,
-            "--snapshot FILE",
-            "read the facts of hosts from a file of scan --save, for sizes `auto`, and to report flavors that "
-            "fit no host",
-        )
+        add_snapshot(parser, ", for sizes `auto`, and to report flavors that fit no host")
         option(parser, "--release NAME", "render for this release of Nova (default: that of the spec)")
         option(parser, "--prune", "delete flavors of an earlier spec that no instance uses")
         option(

@@ -13,7 +13,7 @@ from gpustack.base.errors import CloudError, PartialError
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option, snapshot_hosts
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
@@ -28,7 +28,6 @@ from gpustack.fleet.story import chosen, history, in_words, story
 from gpustack.fleet.summary import by_project, grouped, noted
 from gpustack.fleet.table import columns as columns_of
 from gpustack.fleet.table import group_columns
-from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.scheduler import Scheduler, scheduler
 from gpustack.spec.load import load_spec
 
@@ -68,7 +67,7 @@ class FleetCommand(OpenStackCommand):
         """Add the sources."""
         super().add_arguments(parser)
         group = parser.add_argument_group("other sources")
-        option(group, "--snapshot FILE", "also compare with the facts of hosts (gpustack scan --save)")
+        add_snapshot(group, ", and compare")
         option(
             group,
             "--config-file FILE…",
@@ -86,7 +85,7 @@ class FleetCommand(OpenStackCommand):
         def cloud() -> Connection:
             return self.connection(parsed_args)
 
-        self._given = given(parsed_args, only)
+        self._given = given(parsed_args, only, self.report)
         with counting(self, "reading instances") as progress:
             return join(read(cloud, detail, self._given, databases_of(parsed_args), progress))
 
@@ -117,9 +116,9 @@ def scheduler_of(parsed_args: argparse.Namespace) -> Scheduler | None:
     return scheduler(parsed_args.config_file) if parsed_args.config_file else None
 
 
-def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
+def given(parsed_args: argparse.Namespace, only: frozenset[str], report: Callable[[str], None]) -> Given:
     """Read the snapshot, the spec, and how Nova schedules, from the files that are named."""
-    hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+    hosts = snapshot_hosts(parsed_args, report)
     spec = load_spec(parsed_args.spec, hosts) if parsed_args.spec else None
     known = scheduler_of(parsed_args)
     models = models_of(spec, known) if spec else Models(scheduled=known.by_devices if known else None)
@@ -210,8 +209,7 @@ class GpuShowCommand(FleetCommand, ShowOne):
             if missing:
                 gap = Gap(source=Source.NOVA, reason=f"{missing}; the history is incomplete")
                 self._fleet = replace(self._fleet, partial=(*self._fleet.partial, gap))
-        hosts = given(parsed_args, frozenset()).hosts
-        fields = story(self._fleet, gpu, named(hosts, {gpu.host, gpu.node}), events)
+        fields = story(self._fleet, gpu, named(self._given.hosts, {gpu.host, gpu.node}), events)
         if not is_for_machines(parsed_args):
             return tuple(fields), tuple(TableCell(value, in_words(value), keep="\n") for value in fields.values())
         return tuple(fields), tuple(fields.values())

@@ -11,7 +11,7 @@ from gpustack.base.findings import Finding
 from gpustack.base.prometheus import Page
 from gpustack.cli.common import release_of
 from gpustack.cli.gpu import FleetCommand, databases_of, scheduler_of
-from gpustack.cli.options import option
+from gpustack.cli.options import option, snapshot_hosts
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import again, disconnect
 from gpustack.fleet import metrics as fleet_metrics
@@ -19,7 +19,6 @@ from gpustack.fleet.join import unenforced
 from gpustack.fleet.metrics import Round
 from gpustack.fleet.model import Fleet, Source
 from gpustack.fleet.read import Detail
-from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.quota import metrics as quota_metrics
 from gpustack.offer.quota.desired import wanted
 from gpustack.offer.quota.survey import survey
@@ -176,7 +175,7 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
 
         :param fleet: the GPUs; None if the cloud did not answer, which is then not asked again.
         """
-        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        hosts = snapshot_hosts(parsed_args)
         spec = load_spec(parsed_args.spec, hosts) if parsed_args.spec else None
         if spec is None or not spec.flavors:
             return None, None

@@ -9,8 +9,7 @@ from gpustack.base.errors import UsageError
 from gpustack.base.findings import Finding
 from gpustack.base.text import printable
 from gpustack.cli.common import Command, add_exit_code, add_format
-from gpustack.cli.options import option
-from gpustack.hosts.facts.store import load_snapshot
+from gpustack.cli.options import add_snapshot, option, snapshot_hosts
 from gpustack.offer.guest import drivers, requirements
 from gpustack.offer.guest.drivers import OPERATOR, Installation, installations, operator_pin, recommended
 from gpustack.offer.guest.requirements import GuestRequirement
@@ -42,13 +41,14 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
             "only this flavor, by its name in the spec or in the cloud; can be repeated",
             default=[],
         )
-        option(parser, "--snapshot FILE", "hosts whose NVIDIA driver decides for vGPUs (gpustack scan --save)")
+        add_snapshot(parser, ", whose NVIDIA driver decides for vGPUs")
         add_format(parser)
         add_exit_code(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec = load_spec(parsed_args.spec)
-        hosts = _host_drivers(parsed_args.snapshot)
+        drivers_of_hosts = (host.kernel.nvidia_driver for host in snapshot_hosts(parsed_args, self.report))
+        hosts = sorted({driver for driver in drivers_of_hosts if driver})
         flavors = _chosen(spec, parsed_args.flavor)
         needed = [requirements.requirement_of_flavor(spec, name, spec.flavors[name]) for name in flavors]
         found = {
@@ -134,12 +134,6 @@ def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str
         },
         "findings": [entry.to_dict() for entry in findings],
     }
-
-
-def _host_drivers(snapshot: Path | None) -> list[str]:
-    """The releases of NVIDIA's driver on the hosts of a snapshot."""
-    hosts = load_snapshot(snapshot) if snapshot else ()
-    return sorted({host.kernel.nvidia_driver for host in hosts if host.kernel.nvidia_driver})
 
 
 def _lines(needs: GuestRequirement) -> Iterator[str]:

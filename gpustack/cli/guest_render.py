@@ -7,8 +7,7 @@ from gpustack.base.errors import PlanError, UsageError
 from gpustack.base.findings import errors
 from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_exit_code, add_format
-from gpustack.cli.options import option, positive
-from gpustack.hosts.facts.store import load_snapshot
+from gpustack.cli.options import add_snapshot, option, positive, snapshot_hosts
 from gpustack.offer.guest.kubernetes.documents import Rendering
 from gpustack.offer.guest.kubernetes.render import render
 from gpustack.spec.flavors import named
@@ -50,7 +49,7 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
             "only this flavor, by its name in the spec or in the cloud; can be repeated (default: all)",
             default=[],
         )
-        option(parser, "--snapshot FILE", "read the facts of hosts from FILE, for sizes `auto`")
+        add_snapshot(parser, ", for sizes `auto`")
         option(
             parser,
             "--max-nodes N",
@@ -62,7 +61,7 @@ gpustack guest render gpustack.yaml --as nodefeaturerule | kubectl apply -f -"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Print the documents."""
-        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        hosts = snapshot_hosts(parsed_args, self.report)
         spec = load_spec(parsed_args.spec, hosts)
         flavors = _chosen(spec, parsed_args.flavor, parsed_args.spec)
         self._rendering = render(spec, parsed_args.form, flavors=flavors, hosts=hosts, max_nodes=parsed_args.max_nodes)

@@ -9,10 +9,9 @@ from gpustack.base.findings import Finding
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, release_of
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.cloud.image import ImageCloud
-from gpustack.hosts.facts.store import load_snapshot
 from gpustack.offer.image.changes import changes
 from gpustack.offer.image.check import COLUMNS, Checked, check, unmatched
 from gpustack.offer.image.needs import needs_of, pairs
@@ -30,7 +29,7 @@ class ImageCommand(OpenStackCommand):
         super().add_arguments(parser)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self.add_images(parser)
-        option(parser, "--snapshot FILE", "read the facts of hosts from a file of scan --save, for their architectures")
+        add_snapshot(parser, ", for their architectures")
         option(parser, "--release NAME", "check for this release of Nova (default: that of the spec)")
 
     def add_images(self, parser: argparse.ArgumentParser) -> None:
@@ -44,7 +43,7 @@ class ImageCommand(OpenStackCommand):
 
     def read(self, parsed_args: argparse.Namespace) -> None:
         """Read and check the images."""
-        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        hosts = snapshot_hosts(parsed_args, self.report)
         spec = load_spec(parsed_args.spec, hosts)
         flavors = needs_of(spec, release_of(parsed_args.release, spec), hosts)
         cloud = ImageCloud(self.connection(parsed_args))

@@ -112,8 +112,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         spec_hosts = tuple(host for host in hosts if host.hostname in names)
         missing = sorted(set(only or ()) - {host.hostname for host in spec_hosts})
         if missing:
+            files = ", ".join(map(str, parsed_args.snapshot))
             raise UsageError(
-                f"no facts of {', '.join(missing)} in {parsed_args.snapshot}, or no pattern of the spec fits",
+                f"no facts of {', '.join(missing)} in {files}, or no pattern of the spec fits",
                 remedy="`gpustack scan HOST --save FILE` gathers facts",
             )
         root = parsed_args.out or self._usual_root()

@@ -13,7 +13,7 @@ from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import Severity
 from gpustack.base.text import clipped, printable
 from gpustack.cli.common import Lister, add_exit_code, add_ssh_options, release_of, ssh_options
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.configure.by_service import SERVICES, OptionByService, by_service
 from gpustack.configure.installed import verdicts
@@ -53,7 +53,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         )
         option(parser, "--service …", "service of each PATH without a name; can be repeated", choices=SERVICES)
         option(parser, "--services", "show which service sets, lacks or does not read each option")
-        option(parser, "--snapshot FILE", "compare with the facts of hosts in a file of scan --save")
+        add_snapshot(parser, ", and compare")
         option(
             parser,
             "--with-nova NOVA",
@@ -67,11 +67,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         """Run the checks and lay out their results like nova-status."""
-        hosts: Sequence[Host] = ()
-        if parsed_args.snapshot:
-            from gpustack.hosts.facts.store import load_snapshot
-
-            hosts = load_snapshot(parsed_args.snapshot)
+        hosts = snapshot_hosts(parsed_args, self.report)
         with ThreadPoolExecutor(1) as beside:  # The rest of gpustack loads and checks while Nova works.
             configurations, installed = _read(parsed_args, hosts, beside)
             from gpustack.configure.lint import lint

@@ -1,11 +1,17 @@
 """Options of commands, as a usage line writes them."""
 
+from __future__ import annotations
+
 import argparse
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import HostError
 from gpustack.base.files import read_end
+
+if TYPE_CHECKING:
+    from gpustack.hosts.facts.model import Host
 
 _LOG = 4 << 20  # bytes of a log that count
 _PATHS = frozenset({"FILE", "DIR", "SPEC"})
@@ -28,6 +34,32 @@ def option(parser: argparse._ActionsContainer, usage: str, text: str, **more: An
     if usual.get("metavar") in _PATHS:
         usual["type"] = Path
     parser.add_argument(name, help=text, **{**usual, **more})
+
+
+def add_snapshot(parser: argparse._ActionsContainer, purpose: str = "") -> None:
+    """Add ``--snapshot``.
+
+    :param purpose: the end of the help's sentence.
+    """
+    option(
+        parser,
+        "--snapshot FILE…",
+        f"read the facts of hosts from a file of scan --save, or a directory of such files{purpose}; can be repeated",
+    )
+
+
+def snapshot_hosts(
+    parsed_args: argparse.Namespace, report: Callable[[str], None] = lambda text: None
+) -> tuple[Host, ...]:
+    """The hosts of ``--snapshot``; none without it.
+
+    :param report: is called with warnings.
+    """
+    if not parsed_args.snapshot:
+        return ()
+    from gpustack.hosts.facts.store import load_snapshot
+
+    return load_snapshot(parsed_args.snapshot, report)
 
 
 def read_log(name: str) -> bytes:

@@ -3,7 +3,7 @@
 import argparse
 
 from gpustack.base.errors import QuotaError
-from gpustack.cli.options import option
+from gpustack.cli.options import add_snapshot, option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.offer.cloud_plan.plan import CloudPlan
@@ -24,11 +24,7 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
     group = "quotas"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        option(
-            parser,
-            "--snapshot FILE",
-            "read the facts of hosts from a file of scan --save, to compare limits and hosts with the GPUs",
-        )
+        add_snapshot(parser, ", to compare limits and hosts with the GPUs")
         option(parser, "--release NAME", "show what this release of Nova enforces (default: that of the spec)")
         option(parser, "--prune", "delete limits of an earlier spec")
 

@@ -19,8 +19,8 @@ from gpustack.cli.common import (
     is_for_machines,
     release_of,
 )
-from gpustack.cli.options import option
-from gpustack.hosts.facts.store import load_snapshot
+from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.desired import wanted
 from gpustack.offer.guest.requirements import conflicts
 from gpustack.spec.hosts import with_groups
@@ -47,13 +47,14 @@ class SpecCheckCommand(ShowOne):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")
         add_exit_code(parser)
-        option(parser, "--snapshot FILE", "compare the flavors with the hosts in a file of scan --save")
+        add_snapshot(parser, ", and compare the flavors")
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         """The counts of the spec, or of its problems."""
         self._examination = examination = examine_file(parsed_args.file)
         if examination.spec:
-            compared = _compared(examination.spec, parsed_args.snapshot) if parsed_args.snapshot else ()
+            read = snapshot_hosts(parsed_args, self.report)
+            compared = _compared(examination.spec, read) if parsed_args.snapshot else ()
             self._findings = (*conflicts(examination.spec), *compared)
         models, hosts = (list(examination.spec.models), list(examination.spec.hosts)) if examination.spec else ([], [])
         as_data = is_for_machines(parsed_args)
@@ -90,10 +91,9 @@ class SpecCheckCommand(ShowOne):
         return 0
 
 
-def _compared(spec: Spec, snapshot: Path) -> Sequence[Finding]:
+def _compared(spec: Spec, hosts: Sequence[Host]) -> Sequence[Finding]:
     """The findings about the spec's flavors on the hosts of a snapshot."""
     release = release_of(None, spec if spec.nova else None)
-    hosts = load_snapshot(snapshot)
     resolved = with_groups(spec, {host.hostname: host.inventory_groups for host in hosts})
     return wanted(resolved, release=release, hosts=hosts).findings
 

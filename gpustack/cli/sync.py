@@ -11,8 +11,7 @@ from gpustack.changes.change import CloudChange
 from gpustack.cli.change import ChangeCommand, refuse_errors, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import add_exit_code, add_format, release_of
-from gpustack.cli.options import option, positive
-from gpustack.hosts.facts.store import load_snapshot
+from gpustack.cli.options import option, positive, snapshot_hosts
 from gpustack.offer.cloud_plan.plan import CloudChoices, CloudPlan, groups_of, plan
 from gpustack.offer.flavor.changes import FlavorChange, with_projects
 from gpustack.offer.flavor.compare import FlavorChoices
@@ -51,7 +50,7 @@ class PlanCommand(OpenStackCommand):
     def planned(self, parsed_args: argparse.Namespace) -> CloudPlan:
         """Read the spec and the cloud, and plan."""
         options = vars(parsed_args)
-        hosts = load_snapshot(options["snapshot"]) if options.get("snapshot") else None
+        hosts = snapshot_hosts(parsed_args, self.report) if options.get("snapshot") else None
         spec = self._spec = load_spec(parsed_args.spec, hosts or ())
         flavors = FlavorChoices(
             adopt=options.get("adopt", False),

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines, ssh_options
 from gpustack.cli.gpu import TableCell, databases_of, scheduler_of
-from gpustack.cli.options import option, positive, read_log
+from gpustack.cli.options import add_snapshot, option, positive, read_log, snapshot_hosts
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
@@ -48,7 +49,7 @@ class WhyCommand(OpenStackCommand):
             "the spec, for the models behind aliases (default: %(default)s)",
             default=Path("gpustack.yaml"),
         )
-        option(group, "--snapshot FILE", "read the GPUs of hosts from a file of scan --save")
+        add_snapshot(group)
         option(
             group,
             "--config-file FILE…",
@@ -62,8 +63,8 @@ class WhyCommand(OpenStackCommand):
         if getattr(parsed_args, "ask_host", False):
             silence.waited(parsed_args.timeout)  # the share of the host
         databases, scheduler = databases_of(parsed_args), scheduler_of(parsed_args)
-        paths = {"spec": parsed_args.spec, "snapshot": parsed_args.snapshot}
-        return WhySources(databases=databases, scheduler=scheduler, **paths, **more)
+        more |= {"snapshot": partial(snapshot_hosts, parsed_args, self.report)} if parsed_args.snapshot else {}
+        return WhySources(spec=parsed_args.spec, databases=databases, scheduler=scheduler, **more)
 
     def asked(self, parsed_args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
         """The facts of hosts, with --ask-host, and the device_specs of --config-file; what is not read is noted."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
@@ -57,7 +57,7 @@ def hardware(hosts: Sequence[Host], specs: Sequence[DeviceSpec] | None = None) -
         host.hostname: Hardware(
             present={function.address: Present.of(function) for function in host.pci},
             offered=None if specs is None else offered(specs, host),
-            read_at=_moment(host.collected_at),
+            read_at=host.read_at,
         )
         for host in hosts
     }
@@ -96,11 +96,3 @@ def finder(known: Mapping[str, Hardware]) -> Callable[[str | None, str | None], 
         return found[0] if len(found) == 1 else None
 
     return of_host
-
-
-def _moment(text: str | None) -> datetime | None:
-    try:
-        moment = datetime.fromisoformat(text or "")
-        return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
-    except (OverflowError, ValueError):  # a host can send any time
-        return None

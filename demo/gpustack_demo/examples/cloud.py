@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.base.errors import GpustackError
 from gpustack.base.files import write_atomic
+from gpustack.hosts.facts.store import read_snapshot
 from gpustack_demo.embedded import limits
 from gpustack_demo.embedded.environment import Environment, ensure
 from gpustack_demo.embedded.glance import ensure_glance
@@ -54,11 +54,11 @@ def install(report: Print) -> Environment:
     return environment
 
 
-def nova_of(directory: Path, snapshot: Path, rendered: Path) -> EmbeddedNova:
+def nova_of(directory: Path, snapshot: Sequence[Path], rendered: Path) -> EmbeddedNova:
     """A Nova with rendered configuration: each nova-compute has its host's own, the other services ``control``."""
     return EmbeddedNova(
         RELEASE,
-        hosts=[_host(facts, rendered) for facts in _facts(snapshot)],
+        hosts=[_host(facts, rendered) for facts in read_snapshot(snapshot, keep=True).raw],
         config=[_drop_ins(rendered, "control")],
         keystone=True,
         limits=True,
@@ -68,10 +68,10 @@ def nova_of(directory: Path, snapshot: Path, rendered: Path) -> EmbeddedNova:
 
 
 @contextlib.contextmanager
-def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[EmbeddedNova, ExampleSshServer]]:
+def running(base: Path, snapshot: Sequence[Path], rendered: Path) -> Iterator[tuple[EmbeddedNova, ExampleSshServer]]:
     """Run :func:`nova_of` in ``base/cloud``, with frequent periodic tasks, and SSH to its hosts below ``base``.
 
-    :param snapshot: the snapshot with the hosts.
+    :param snapshot: the files or directories with the facts of the hosts.
     :param rendered: the output of ``gpustack nova render``.
     """
     directory = base / "cloud"
@@ -116,11 +116,6 @@ def write_domains(nova: EmbeddedNova, name: str, root: Path) -> None:
             path.unlink()
     for file, xml in running.items():
         write_atomic(status / file, f"<domstatus state='running'>{xml}</domstatus>", mode=0o644)
-
-
-def _facts(path: Path) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["hosts"]
-    return found
 
 
 def _drop_ins(rendered: Path, target: str) -> Path:

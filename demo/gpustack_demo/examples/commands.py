@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpustack.base.errors import UsageError
@@ -51,8 +51,8 @@ def create(directory: Path, report: Print) -> None:
     write_atomic(place / "inventory.yaml", inventory(place, HOSTS), mode=0o644)
 
 
-def cloud(snapshot: Path, rendered: Path, report: Print, wait: Callable[[], object] | None = None) -> None:
-    """Run a Nova with the hosts of a snapshot, beside the snapshot, until Ctrl-C or until ``wait`` returns.
+def cloud(snapshot: Sequence[Path], rendered: Path, report: Print, wait: Callable[[], object] | None = None) -> None:
+    """Run a Nova with the hosts of snapshots, beside the first one, until Ctrl-C or until ``wait`` returns.
 
     :param rendered: the output of ``gpustack nova render``.
     :raises GpustackError: when Nova cannot be installed or started.
@@ -60,10 +60,10 @@ def cloud(snapshot: Path, rendered: Path, report: Print, wait: Callable[[], obje
     from gpustack_demo.embedded.releases import cache_dir
     from gpustack_demo.examples.cloud import RELEASE, install, running
 
-    for path in (snapshot, rendered):
+    for path in (*snapshot, rendered):
         if not path.exists():
             raise UsageError("not found", where=str(path), remedy="run gpustack scan --save and gpustack nova render")
-    base = snapshot.resolve().parent
+    base = snapshot[0].resolve().parent
     if (base / "cloud").exists():
         place = base / "cloud"
         remedy = f"gpustack example stop {shlex.quote(str(place))}"

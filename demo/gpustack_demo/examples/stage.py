@@ -74,7 +74,7 @@ class Stage:
         """Start Nova and its hosts' SSH servers; afterwards commands use the cloud and find ``openstack``."""
         environment = install(self.note)
         began = time.monotonic()
-        nova, _server = self.enter(running(self.directory, self.directory / snapshot, self.directory / rendered))
+        nova, _server = self.enter(running(self.directory, [self.directory / snapshot], self.directory / rendered))
         self.note(f"Nova runs after {time.monotonic() - began:.0f} s; its log is {nova.log}")
         self.nova = nova
         self.environment.update(OS_CLIENT_CONFIG_FILE=str(nova.clouds_yaml), OS_CLOUD="embedded")

@@ -62,28 +62,30 @@ def gather(
     hosts: Sequence[str] = (),
     *,
     root: Path | None = None,
-    snapshot: Path | None = None,
+    snapshot: Sequence[Path] = (),
     ssh: SshOptions | None = None,
     jobs: int = 32,
     reported: Reported = lambda host: None,
     keep: bool = False,
     groups: Mapping[str, Sequence[str]] | None = None,
+    warn: Reported = lambda text: None,
 ) -> Gathered:
     """Read the facts of hosts. Without ``hosts``, ``root`` and ``snapshot``, read this host.
 
     :param hosts: hosts to read over SSH; with ``snapshot``, the hosts to select from it (all if empty).
     :param root: a directory to read as a host's ``/``.
-    :param snapshot: a snapshot file to read instead of hosts.
+    :param snapshot: snapshot files or directories to read instead of hosts.
     :param ssh: SSH options; ``sudo`` applies to this host too.
     :param jobs: number of hosts that are read at the same time.
     :param reported: called from the calling thread with each finished host of ``hosts``.
     :param keep: whether to keep the unparsed documents.
     :param groups: the groups of each host in the inventory; None without one.
+    :param warn: called with warnings about the snapshot.
     :raises SnapshotError: if the snapshot can't be used.
     :raises HostError: if ``root`` can't be read, or the SSH configuration can't be used.
     """
-    if snapshot is not None:
-        return _from_snapshot(snapshot, hosts, keep=keep)
+    if snapshot:
+        return _from_snapshot(snapshot, hosts, warn, keep=keep)
     if hosts and root is None:
         return _over_ssh(hosts, ssh or SshOptions(), jobs, reported, groups or {}, keep=keep)
     if root is None and ssh is not None and ssh.sudo and os.geteuid() != 0:
@@ -98,18 +100,19 @@ def _with_sudo(options: SshOptions, *, keep: bool) -> Gathered:
     return _checked([_HERE], {_HERE: run_here(_HERE, bundle.program().encode(), options)}, {}, keep=keep)
 
 
-def _from_snapshot(path: Path, wanted: Sequence[str], *, keep: bool) -> Gathered:
-    snapshot = read_snapshot(path, keep=keep)
+def _from_snapshot(paths: Sequence[Path], wanted: Sequence[str], warn: Reported, *, keep: bool) -> Gathered:
+    snapshot = read_snapshot(paths, keep=keep, warn=warn)
     if not wanted:
         return Gathered(hosts=snapshot.hosts, raw=snapshot.raw)
     index_by_name = {host.hostname: index for index, host in enumerate(snapshot.hosts)}
     known = [index_by_name[name] for name in wanted if name in index_by_name]
+    what = f"not in the snapshot {', '.join(map(str, paths))}"
     remedy = "`gpustack scan HOST… --save FILE` writes a snapshot of all named hosts"
     return Gathered(
         hosts=tuple(snapshot.hosts[index] for index in known),
         raw=tuple(snapshot.raw[index] for index in known if keep),
         failures=tuple(
-            GatherFailure(host=name, error=HostError(f"not in the snapshot {path}", where=name, remedy=remedy))
+            GatherFailure(host=name, error=HostError(what, where=name, remedy=remedy))
             for name in wanted
             if name not in index_by_name
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -350,6 +351,15 @@ class Host(FactsModel):
         if sum(len(file.text) for file in files.values()) > MOST_TEXT:
             raise ValueError(f"configuration files of more than {MOST_TEXT >> 20} MiB")
         return files
+
+    @property
+    def read_at(self) -> datetime | None:
+        """The time of the facts, naive UTC; None if they have none."""
+        try:
+            moment = datetime.fromisoformat(self.collected_at or "")
+            return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+        except (OverflowError, ValueError):  # a host can send any time
+            return None
 
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""

@@ -7,10 +7,11 @@ other JSON document with this content is accepted up to ``MAX_BYTES``, and the o
 Snapshots come from other machines, so :mod:`gpustack.hosts.facts.model` validates them before use.
 """
 
+import itertools
 import json
 import marshal
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 
 from gpustack.base.errors import SnapshotError
 from gpustack.base.files import file_error, write_atomic
+from gpustack.base.host_groups import pattern
 from gpustack.base.text import clipped, printable
 from gpustack.base.validation import problem
 from gpustack.hosts.facts.boot_model import BootKernel
@@ -116,24 +118,33 @@ def _lines(raw_hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield f"{end if end[0] != ',' else chr(10)}{_LAST_LINE.decode()}\n"
 
 
-def load_snapshot(path: Path) -> tuple[Host, ...]:
-    """The hosts of a snapshot file.
-
-    :raises SnapshotError: if the file can't be read, or is not a valid snapshot of this version.
-    """
-    return read_snapshot(path).hosts
+def load_snapshot(paths: Path | Sequence[Path], warn: Callable[[str], None] = lambda text: None) -> tuple[Host, ...]:
+    """The hosts of snapshot files; parameters and errors as in :func:`read_snapshot`."""
+    return read_snapshot(paths, warn=warn).hosts
 
 
-def read_snapshot(path: Path, *, keep: bool = False) -> Snapshot:
-    """Read a snapshot file; errors as in :func:`load_snapshot`.
+def read_snapshot(
+    paths: Path | Sequence[Path], *, keep: bool = False, warn: Callable[[str], None] = lambda text: None
+) -> Snapshot:
+    """Read snapshot files. Of a host in several of them, the newer facts count.
 
+    :param paths: files, or directories with files ``*.json``.
     :param keep: whether to keep the unparsed documents too.
+    :param warn: is called with warnings: two files differ in more than the time of a host's facts.
+    :raises SnapshotError: if a file can't be read, or is not a valid snapshot of this version, or names a host twice,
+        or if two files differ about a host, and their times do not show which is newer.
     """
-    try:
-        with path.open("rb") as stream:
-            return parse_snapshot(stream, str(path), keep=keep)
-    except OSError as error:
-        raise file_error(SnapshotError, "can't read the snapshot", path, error) from error
+    reading = _Reading(keep=keep)
+    named = [paths] if isinstance(paths, Path) else paths
+    for path in dict.fromkeys(itertools.chain.from_iterable(map(_files, named))):
+        try:
+            with path.open("rb") as stream:
+                reading.add(stream, str(path))
+        except OSError as error:
+            raise file_error(SnapshotError, "can't read the snapshot", path, error) from error
+    for (older, newer), names in reading.differing.items():
+        warn(f"warning: {older} and {newer} differ about {pattern(names)}; the facts in {newer} are newer and count")
+    return reading.snapshot()
 
 
 def parse_snapshot(stream: BinaryIO, where: str, *, keep: bool = False) -> Snapshot:
@@ -142,22 +153,70 @@ def parse_snapshot(stream: BinaryIO, where: str, *, keep: bool = False) -> Snaps
     :param where: the file's name, for messages.
     :raises SnapshotError: if it is not a valid snapshot, or names a host twice.
     """
-    hosts: dict[str, Host] = {}
-    places: dict[str, str] = {}
-    raw: list[dict[str, object]] = []
-    shared = SharedParts()
-    for line, place, document, text in _documents(stream, where):
-        host = _parse(document, line, place, shared, text)
-        if host.hostname in hosts:
-            first = places[host.hostname].removeprefix(f"{where}:")
-            also = f", first in line {first}" if line != where else ""
+    reading = _Reading(keep=keep)
+    reading.add(stream, where)
+    return reading.snapshot()
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of a directory, without those that are being written; any other path is one file."""
+    if not path.is_dir():
+        return [path]
+    try:
+        files = sorted(file for file in path.iterdir() if file.suffix == ".json" and not file.name.startswith("."))
+    except OSError as error:
+        raise file_error(SnapshotError, "can't read the directory", path, error) from error
+    if not files:
+        raise SnapshotError("no file *.json in the directory", where=str(path), remedy=_AGAIN)
+    return files
+
+
+class _Reading:
+    """The hosts of the files that were read.
+
+    :ivar differing: the hosts about which two files differ, by the names of the older and the newer file.
+    """
+
+    def __init__(self, *, keep: bool) -> None:
+        self.differing: dict[tuple[str, str], list[str]] = {}
+        self._keep = keep
+        self._hosts: dict[str, Host] = {}
+        self._raw: dict[str, dict[str, object]] = {}
+        self._places: dict[str, tuple[str, str]] = {}
+        self._shared = SharedParts()
+
+    def add(self, stream: BinaryIO, where: str) -> None:
+        for line, place, document, text in _documents(stream, where):
+            host = _parse(document, line, place, self._shared, text)
+            name = host.hostname
+            if name not in self._hosts or self._counts(host, where, line):
+                self._hosts[name], self._places[name] = host, (where, line)
+                if self._keep:
+                    self._raw[name] = document
+
+    def _counts(self, host: Host, where: str, line: str) -> bool:
+        """Whether facts replace those of the same host from another file."""
+        known, (file, first) = self._hosts[host.hostname], self._places[host.hostname]
+        if file == where:
+            also = f", first in line {first.removeprefix(f'{where}:')}" if line != where else ""
             raise SnapshotError(
                 f"host {host.hostname} is in it twice{also}", where=line, remedy="keep one of the two, or rename it"
             )
-        hosts[host.hostname], places[host.hostname] = host, line
-        if keep:
-            raw.append(document)
-    return Snapshot(hosts=tuple(hosts.values()), raw=tuple(raw))
+        times = known.read_at, host.read_at
+        is_newer = None not in times and times[0] < times[1]  # type: ignore[operator]
+        if known.model_copy(update={"collected_at": host.collected_at}) != host:
+            if None in times or times[0] == times[1]:
+                raise SnapshotError(
+                    f"host {host.hostname}: {first} differs, and the times of the facts do not show which are newer",
+                    where=line,
+                    remedy="omit one of the two files, or scan the host again",
+                )
+            files = (file, where) if is_newer else (where, file)
+            self.differing.setdefault(files, []).append(host.hostname)
+        return is_newer
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(hosts=tuple(self._hosts.values()), raw=tuple(self._raw.values()))
 
 
 def parse_host(raw: object, where: str, shared: SharedParts | None = None) -> Host:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,6 @@ from gpustack.cloud.image import ImageCloud
 from gpustack.cloud.limits import LimitsCloud
 from gpustack.cloud.session import Progress, silent
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.assess import State, accepted_by, state
@@ -84,7 +83,7 @@ class WhySources:
     """Where to look.
 
     :ivar spec: the file with the models behind aliases.
-    :ivar snapshot: a file with facts of hosts.
+    :ivar snapshot: reads the snapshot; None without one.
     :ivar databases: the cell databases; None without configuration files.
     :ivar scheduler: the options of nova-scheduler; None without configuration files.
     :ivar ask: asks a host for the devices of its domains; None to ask none.
@@ -94,7 +93,7 @@ class WhySources:
     """
 
     spec: Path
-    snapshot: Path | None = None
+    snapshot: Callable[[], Sequence[Host]] | None = None
     databases: Databases | None = None
     scheduler: Scheduler | None = None
     ask: Ask | None = None
@@ -106,7 +105,7 @@ class WhySources:
     @functools.cached_property
     def facts(self) -> Sequence[Host]:
         """The hosts of the snapshot, or those that were asked."""
-        return load_snapshot(self.snapshot) if self.snapshot else self.scanned
+        return self.snapshot() if self.snapshot else self.scanned
 
     def state(self, cloud: Connection, spec: Spec, zone: str = "") -> State:
         """Read the hosts with their free resources, as :func:`gpustack.operate.capacity.assess.state`."""

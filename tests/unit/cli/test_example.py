@@ -45,14 +45,14 @@ def test_a_cloud_needs_hosts_and_configuration(tmp_path: Path, missing: str) -> 
     path = tmp_path / missing
     path.rmdir() if path.is_dir() else path.unlink()
     with pytest.raises(UsageError, match=missing):
-        commands.cloud(tmp_path / "hosts.json", tmp_path / "nova", print)
+        commands.cloud([tmp_path / "hosts.json"], tmp_path / "nova", print)
 
 
 def test_an_earlier_cloud_is_kept(tmp_path: Path) -> None:
     for name in ("hosts.json", "nova", "cloud"):
         (tmp_path / name).mkdir()
     with pytest.raises(UsageError, match="earlier"):
-        commands.cloud(tmp_path / "hosts.json", tmp_path / "nova", print)
+        commands.cloud([tmp_path / "hosts.json"], tmp_path / "nova", print)
 
 
 def test_the_installation_is_announced_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_the_installation_is_announced_before_it_begins(tmp_path: Path, monkeypa
     (tmp_path / "nova").mkdir()
     lines: list[str] = []
     with pytest.raises(GpustackError, match="stopped here"):
-        commands.cloud(tmp_path / "hosts.json", tmp_path / "nova", lines.append)
+        commands.cloud([tmp_path / "hosts.json"], tmp_path / "nova", lines.append)
     assert "installs Nova" in lines[0]
 
 

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.cli.options import option
+from gpustack.base.errors import SnapshotError
+from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.hosts.facts.store import save_snapshot
+from support.host_samples import raw_host
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,18 @@ def test_further_arguments_win() -> None:
     assert parser.parse_args([]).out == "there"
     assert parser.parse_args(["--out", "x"]).out == "x"
     assert "--out DIR" in parser.format_help()
+
+
+def test_snapshot_is_added_and_read_in_one_place(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_snapshot(parser, ", for sizes")
+    assert "for sizes" in " ".join(parser.format_help().split())
+    assert snapshot_hosts(parser.parse_args([])) == ()
+    for name in ("a", "b"):
+        save_snapshot(tmp_path / name, [raw_host(hostname=name)])
+    (tmp_path / "c").mkdir()
+    save_snapshot(tmp_path / "c/b.json", [raw_host(hostname="b", memory_mib=7)])
+    words = [f"--snapshot={tmp_path}/{name}" for name in "ab"]
+    assert [host.hostname for host in snapshot_hosts(parser.parse_args(words))] == ["a", "b"]
+    with pytest.raises(SnapshotError, match=f"host b: {tmp_path}/b:2 differs"):
+        snapshot_hosts(parser.parse_args([*words, "--snapshot", str(tmp_path / "c")]))

@@ -81,8 +81,8 @@ def test_no_such_root(tmp_path):
 def test_a_snapshot_whole_and_in_part(tmp_path):
     path = tmp_path / "fleet.json"
     save_snapshot(path, [raw_host(hostname=name) for name in ("gpu01", "gpu02", "gpu03")])
-    assert [h.hostname for h in gather(snapshot=path).hosts] == ["gpu01", "gpu02", "gpu03"]
-    gathered = gather(["gpu03", "gpu07", "gpu01"], snapshot=path, keep=True)
+    assert [h.hostname for h in gather(snapshot=[path]).hosts] == ["gpu01", "gpu02", "gpu03"]
+    gathered = gather(["gpu03", "gpu07", "gpu01"], snapshot=[path], keep=True)
     assert [h.hostname for h in gathered.hosts] == ["gpu03", "gpu01"]
     assert [raw["hostname"] for raw in gathered.raw] == ["gpu03", "gpu01"]
     assert [str(f.error).splitlines()[0] for f in gathered.failures] == [f"gpu07: not in the snapshot {path}"]
@@ -90,7 +90,7 @@ def test_a_snapshot_whole_and_in_part(tmp_path):
 
 def test_every_sample_can_be_gathered():
     for path in SNAPSHOTS.glob("*.json"):
-        assert gather(snapshot=path).hosts
+        assert gather(snapshot=[path]).hosts
 
 
 LOCAL = {"gpu02": "localhost"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import stat
 
 import pytest
@@ -171,6 +172,77 @@ def test_equal_functions_and_kernels_are_one_object():
     assert all(one is other for one, other in zip(first.pci, second.pci, strict=True))
     assert first.boot.kernels[0].modules is second.boot.kernels[0].modules
     assert {id(file) for file in first.files.values()} == {id(file) for file in second.files.values()}
+
+
+EARLY, LATE = "2026-11-24T10:00:00Z", "2026-11-24T11:00:00+00:30"  # half an hour apart
+
+
+def files(directory, **hosts):
+    """A file for each keyword, with facts of its hosts; and the warnings of reading the directory."""
+    directory.mkdir(exist_ok=True)
+    for name, several in hosts.items():
+        save_snapshot(directory / f"{name}.json", several)
+    warnings = []
+    return read_snapshot([directory], keep=True, warn=warnings.append), warnings
+
+
+def test_files_and_directories_are_one_snapshot_and_each_is_read_once(tmp_path, monkeypatch):
+    (tmp_path / ".b.json.part").write_text("half")  # as write_atomic names what it writes
+    (tmp_path / ".c.json").write_text("half")
+    (tmp_path / "README").write_text("not read")
+    files(tmp_path, b=[raw_host(hostname="gpu02")], a=[raw_host(hostname="gpu03"), raw_host(hostname="gpu01")])
+    opened, real = [], store._documents
+    monkeypatch.setattr(store, "_documents", lambda stream, where: opened.append(where) or real(stream, where))
+    hosts = load_snapshot([tmp_path / "b.json", tmp_path])
+    assert [host.hostname for host in hosts] == ["gpu02", "gpu03", "gpu01"]
+    assert opened == [str(tmp_path / "b.json"), str(tmp_path / "a.json")]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_newer_facts_of_a_host_count_whatever_the_order_of_the_files(tmp_path, swapped):
+    hosts = {
+        name: [raw_host(hostname=h, collected_at=at, memory_mib=mib) for h in ("gpu01", "gpu02")]
+        for name, at, mib in (("old", EARLY, 1), ("new", LATE, 2))
+    }
+    names = {"old": "2", "new": "1"} if swapped else {"old": "1", "new": "2"}
+    snapshot, warnings = files(tmp_path, **{names[name]: several for name, several in hosts.items()})
+    assert [(h.hostname, h.memory_mib) for h in snapshot.hosts] == [("gpu01", 2), ("gpu02", 2)]
+    assert [raw["memory_mib"] for raw in snapshot.raw] == [2, 2]
+    old, new = (f"{tmp_path}/{names[name]}.json" for name in ("old", "new"))
+    assert warnings == [f"warning: {old} and {new} differ about gpu[01:02]; the facts in {new} are newer and count"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(EARLY, LATE), (LATE, EARLY), (None, EARLY), (None, None), (EARLY, EARLY)]
+)
+def test_equal_facts_of_a_host_in_two_files_are_no_problem(tmp_path, first, second):
+    snapshot, warnings = files(tmp_path, a=[raw_host(collected_at=first)], b=[raw_host(collected_at=second)])
+    assert (len(snapshot.hosts), warnings) == (1, [])
+    assert LATE not in (first, second) or snapshot.hosts[0].collected_at == snapshot.raw[0]["collected_at"] == LATE
+
+
+@pytest.mark.parametrize(("first", "second"), [(None, EARLY), (EARLY, None), (EARLY, EARLY), ("yesterday", LATE)])
+def test_different_facts_without_an_order_are_an_error(tmp_path, first, second):
+    a, b = raw_host(collected_at=first, memory_mib=1), raw_host(collected_at=second, memory_mib=2)
+    with pytest.raises(SnapshotError, match="the times of the facts do not show") as caught:
+        files(tmp_path, a=[raw_host(hostname="gpu07"), a], b=[b])
+    assert caught.value.where == f"{tmp_path}/b.json:2"
+    assert caught.value.what.startswith(f"host gpu01: {tmp_path}/a.json:3 differs")
+
+
+def test_twice_in_one_of_several_files_stays_an_error(tmp_path):
+    with pytest.raises(SnapshotError, match="host gpu01 is in it twice, first in line 2") as caught:
+        files(tmp_path, a=[raw_host(collected_at=EARLY)], b=[raw_host(collected_at=LATE), raw_host(collected_at=EARLY)])
+    assert caught.value.where == f"{tmp_path}/b.json:3"
+
+
+def test_a_directory_without_a_snapshot_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "hosts.yaml").touch()
+    with pytest.raises(SnapshotError, match=r"no file \*.json in the directory"):
+        load_snapshot(tmp_path)
+    monkeypatch.setattr("pathlib.Path.iterdir", lambda path: os.scandir(path / "nowhere"))  # also for root
+    with pytest.raises(SnapshotError, match="can't read the directory: No such file or directory"):
+        load_snapshot(tmp_path)
 
 
 JSON = st.recursive(

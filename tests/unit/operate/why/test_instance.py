@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gpustack.base.errors import UsageError
 from gpustack.cloud.boot import BootRecord
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.servers import ActionStep, Event, Server
+from gpustack.hosts.facts.store import load_snapshot
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.novadb.databases import database
 from gpustack.novadb.sources import Sources as Cells
@@ -128,7 +130,8 @@ def failed_in_a_large_cloud(
     answered = {"instanceAction": {**known_action, "events": [known]}}
     cloud.answers[f"compute /servers/{VM}/os-instance-actions/req-1"] = (200, answered)
     cloud.answers["compute /os-server-groups/team"] = (200, {"server_group": GROUP})
-    read = WhySources(spec=places["spec"], snapshot=places["snapshot"], log=log, **(sources or {}))
+    facts = partial(load_snapshot, places["snapshot"])
+    read = WhySources(spec=places["spec"], snapshot=facts, log=log, **(sources or {}))
     return answer(cloud.connection, VM, read), cloud
 
 
