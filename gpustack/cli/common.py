@@ -478,7 +478,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
             reported=reported,
             keep=getattr(parsed_args, "save", None) is not None,
             groups=groups,
-            warn=command.report,
+            warn=lambda text: command.report(f"warning: {text}"),
         )
     if others := gathered.others:
         names, own = pattern(others), listed(list(dict.fromkeys(others.values())), 2)

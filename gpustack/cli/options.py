@@ -59,7 +59,7 @@ def snapshot_hosts(
         return ()
     from gpustack.hosts.facts.store import load_snapshot
 
-    return load_snapshot(parsed_args.snapshot, report)
+    return load_snapshot(parsed_args.snapshot, lambda text: report(f"warning: {text}"))
 
 
 def read_log(name: str) -> bytes:

@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from gpustack.base.errors import NovaConfigError, SnapshotError
 from gpustack.base.findings import Code, Finding, errors, finding
+from gpustack.base.operations import counted
 from gpustack.base.task_results import TaskResult, reported
-from gpustack.base.text import LAYOUT, printable
+from gpustack.base.text import LAYOUT, listed, printable
 from gpustack.base.validation import problem
 from gpustack.configure import providers
 from gpustack.configure.deployed import Existing
@@ -35,7 +36,7 @@ from gpustack.nova_options.config import parse_files, selected
 from gpustack.nova_options.markers import BEGIN, END
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
-from gpustack.spec.hosts import left_out, not_in_spec, patterns_for
+from gpustack.spec.hosts import hosts_of, left_out, not_in_spec, patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.markers import markers
 from gpustack.spec.model import Spec
@@ -97,18 +98,30 @@ class NovaHostResult(TaskResult):
 _NOTHING: NovaHostResult = {"write": [], "blocks": [], "restart": [], "services": []}
 
 
-def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> NovaNeeds:
+def overall(
+    spec_path: str, facts: Mapping[str, Any], *, snapshot: Sequence[str] = (), absent: Iterable[str] = ()
+) -> NovaNeeds:
     """The aliases and device_specs of all hosts together.
 
     :param facts: the facts that the collector read, by the host's name in the spec.
-    :param snapshot: a file with the facts of hosts that are not part of this run.
-    :raises NovaConfigError: when the facts of a host are malformed. This stops all hosts: without the cards of one
-        host, aliases of the others may be wrong or missing.
+    :param snapshot: files or directories with the facts of hosts that are not part of this run.
+    :param absent: hosts of the spec that need no facts.
+    :raises NovaConfigError: when the facts of a host are malformed or missing. This stops all hosts: without the cards
+        of one host, aliases of the others may be wrong or missing.
     """
-    hosts = _hosts(facts)
-    if snapshot:
-        hosts += [host for host in load_snapshot(Path(snapshot)) if host.hostname not in facts]
+    hosts, warnings = _hosts(facts), list[str]()
+    others = load_snapshot([Path(path) for path in snapshot if path], warnings.append)
+    hosts += [host for host in others if host.hostname not in facts]
     spec = load_spec(Path(spec_path), hosts)
+    known = {*(host.hostname for host in hosts), *absent}
+    if unknown := [name for name in hosts_of(spec, None) if name not in known]:
+        raise NovaConfigError(
+            f"no facts of {counted(len(unknown), 'host')} of {spec_path}: {listed(unknown, _SHOWN)}. No host is"
+            " changed, since every host gets the aliases of all compute hosts",
+            remedy="add them to the run as compute hosts (gpustack_nova_services), or their facts with"
+            " -e gpustack_nova_snapshot=PATH, from `gpustack scan --save` or the playbook facts.yml;"
+            " gpustack_nova_absent lists hosts that do not exist",
+        )
     release = _release(spec)
     needs = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
     return {
@@ -116,6 +129,7 @@ def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = 
         "computes": {name: [asdict(entry) for entry in entries] for name, entries in needs.computes.items()},
         "markers": {name: dict(units) for name, units in needs.markers.items() if units},
         "unknown": {name: printable("\n".join(map(str, found)), keep=LAYOUT) for name, found in needs.unknown.items()},
+        "warnings": warnings,
         **reported(needs.findings),
     }
 

@@ -21,7 +21,8 @@ class ActionModule(Base):
         "spec": {"type": "str", "required": True},
         "hostname": {"type": "str", "default": ""},
         "decided": {"type": "dict"},
-        "snapshot": {"type": "str", "default": ""},
+        "snapshot": {"type": "list", "elements": "path", "default": []},
+        "absent": {"type": "list", "elements": "str", "default": []},
         "services": {"type": "list", "elements": "str", "default": []},
         "facts": {"type": "dict"},
         "root": {"type": "str", "default": "/"},
@@ -48,7 +49,7 @@ class ActionModule(Base):
             collected = variables.get("gpustack_nova_read") or {}
             if settings and "compute" in settings["nova_services"] and collected.get("facts"):
                 facts[settings["nova_hostname"]] = self.with_groups(collected["facts"], variables)
-        return plugin_api.overall(args["spec"], facts, snapshot=args["snapshot"] or None)
+        return plugin_api.overall(args["spec"], facts, snapshot=args["snapshot"], absent=args["absent"])
 
     def _for_host(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         module_answer = self._execute_module(

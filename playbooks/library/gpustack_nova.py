@@ -25,9 +25,16 @@ options:
     type: dict
   snapshot:
     description:
-      - The path of a snapshot with facts of hosts outside the play.
-    type: str
-    default: ''
+      - The paths of snapshots, or of directories of snapshots, with facts of hosts outside the play.
+    type: list
+    elements: path
+    default: []
+  absent:
+    description:
+      - Hosts of the spec that need no facts.
+    type: list
+    elements: str
+    default: []
   services:
     description:
       - The services of Nova on the host.

@@ -143,7 +143,7 @@ def read_snapshot(
         except OSError as error:
             raise file_error(SnapshotError, "can't read the snapshot", path, error) from error
     for (older, newer), names in reading.differing.items():
-        warn(f"warning: {older} and {newer} differ about {pattern(names)}; the facts in {newer} are newer and count")
+        warn(f"{older} and {newer} differ about {pattern(names)}; the facts in {newer} are newer and count")
     return reading.snapshot()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from gpustack.base.errors import NovaConfigError
 from gpustack.configure import plugin_api as controller
+from gpustack.hosts.facts.store import save_snapshot
 from support.nova_hosts import host
 
 SPEC = """\
@@ -28,7 +29,7 @@ def decide(
     spec = tmp_path / "gpustack.yaml"
     spec.write_text(text or SPEC, encoding="utf-8")
     facts = host("k4200-prepared").model_dump(mode="json", by_alias=True)
-    decided = controller.overall(str(spec), {"gpu01": facts})
+    decided = controller.overall(str(spec), {"gpu01": facts}, absent=["gpu02"])
     return controller.for_host(
         str(spec), decided, "gpu01", services=services, facts=facts, module_answer=answer, **more
     )
@@ -65,6 +66,27 @@ def test_a_compute_host_that_the_spec_lacks_is_left_out(
     if not files:
         assert ("GPU100" if failed else "gpu01: not in ") in result["text"]
         assert result["restart"] == []
+
+
+def test_a_host_of_the_spec_without_facts_stops_all_hosts(tmp_path: Path) -> None:
+    """A slice of an inventory lacks hosts; ranges name them too."""
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC.replace("gpu01:", '"gpu[01:04]":'), encoding="utf-8")
+    facts = host("k4200-prepared").model_dump(mode="json", by_alias=True)
+    with pytest.raises(NovaConfigError, match=r"no facts of 3 hosts of .*: gpu02, gpu03, gpu04\. No host is changed"):
+        controller.overall(str(spec), {"gpu01": facts})
+    (tmp_path / "slices").mkdir()
+    for name, at in (("gpu02", None), ("gpu03", "2026-11-24T10:00:00Z")):
+        save_snapshot(tmp_path / f"slices/{name}.json", [{**facts, "hostname": name, "collected_at": at}])
+    paths = [str(tmp_path / "slices"), ""]
+    with pytest.raises(NovaConfigError, match=r"no facts of 1 host of .*: gpu04"):
+        controller.overall(str(spec), {"gpu01": facts}, snapshot=paths)
+    decided = controller.overall(str(spec), {"gpu01": facts}, snapshot=paths, absent=["gpu04"])
+    assert (sorted(decided["computes"]), decided["warnings"]) == (["gpu01", "gpu02", "gpu03"], [])
+    newer = {**facts, "hostname": "gpu03", "collected_at": "2026-11-24T11:00:00Z", "memory_mib": 1}
+    save_snapshot(tmp_path / "slices/later.json", [newer])
+    (warning,) = controller.overall(str(spec), {"gpu01": facts}, snapshot=paths, absent=["gpu04"])["warnings"]
+    assert "differ about gpu03" in warning
 
 
 @pytest.fixture

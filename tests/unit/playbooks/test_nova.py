@@ -193,14 +193,18 @@ def test_what_an_interrupted_run_left_to_restart_is_restarted(cloud: Cloud) -> N
 
 
 def test_one_host_alone_takes_the_facts_of_the_others_from_a_snapshot(cloud: Cloud) -> None:
-    refused = cloud.place.play("nova", "--limit", "talk")
-    assert refused.code == 2
-    assert "GPU300" in refused.output
-    assert not (cloud.roots["talk"] / DROP_IN).exists()
-    snapshot = cloud.place.path / "hosts.json"
+    cloud.place.spec(SPEC.replace("PLACEMENT", "off").replace('"epyc*"', "epyc"))
+    for limit in ("talk", "ctl"):  # the API needs the aliases of all hosts too
+        refused = cloud.place.play("nova", "--limit", limit)
+        assert refused.code == 2
+        assert "no facts of 1 host of gpustack.yaml: epyc. No host is changed" in " ".join(refused.output.split())
+        assert not (cloud.roots[limit] / DROP_IN).exists()
+    assert cloud.restarted() == []
+    snapshots = cloud.place.path / "slices"
+    snapshots.mkdir()
     raw = collect(str(cloud.roots["epyc"]))
-    save_snapshot(snapshot, [{**raw, "hostname": "epyc"}])
-    run = cloud.place.play("nova", "--limit", "talk", gpustack_nova_snapshot=str(snapshot))
+    save_snapshot(snapshots / "2.json", [{**raw, "hostname": "epyc"}])
+    run = cloud.place.play("nova", "--limit", "talk", gpustack_nova_snapshot="slices")
     assert run.code == 0, run.output
     text = (cloud.roots["talk"] / DROP_IN).read_text(encoding="utf-8")
     assert '"mi210"' in text

@@ -209,7 +209,7 @@ def test_newer_facts_of_a_host_count_whatever_the_order_of_the_files(tmp_path, s
     assert [(h.hostname, h.memory_mib) for h in snapshot.hosts] == [("gpu01", 2), ("gpu02", 2)]
     assert [raw["memory_mib"] for raw in snapshot.raw] == [2, 2]
     old, new = (f"{tmp_path}/{names[name]}.json" for name in ("old", "new"))
-    assert warnings == [f"warning: {old} and {new} differ about gpu[01:02]; the facts in {new} are newer and count"]
+    assert warnings == [f"{old} and {new} differ about gpu[01:02]; the facts in {new} are newer and count"]
 
 
 @pytest.mark.parametrize(
