@@ -5,14 +5,19 @@ Everything is imported at the top: Ansible loads an action plugin once and forks
 inside a function would run again in every fork. The exception is the client of the cloud, which most runs do not need.
 """
 
+import json
+import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from gpustack.base.errors import SpecError, UsageError
+from gpustack.base.errors import GpustackError, SnapshotError, SpecError, UsageError
 from gpustack.base.files import digest as sha256
-from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
+from gpustack.base.host_groups import pattern
+from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count, counted
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
 from gpustack.base.text import printable_data as printable_data
@@ -24,7 +29,7 @@ from gpustack.connect.playbooks.reserved import reserved as reserved
 from gpustack.connect.playbooks.results import RunResults, SpecSeen, save
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.facts.store import parse_host
+from gpustack.hosts.facts.store import MOST_BYTES_OF_HOST, parse_host, save_snapshot
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan, show
 from gpustack.prepare.drain.recorded import RecordedCloud
@@ -93,6 +98,13 @@ class VerificationResult(TaskResult):
     """The result of a passed verification; ``details`` has every check."""
 
     verification: dict[str, object]
+
+
+class SavedResult(TaskResult):
+    """A snapshot; ``unusable``: the hosts whose facts are not in it, and why."""
+
+    path: str
+    unusable: dict[str, str]
 
 
 class ServiceResult(TaskResult):
@@ -266,6 +278,48 @@ def _verified(verified: Verification, verdicts: tuple[str, str], summary: str) -
         "details": printable(details, keep=LAYOUT),
         "verification": verified.to_dict(),
     }
+
+
+def save(
+    path: str,
+    facts: Mapping[str, tuple[str, dict[str, Any]]],
+    unusable: Mapping[str, str],
+    removed: Collection[str],
+    *,
+    check: bool,
+) -> SavedResult:
+    """Write the facts of a play's hosts into a snapshot.
+
+    :param path: the file, or a directory in which the run gets a file of its own.
+    :param facts: the name in the spec and the facts of each host, by the inventory's name.
+    :param unusable: the hosts without facts, and why.
+    :param removed: the hosts that failed before.
+    :param check: whether to write nothing.
+    :raises SnapshotError: if the file can't be written.
+    """
+    documents, failed = list[dict[str, Any]](), dict(unusable)
+    names = Counter(name for name, _ in facts.values())
+    for host, (name, raw) in facts.items():
+        try:
+            if names[name] > 1:
+                raise UsageError(f"several hosts have the name {name}", remedy="set gpustack_hostname of each host")
+            _host(raw, name)
+            document = {**raw, "hostname": name}
+            if len(json.dumps(document)) + len(",\n") > MOST_BYTES_OF_HOST:
+                raise SnapshotError(f"larger than {MOST_BYTES_OF_HOST >> 20} MiB, which is no description of a host")
+            documents.append(document)
+        except (GpustackError, RecursionError) as error:
+            failed[host] = printable(str(error))
+    file = Path.cwd() / Path(path).expanduser()
+    if file.is_dir():
+        file /= f"facts-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.json"
+    if documents and not check:
+        save_snapshot(file, documents)
+    verb = "would have" if check else "has"
+    missing = [*removed, *failed]
+    text = f"{file} {verb} the facts of {counted(len(documents), 'host')}" if documents else "no facts, no snapshot"
+    text += f"; no facts of {pattern(missing)}" if missing else ""
+    return {"text": printable(text), "path": str(file), "unusable": failed}
 
 
 def service_phase(

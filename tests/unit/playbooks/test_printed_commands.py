@@ -66,7 +66,7 @@ if "GPUSTACK_ATTACKS" not in os.environ:
 
 
 def test_every_playbook_is_printed() -> None:
-    assert {playbook for playbook, _ in printed()} >= {"prepare", "verify", "undo", "nova", "cleanup", "image"}
+    assert {playbook for playbook, _ in printed()} >= {"facts", "prepare", "verify", "undo", "nova", "cleanup", "image"}
     assert len(PRINTED) > 5
 
 
