@@ -333,6 +333,7 @@ def service_phase(
     log: Callable[[str], None],
     reboot: bool = False,
     disabled: bool = False,
+    most: int = 0,
 ) -> ServiceResult:
     """Carry out one phase of taking a host out of service and restoring it.
 
@@ -348,10 +349,11 @@ def service_phase(
     :param log: is called with each step before it is carried out.
     :param reboot: whether the host will be rebooted, for ``plan``.
     :param disabled: whether this run disabled the service, for ``empty``.
+    :param most: how many services gpustack may have disabled at a time in the cloud; 0 for no limit.
     :raises gpustack.base.errors.CloudError: if the API refuses or cannot be reached.
     """
     try:
-        with RecordedCloud(shared(cloud), log) as api:
+        with RecordedCloud(shared(cloud), log, most) as api:
             runner = Runner(api=api, target=target, seconds=seconds, log=log, recorded=api.recorded)
             if phase == "plan":
                 return _planned(runner, choices, why, reboot=reboot)

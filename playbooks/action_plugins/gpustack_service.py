@@ -32,6 +32,7 @@ class ActionModule(Base):
         "timeout": {"type": "int", "default": 1800},
         "reboot": {"type": "bool", "default": False},
         "disabled": {"type": "bool", "default": False},
+        "max_disabled": {"type": "int", "default": 0},
     }
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
@@ -49,6 +50,7 @@ class ActionModule(Base):
             log=Display().display,
             reboot=args["reboot"],
             disabled=args["disabled"],
+            most=args["max_disabled"],
         )
 
     def _others(self, task_vars: Mapping[str, Any]) -> list[str]:

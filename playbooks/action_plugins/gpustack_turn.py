@@ -14,16 +14,27 @@ from gpustack.base.task_results import TaskResult
 class ActionModule(Base):
     """``gpustack_turn``: fails if a host became unreachable after its plan, since Ansible counts failed hosts only."""
 
-    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {"max_fail_percentage": {"type": "float", "default": 0}}
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "max_fail_percentage": {"type": "float", "default": 0},
+        "serial": {"type": "raw"},
+    }
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
-        """Ansible has removed lost hosts from the play."""
+        """Ansible has removed lost hosts from the play. The first host of the first batch shows the batches' sizes."""
+        targeted = task_vars["ansible_play_hosts_all"]
+        is_first = task_vars["inventory_hostname"] == task_vars["ansible_play_batch"][0]
+        shown: TaskResult = {}
+        if is_first and not any(self.registered(task_vars, name, "gpustack_begun") for name in targeted):
+            shown = {
+                "text": f"gpustack_serial of this run: {args['serial']} of {len(targeted)} hosts at a time. Slices of a"
+                " job count their own hosts only; gpustack_max_disabled limits all of them together."
+            }
         if args["max_fail_percentage"] > 0:
-            return {}
-        removed = set(task_vars["ansible_play_hosts_all"]) - set(task_vars["ansible_play_hosts"])
+            return shown
+        removed = set(targeted) - set(task_vars["ansible_play_hosts"])
         lost = [name for name in sorted(removed) if self._at_work(task_vars, name)]
         if not lost:
-            return {}
+            return shown
         msg = (
             f"{', '.join(lost)}: unreachable since gpustack changed the host, so no other host is changed. Repair "
             "the connection, then run the playbook again. "

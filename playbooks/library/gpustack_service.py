@@ -92,6 +92,11 @@ options:
       - Whether this run disabled the service.
     type: bool
     default: false
+  max_disabled:
+    description:
+      - How many compute services gpustack may have disabled at a time in the cloud; 0 for no limit.
+    type: int
+    default: 0
 attributes:
   check_mode:
     support: full

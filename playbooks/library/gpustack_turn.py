@@ -14,6 +14,10 @@ options:
       - The percentage of hosts that may fail; above 0, lost hosts are accepted.
     type: float
     default: 0
+  serial:
+    description:
+      - The sizes of the batches, which the first task of a run shows.
+    type: raw
 attributes:
   check_mode:
     support: full

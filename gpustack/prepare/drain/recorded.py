@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
-from gpustack.base.errors import ApplyError, CloudError
+from gpustack.base.errors import ApplyError, CloudError, PlanError
+from gpustack.base.operations import counted
+from gpustack.base.text import listed
 from gpustack.changes.change import SUCCESSFUL, ChangeOutcome, ChangeResult, CloudChange
 from gpustack.changes.closed import reason_change
 from gpustack.changes.journal import RunJournal, new_id
@@ -39,9 +42,10 @@ class InstanceStep(CloudChange):
 class RecordedCloud(ServiceCloud):
     """The requests of a drain; opening and closing a host waits for other runs, and is recorded."""
 
-    def __init__(self, connection: Connection, log: Callable[[str], None]) -> None:
+    def __init__(self, connection: Connection, log: Callable[[str], None], most: int = 0) -> None:
+        """:param most: how many services gpustack may have disabled at a time in the cloud; 0 for no limit."""
         super().__init__(connection)
-        self._log = log
+        self._log, self._most = log, most
         self._journal: RunJournal | None = None
 
     def __enter__(self) -> Self:
@@ -83,13 +87,32 @@ class RecordedCloud(ServiceCloud):
         """End the maintenance of a host."""
         self._run(host, "", close=False)
 
+    def _check_limit(self, host: str) -> None:
+        """Refuse to close another host beyond the limit. The lock of the cloud keeps other runs from closing one now.
+
+        :param host: the host that is closed next; empty if one is opened.
+        """
+        if not host or self._most <= 0:
+            return
+        closed = [s.host for s in self.services() if s.host != host and (reasons_of(s).own or not s.answers)]
+        if len(closed) >= self._most:
+            others = counted(len(closed), "other compute service")
+            raise PlanError(
+                f"gpustack has disabled {others}, or their cell does not answer: {listed(sorted(closed), 5)}; with"
+                f" gpustack_max_disabled {self._most}, {host} stays in service",
+                where=host,
+                remedy="run the playbook again when they are in service; keep the sum of gpustack_serial of all slices"
+                " below the limit",
+            )
+
     def _head(self) -> RunHead:
         return RunHead(id=new_id(), command="host apply", cloud=Cloud(**place_of(self.connection)))
 
     def _run(self, host: str, text: str, *, close: bool) -> None:
         service = service_of(self.connection, host)
         change = reason_change(service, MAINTENANCE, text, close=close, why="the host is rebooted")
-        ran = recorded_run(self.connection, self._head(), [change], warn=self._log, seconds=_WAIT)
+        first = partial(self._check_limit, host if close else "")
+        ran = recorded_run(self.connection, self._head(), [change], warn=self._log, seconds=_WAIT, first=first)
         if ran.signals:
             raise KeyboardInterrupt
         (outcome,) = ran.outcomes

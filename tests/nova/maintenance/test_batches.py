@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.cloud.closed import MAINTENANCE, set_reason
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from support.maintenance_world import CONFIG, RELEASES, World, flavors, prepared
 
@@ -59,3 +60,21 @@ def test_what_fails_on_one_host_of_a_batch_keeps_no_other_from_coming_back(four:
     assert world.state(gpu) == ("ACTIVE", B)
     assert {world.state(guest) for guest in plain} <= {("ACTIVE", A), ("ACTIVE", B)}, "never to the other of the batch"
     assert [world.marks(guest) for guest in (*plain, gpu)] == [{}, {}, {}]
+
+
+def test_a_limit_in_nova_keeps_the_rest_of_a_batch_in_service(four: World) -> None:
+    """Another run has left a host out of service, and a batch has two hosts: the limit of two admits one of them."""
+    world = four
+    roots = {name: world.new_host(name) for name in (B, C)}
+    set_reason(world.cloud, A, MAINTENANCE, "another run")
+    code, output = world.play("prepare", roots, gpustack_serial=2, gpustack_max_disabled=2)
+    assert code == 2, output
+    assert "gpustack_serial of this run: 2 of 2 hosts at a time" in output
+    (stays,) = (name for name in roots if f"gpustack_max_disabled 2, {name} stays in service" in output)
+    assert [prepared(root) for name, root in roots.items() if name != stays] == [True]
+    assert not prepared(roots[stays])
+    assert {world.service(name) for name in roots} == {("enabled", None)}
+    set_reason(world.cloud, A, MAINTENANCE, None)
+    code, output = world.play("prepare", {stays: roots[stays]}, gpustack_max_disabled=2)
+    assert code == 0, output
+    assert prepared(roots[stays])

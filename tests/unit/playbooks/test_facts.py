@@ -59,7 +59,7 @@ def test_a_host_whose_answer_is_no_facts_fails_alone(place: Place) -> None:
 def test_a_slice_without_hosts_is_an_error(place: Place) -> None:
     run = place.play("facts", gpustack_snapshot="hosts.json")
     assert run.code != 0
-    assert "the inventory of this run has no host, so there are no facts to write" in run.output
+    assert "The inventory of this run has no host, so there are no facts to write" in run.output
     assert not (place.path / "hosts.json").exists()
 
 

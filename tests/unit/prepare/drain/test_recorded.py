@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpustack.base.errors import PlanError
 from gpustack.changes import journal
-from gpustack.changes.change import ChangeResult
+from gpustack.changes.change import ChangeOutcome, ChangeResult
+from gpustack.changes.closed import ReasonChange
+from gpustack.changes.run import RunResult
 from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import kinds
 from gpustack.cloud.compute import Service
@@ -107,3 +111,50 @@ def test_a_step_that_ends_the_run_is_recorded_and_cannot_be_undone(
     changes, final = plan_undo(run, kinds())
     assert not changes
     assert [change.describe() for change in final] == ["a (a): SHUTOFF (was ACTIVE on gpu1)"]
+
+
+@pytest.mark.parametrize(("most", "closes"), [(0, True), (3, True), (2, False), (1, False)])
+def test_a_limit_counts_the_hosts_that_gpustack_has_closed(
+    most: int, closes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in Nova, while the run holds the lock of the cloud: other runs may close hosts until then."""
+    reasons = {
+        "gpu1": "gpustack: maintenance (an earlier run)",  # the host itself
+        "gpu2": "gpustack: maintenance (kernel arguments)",
+        "gpu3": "gpustack: GPU 81:00.0 (ECC errors) | text of others",
+        "gpu4": "of an operator",
+    }
+    services = [Service(id=name, host=name, enabled=False, up=True, reason=text) for name, text in reasons.items()]
+    services.append(Service(id="5", host="gpu5", enabled=True, up=True, reason="gpustack: maintenance (over)"))
+    monkeypatch.setattr(RecordedCloud, "services", lambda self: tuple(services))
+    monkeypatch.setattr("gpustack.prepare.drain.recorded.service_of", lambda *_: Service(id="6", host="gpu6"))
+    asked: list[str] = []
+
+    def run(*_: object, first: Callable[[], None], **__: object) -> RunResult:
+        asked.append("locked")
+        first()
+        change = ReasonChange(why="", name="x", seen=False, wanted=True)
+        outcome = ChangeOutcome(change=change, result=ChangeResult.DONE)
+        return RunResult(outcomes=(outcome,), journal=Path("journal"))
+
+    monkeypatch.setattr("gpustack.prepare.drain.recorded.recorded_run", run)
+    connection: Any = None
+    cloud = RecordedCloud(connection, lambda text: None, most + 1 if most else 0)  # gpu1 is another host for gpu6
+    if closes:
+        cloud.close("gpu6", "why")
+    else:
+        with pytest.raises(
+            PlanError, match=rf"3 other compute services.*: gpu1, gpu2, gpu3; .*_disabled {most + 1}, gpu6"
+        ):
+            cloud.close("gpu6", "why")
+    cloud.reopen("gpu6")
+    assert asked == ["locked", "locked"]
+
+
+def test_hosts_of_a_silent_cell_count_as_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = Service(host="gpu1", enabled=False, up=False, answers=False)
+    monkeypatch.setattr(RecordedCloud, "services", lambda self: (silent,))
+    connection: Any = None
+    with pytest.raises(PlanError, match="their cell does not answer: gpu1"):
+        RecordedCloud(connection, lambda text: None, 1)._check_limit("gpu2")
+    RecordedCloud(connection, lambda text: None, 1)._check_limit("gpu1")
