@@ -23,8 +23,16 @@ ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", ROOT / "playbooks/README.md", *sorted((ROOT / "docs").rglob("*.md")))
 COMMAND = re.compile(r"^ *[$#] (ansible-playbook -i (?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
 PLAYBOOK = re.compile(r"playbook path (\w+)|\$(\w+)|playbooks/(\w+)\.yml|passthrough\.(\w+)")
-ELSEWHERE = ("gpustack_cloud=", "gpustack_image_", "gpustack_cleanup_", "gpustack_trial=", "gpustack_root=")
-"""Need a cloud, an image, databases, a real GRUB or another root: tests/nova/maintenance, tests/image,
+ELSEWHERE = (
+    "gpustack_cloud=",
+    "gpustack_image_",
+    "gpustack_cleanup_",
+    "gpustack_nova_snapshot=",
+    "gpustack_trial=",
+    "gpustack_root=",
+)
+"""Need a cloud, an image, databases, facts of other hosts (test_nova.py), a real GRUB or another root:
+tests/nova/maintenance, tests/image,
 tests/unit/attacks/test_image_root.py, tests/unit/repair/test_playbook.py, tests/unit/playbooks/test_trial.py,
 tests/lab."""
 SPEC = """\
