@@ -176,9 +176,10 @@ lint: ## ruff, mypy, ansible-lint, codespell, and the words that documentation, 
 	.venv/bin/zizmor --quiet --offline --min-severity medium .github/workflows
 	$(PYTEST) -q tests/unit/test_words.py
 
-docs: ## the documentation, into docs/_build/html; warnings are errors
+docs: ## the documentation, into docs/_build/html; warnings and dead links are errors
 	@tools/setup docs
 	.venv/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	.venv/bin/python tools/links docs/_build/html
 
 lock: ## new versions and hashes in tools/locks; review the difference, then run make audit
 	@tools/setup release

@@ -44,9 +44,10 @@ importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_point
 
 
 def pytest_configure() -> None:
-    from support import documents
+    from support import documents, reported
 
     documents.install()
+    reported.install()
 
 
 def _file(nodeid: str) -> str:

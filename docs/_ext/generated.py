@@ -3,6 +3,7 @@
 They can't fall behind the code, because the code reads the same data.
 """
 
+import functools
 import importlib.metadata
 import inspect
 import os
@@ -16,11 +17,11 @@ import nova_reference
 import protection
 import spec_reference
 import yaml
+from finding_pages import finding_pages, findings_page
 from floors import picture
 from sphinx.application import Sphinx
 
 from gpustack.base import errors
-from gpustack.base.findings import Definition, definitions
 from gpustack.changes.change import ChangeResult
 from gpustack.cli.app import Gpustack
 from gpustack.cli.change import kinds
@@ -35,53 +36,6 @@ from gpustack.repair import reference as cleanup
 from gpustack.repair.classes import CLASSES
 from gpustack.repair.repair import IDENTITY
 from gpustack.repair.verdict import Repair, Status
-
-
-def findings_page() -> str:
-    """Every finding with its severity, message, explanation, remedy and source."""
-    ranges = {
-        "0": "A device and its readiness",
-        "1": "A host's boot configuration and plan",
-        "2": "Verification",
-        "3": "A nova configuration",
-        "4": "Flavors",
-        "5": "Clean-up",
-        "6": "A host in service",
-        "7": "GPUs in service",
-        "8": "Guests",
-        "9": "GPUs in service and guests, continued",
-    }
-    lines = ["# Findings", "", "Each code is stable: scripts and runbooks may rely on it.", ""]
-    for first, title in ranges.items():
-        codes = {code: found for code, found in definitions().items() if _range(code) == first}
-        if not codes:
-            continue
-        lines += [f"## {title}", "", "| code | severity | finding |", "|---|---|---|"]
-        lines += [
-            f"| [{code}](#{code.lower()}) | {_badge(found.severity)} | {found.title} |" for code, found in codes.items()
-        ]
-        lines += ["", *(line for code, found in codes.items() for line in _finding(code, found))]
-    return "\n".join(lines)
-
-
-def _range(code: str) -> str:
-    """The first digit; the codes of causes that were split off later continue after those of the verification."""
-    if "GPU530" <= code < "GPU570":
-        return "3"
-    return "1" if "GPU216" <= code < "GPU260" else code[3]
-
-
-def _badge(severity: str) -> str:
-    return f"[{severity}]{{.badge .badge-{severity}}}"
-
-
-def _finding(code: str, definition: Definition) -> list[str]:
-    lines = [f"({code.lower()})=", f"### {code}: {definition.title}", "", _badge(definition.severity), ""]
-    lines += [definition.explanation.strip(), "", f"Message:\n: `{definition.message.strip()}`", ""]
-    lines += [f"Remedy:\n: {definition.remedy.strip()}", ""]
-    if definition.basis:
-        lines += [f"Basis:\n: `{definition.basis}`", ""]
-    return [*lines, f"Source:\n: {definition.source.strip()}", ""] if definition.source else lines
 
 
 def cards_page() -> str:
@@ -304,7 +258,6 @@ def cleanup_page() -> str:
 def write(app: Sphinx) -> None:
     """Write the generated pages, each only when it changed, so that a second build is quick."""
     directory = Path(app.srcdir) / "reference" / "generated"
-    directory.mkdir(exist_ok=True)
     pages = {
         "findings.md": findings_page(),
         "spec.md": spec_reference.markdown(),
@@ -320,13 +273,25 @@ def write(app: Sphinx) -> None:
         "tested.md": tested_page(),
         "cleanup.md": cleanup_page(),
         "floors.svg": picture(Path(app.srcdir) / "explanation" / "architecture.md"),
+        **{f"../findings/{name}": text for name, text in finding_pages().items()},
     }
     for name, text in pages.items():
         path = directory / name
+        path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 
 
+_SHARED: dict[str, Any] = {}
+
+
+def share_navigation(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: object) -> None:
+    """Make the navigation of the findings' pages once. It has no entry for them, so it is equal on all."""
+    if page.startswith("reference/findings/"):
+        context["toctree"] = _SHARED.setdefault("toctree", functools.cache(context["toctree"]))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("builder-inited", write)
+    app.connect("html-page-context", share_navigation, priority=100)  # before the theme
     return {"parallel_read_safe": True}

@@ -11,7 +11,7 @@ VARIABLE = "GPUSTACK_DOCS_URL"
 
 def finding(code: str) -> str | None:
     """The page of a finding's code."""
-    return _page(f"reference/generated/findings.html#{code.lower()}")
+    return _page(f"reference/findings/{code.lower()}.html")
 
 
 def cleanup_class(letter: str) -> str | None:

@@ -67,7 +67,7 @@ def test_the_option_wins_over_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_codes_are_links_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUSTACK_DOCS_URL", f"{DOCS}/")
-    link = f"\x1b]8;;{DOCS}/reference/generated/findings.html#gpu112\x1b\\GPU112\x1b]8;;\x1b\\"
+    link = f"\x1b]8;;{DOCS}/reference/findings/gpu112.html\x1b\\GPU112\x1b]8;;\x1b\\"
     assert link in written(ERROR)
     assert "\x1b]8" not in written(ERROR, stream=io.StringIO(), color="always")
     assert "\x1b]8" not in written(ERROR, color="never")

@@ -25,7 +25,7 @@ def published(monkeypatch: pytest.MonkeyPatch, *urls: str) -> None:
 
 def test_the_project_url_of_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     published(monkeypatch, "Source, https://git.example", "Documentation, https://docs.example/latest")
-    assert pages.finding("GPU112") == "https://docs.example/latest/reference/generated/findings.html#gpu112"
+    assert pages.finding("GPU112") == "https://docs.example/latest/reference/findings/gpu112.html"
 
 
 def test_the_variable_goes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
