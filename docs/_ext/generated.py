@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import nova_reference
+import older_files
 import protection
 import spec_reference
 import yaml
@@ -267,6 +268,7 @@ def write(app: Sphinx) -> None:
         "undo.inc": undone(),
         "protection.inc": protection.table(),
         "plugin-apis.inc": plugin_apis(),
+        "older-files.inc": older_files.table(),
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),
         "documents.md": documents_page(),

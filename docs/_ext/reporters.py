@@ -37,7 +37,7 @@ class Named:
     """The codes, places and playbooks that a definition names."""
 
     codes: set[str] = field(default_factory=set)
-    places: set[Place] = field(default_factory=set)
+    places: set[Place | None] = field(default_factory=set)
     playbooks: set[str] = field(default_factory=set)
 
 
@@ -48,8 +48,8 @@ def reporters() -> Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     commands: dict[str, list[str]] = {code: [] for code in _codes().values()}
     playbooks: dict[str, list[str]] = {code: [] for code in _codes().values()}
     of_playbook = {path.name: _of_playbook(path) for path in sorted(_PLAYBOOKS.glob("*.yml"))}
-    for playbook, codes in of_playbook.items():
-        for code in codes:
+    for playbook, reported in of_playbook.items():
+        for code in reported:
             playbooks[code].append(playbook)
     for name, place in sorted(project["entry-points"]["gpustack.cli"].items()):
         codes, named = _reached(_place(place))
@@ -100,8 +100,8 @@ def _reached(start: Place | None) -> tuple[frozenset[str], frozenset[str]]:
 
 
 @functools.cache
-def _named(place: Place) -> Named:
-    module, name = place
+def _named(definition: Place) -> Named:
+    module, name = definition
     source = _modules()[module]
     if not name:
         return Named(places={(module, each) for each in source.statements})
@@ -113,8 +113,8 @@ def _named(place: Place) -> Named:
                     named.codes.add(_codes()[attribute])
                 case ast.Attribute(value=ast.Name(id=used), attr=attribute):
                     imported = source.imports.get(used)
-                    place = (module, used) if used in source.statements else _place(imported)
-                    named.places.add(_place(f"{imported}.{attribute}") if place and not place[1] else place)
+                    base = (module, used) if used in source.statements else _place(imported)
+                    named.places.add(_place(f"{imported}.{attribute}") if base and not base[1] else base)
                 case ast.Name(id=used):
                     named.places.add((module, used) if used in source.statements else _place(source.imports.get(used)))
                 case ast.Constant(value=str(text)):
@@ -122,8 +122,8 @@ def _named(place: Place) -> Named:
                     named.codes |= {word for word in words if _CODE.fullmatch(word)}
                     named.places |= {_place(word) for word in words}
                 case ast.Assign(targets=[ast.Name(id="playbook" | "first")]):
-                    texts = {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
-                    named.playbooks |= {f"{text}.yml" for text in texts if (_PLAYBOOKS / f"{text}.yml").exists()}
+                    files = {f"{each.value!s}.yml" for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+                    named.playbooks |= {file for file in files if (_PLAYBOOKS / file).exists()}
     named.places -= {None, ("gpustack.base.codes", "Code")}
     return named
 

@@ -305,3 +305,6 @@ def test_a_release_commits_and_tags(place: Path) -> None:
     notes = (place / "docs/reference/upgrade-notes.md").read_text(encoding="utf-8")
     assert "## 9.8.7\n" in notes
     assert "- The option `--made-up` is removed.\n" in notes
+    kept = checkout.pytest(place, ["tests/unit/test_released.py", "-k", "9.8.7 or kept"], timeout=LONGEST)
+    assert kept.returncode == 0, kept.stdout
+    assert "9 passed" in kept.stdout, "the files that the release wrote are read"

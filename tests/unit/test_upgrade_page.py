@@ -1,4 +1,4 @@
-"""The claims of docs/howto/upgrade.md. Files of older versions are stand-ins, made from those of this version."""
+"""The claims of docs/howto/upgrade.md. Files of other versions are stand-ins; test_released.py has genuine ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shlex
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import older_files
 import pytest
 import sqlalchemy as sa
 
@@ -24,8 +25,11 @@ from support.cellfile import CellFile, fill, nova_conf
 from support.host_cases import SPEC
 from support.host_samples import snapshot
 
-PAGE = (Path(__file__).parents[2] / "docs/howto/upgrade.md").read_text(encoding="utf-8")
+INCLUDED = "```{include} ../reference/generated/older-files.inc\n```"
+SOURCE = (Path(__file__).parents[2] / "docs/howto/upgrade.md").read_text(encoding="utf-8")
+PAGE = SOURCE.replace(INCLUDED, older_files.table())
 SPEC_TEXT = 'version: 1\nmodels:\n  k4200: {match: {vendor: "10de", product: "11b4"}}\nhosts: {gpu01: [k4200]}\n'
+assert PAGE != SOURCE
 COMMANDS = re.findall(r"\$ gpustack (.+)", PAGE) + re.findall(r"`gpustack ([a-z]+ [a-z]+ .+?)`", PAGE)
 
 

@@ -23,39 +23,12 @@ from gpustack.cloud import compute
 from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
-from gpustack.operate.reclaim.notice import AFTER
 from support.attacks import REMEDY, attacked, commands
 from support.attacks import run as run_command
 from support.change_runs import NoJournal
+from support.change_samples import CLOSED, LIMIT, REPAIR, VALID
 from support.fuzz_readers import JOURNAL, RUN
 
-FLAVOR = {
-    **Sizes(vcpus=1, ram=2, disk=3).to_dict(),
-    "public": True,
-    "description": "x [gpustack]",
-    "extra_specs": {"a": "b"},
-}
-LIMIT = {"resource_class": "CUSTOM_GPU", "project": "p", "description": "d", "model": "m", "project_name": "p"}
-CLOSED = {"host": "h", "reason": "maintenance", "text": "", "left": ""}
-REPAIR = {"cell": "c", "database": "u", "verdict": {}, "changes": [], "before": []}
-VALID: dict[str, dict[str, Any]] = {
-    "aggregate": {"seen": None, "wanted": {"gpustack:tenancy": "CUSTOM_X"}},
-    "aggregate_host": {"seen": False, "wanted": True, "about": {"host": "h", "aggregate": "a"}},
-    "aggregate_metadata": {"seen": {"gpustack:tenancy": None}, "wanted": {"gpustack:tenancy": "CUSTOM_X"}},
-    "closed_host": {"seen": False, "wanted": True, "about": CLOSED},
-    "flavor": {"seen": {"extra_specs": {"a": "b"}}, "wanted": {"extra_specs": {"a": None}}},
-    "flavor_access": {"seen": {"p": False}, "wanted": {"p": True}},
-    "image": {"seen": {"hw_machine_type": None, "owner": "p"}, "wanted": {"hw_machine_type": "q35", "owner": "p"}},
-    "instance": {"seen": "ACTIVE on gpu1", "wanted": "SHUTOFF"},
-    "limit": {"seen": 1, "wanted": 2, "about": LIMIT},
-    "notice": {"seen": {AFTER: None}, "wanted": {AFTER: "x"}},
-    "repair": {"seen": {"0000:01:00.0": "allocated"}, "wanted": {"0000:01:00.0": "available"}},
-    "repair_undo": {"seen": {"0000:01:00.0": "available"}, "wanted": {"0000:01:00.0": "allocated"}},
-    "reservation": {"seen": {"CUSTOM_A": 0}, "wanted": {"CUSTOM_A": 1}, "about": {"place": "gpu1"}},
-    "shelving": {"seen": "SHUTOFF", "wanted": "SHELVED_OFFLOADED", "about": {"server": "s"}},
-    "trait": {"seen": False, "wanted": True, "about": {"host": "h", "trait": "CUSTOM_X"}},
-    "unshelving": {"seen": "SHELVED_OFFLOADED", "wanted": "SHUTOFF", "about": {"server": "s"}},
-}
 FORGED: dict[str, list[dict[str, Any]]] = {
     "aggregate": [{"wanted": {"availability_zone": "x"}}, {"seen": {}}, {"wanted": "x"}],
     "aggregate_host": [{"about": {"host": "h"}}, {"wanted": {"x": 1}}, {"wanted": None}],
