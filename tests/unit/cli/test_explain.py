@@ -73,9 +73,7 @@ def test_what_is_unknown(subject, remedy, gpustack):
 
 def test_the_page_is_named_where_it_is_published(gpustack, monkeypatch):
     monkeypatch.setenv("GPUSTACK_DOCS_URL", "https://docs.example")
-    assert gpustack("explain", "GPU112").out.endswith(
-        "\nhttps://docs.example/reference/findings/gpu112.html\n"
-    )
+    assert gpustack("explain", "GPU112").out.endswith("\nhttps://docs.example/reference/findings/gpu112.html\n")
     assert gpustack("explain", "b").out.endswith("\nhttps://docs.example/runbook/class-b.html\n")
     assert gpustack("explain", "A100").out.endswith("\nhttps://docs.example/reference/generated/cards.html\n")
 
