@@ -16,7 +16,7 @@ ROWS = {
     "journal of images": ("image.jsonl", "`gpustack undo FILE` restores its image properties"),
     "record of a change": ("changes.jsonl", "`gpustack history` lists it; `gpustack undo ID` reverts it"),
 }
-"""The file below ``tests/released/VERSION`` of each kind, and what the new version does with it."""
+"""The name of each kind's file in the directory of a release, and what the new version does with it."""
 
 
 def versions(row: str) -> list[str]:

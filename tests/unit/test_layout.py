@@ -350,6 +350,8 @@ SCENARIOS = {
     "test_complete_path",
     "test_demo_picture",
     "test_distributions",
+    "test_documentation",
+    "test_finding_pages",
     "test_lab_signals",
     "test_links",
     "test_house",
