@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import NothingThereError, UsageError
 from gpustack.base.hostnames import key, short
-from gpustack.nova_options.config import NovaConfiguration, files_of, parse_files, read_files
+from gpustack.nova_options.config import NovaConfiguration, Setting, files_of, parse_files, read_files
 from gpustack.nova_options.markers import CONTROL, DROP_IN
 from gpustack.nova_options.options import Option, Project
 
@@ -54,6 +54,10 @@ class Source:
     hosts: tuple[str, ...] | None = None
     but: tuple[str, ...] = ()
     readers: tuple[str, ...] = ()
+
+    def place(self, setting: Setting | None) -> str:
+        """The place of a setting; that of the configuration if it lacks the setting."""
+        return setting.place if setting else self.label
 
     def serves(self, option: Option) -> bool:
         """Whether a service of this configuration reads the option."""

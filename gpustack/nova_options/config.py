@@ -32,7 +32,7 @@ from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateErr
 from gpustack.base.files import file_error, read_text
 from gpustack.nova_options.markers import own_lines
 from gpustack.nova_options.masking import MASK, is_secret, of_table
-from gpustack.nova_options.options import Option
+from gpustack.nova_options.options import TRUE, Option
 
 _P = TypeVar("_P", bound=PurePath)
 _MAX_BYTES = 1 << 20
@@ -118,10 +118,20 @@ class NovaConfiguration:
                 assignments = in_file + assignments
         return tuple(assignments)
 
+    def last(self, option: Option) -> Setting | None:
+        """The assignment that decides; None when the option is not set."""
+        settings = self.effective(option)
+        return settings[-1] if settings else None
+
     def value(self, option: Option) -> str | None:
         """The value of an option in the service; None when it is not set."""
-        settings = self.effective(option)
-        return settings[-1].value if settings else None
+        setting = self.last(option)
+        return setting.value if setting else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nova.conf itself is among the files: a drop-in alone leaves open what it does not set."""
+        return any(PurePath(file).name == "nova.conf" for file in self.files)
 
     def named_last(self) -> NovaConfiguration:
         """The same files in the order that applies if ``--config-file`` names those that are not drop-ins.
@@ -133,8 +143,7 @@ class NovaConfiguration:
 
     def enabled(self, option: Option) -> bool:
         """Whether a boolean option is on, by the words that oslo.config accepts; off when it is not set."""
-        settings = self.effective(option)
-        return bool(settings) and settings[-1].value.lower() in ("true", "1", "on", "yes")
+        return (self.value(option) or "").lower() in TRUE
 
 
 def foreign(settings: Iterable[Setting]) -> Iterator[Setting]:

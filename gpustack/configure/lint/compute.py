@@ -5,9 +5,9 @@ is among the files: a drop-in alone leaves it open.
 """
 
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.text import listed
 from gpustack.configure.instance_shapes import InstanceShape
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
@@ -49,7 +49,7 @@ def processors(subject: LintSubject) -> Iterator[Finding]:
             continue
         if pinned and not dedicated and shared:
             yield finding(Code.NO_DEDICATED_CPUS, place=shared.place, flavors=_names(pinned))
-        elif pinned and not dedicated and _complete(source):
+        elif pinned and not dedicated and source.configuration.complete:
             yield finding(Code.PINNED_ON_ALL_CPUS, place=source.label, flavors=_names(pinned))
         if floating and dedicated and not shared:
             yield finding(Code.NO_SHARED_CPUS, place=dedicated.place, flavors=_names(floating))
@@ -69,7 +69,7 @@ def overcommit(subject: LintSubject) -> Iterator[Finding]:
         if setting is None or number(setting.value) == 0:
             setting = _setting(source, INITIAL_RATIO)
         if setting is None:
-            if _complete(source) and subject.release.major <= _YOGA:
+            if source.configuration.complete and subject.release.major <= _YOGA:
                 state = f"the default of Nova {subject.release}: ram_allocation_ratio = {_OVERCOMMIT}"
                 yield finding(Code.RAM_OVERCOMMITTED, place=source.label, state=state)
         elif not setting.unknown and (number(setting.value) or 0) > 1:
@@ -81,15 +81,14 @@ def machine_type(subject: LintSubject) -> Iterator[Finding]:
     """On x86, Nova's default machine type has no PCI Express."""
     for source in _gpu_hosts(subject) if subject.shapes else ():
         setting, hosts = _setting(source, MACHINE), subject.hosts_of(source)
-        if (setting is None and not _complete(source)) or (setting is not None and setting.unknown):
+        if setting.unknown if setting else not source.configuration.complete:
             continue
         if hosts and not any(host.architecture in (None, "x86_64") for host in hosts):
             continue
         types = dict(entry.strip().partition("=")[::2] for entry in (setting.value if setting else "").split(","))
         machine = types.get("x86_64") or "pc"
         if machine.startswith("pc") and "q35" not in machine:
-            place = setting.place if setting else source.label
-            yield finding(Code.MACHINE_WITHOUT_PCIE, place=place, machine=machine)
+            yield finding(Code.MACHINE_WITHOUT_PCIE, place=source.place(setting), machine=machine)
 
 
 @check(_TITLE)
@@ -98,12 +97,12 @@ def virtual_tpm(subject: LintSubject) -> Iterator[Finding]:
     requesting = [shape for shape in subject.shapes if shape.tpm]
     for source in _gpu_hosts(subject) if requesting else ():
         setting = _setting(source, SWTPM)
-        if (setting is None and not _complete(source)) or (setting is not None and setting.unknown):
+        if setting.unknown if setting else not source.configuration.complete:
             continue
         if setting is None or setting.value.strip().lower() not in TRUE:
             value = f"is {setting.value!r}" if setting else "is not set"
             state = f"[libvirt] swtpm_enabled {value}, but {_names(requesting)} request a virtual TPM"
-            place = setting.place if setting else source.label
+            place = source.place(setting)
             yield finding(Code.TPM_PREREQUISITES, place=place, severity=Severity.WARNING, state=state)
 
 
@@ -187,17 +186,12 @@ def _gpu_hosts(subject: LintSubject) -> Iterator[Source]:
 
 def _setting(source: Source, option: Option) -> Setting | None:
     """The effective assignment; None if there is none, or an empty one."""
-    settings = source.configuration.effective(option)
-    return settings[-1] if settings and settings[-1].value.strip() else None
-
-
-def _complete(source: Source) -> bool:
-    return any(PurePath(file).name == "nova.conf" for file in source.configuration.files)
+    setting = source.configuration.last(option)
+    return setting if setting and setting.value.strip() else None
 
 
 def _names(shapes: list[InstanceShape]) -> str:
-    names = [shape.flavor for shape in shapes]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return listed([shape.flavor for shape in shapes], 3)
 
 
 def _cpus(text: str) -> set[int]:

@@ -1,7 +1,6 @@
 """Checks of the scheduler's filters."""
 
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.deployed_filters import AVAILABLE, FILTERS, makes_available, values
@@ -22,28 +21,28 @@ _WEIGHERS = releases.option("filter_scheduler/weight_classes")
 def enabled(subject: LintSubject) -> Iterator[Finding]:
     """PciPassthroughFilter must be in the effective list."""
     for source in subject.serving("scheduler"):
-        settings = source.configuration.effective(FILTERS.of(subject.release))
-        if settings and settings[-1].unknown:
+        setting = subject.last(source, FILTERS)
+        if setting and setting.unknown:
             continue
-        current = values(settings[-1].value) if settings else releases.default_filters(subject.release)
-        if PCI_FILTER in current or not (settings or subject.aliases or source.services == ("scheduler",)):
+        current = values(setting.value) if setting else releases.default_filters(subject.release)
+        if PCI_FILTER in current or not (setting or subject.aliases or source.services == ("scheduler",)):
             continue
-        supposed = not settings and not source.named
+        supposed = not setting and not source.named
         if supposed and any(other.named for other in subject.serving("scheduler")):
             continue
         misspelled = [name for name in current if name.lower() == PCI_FILTER.lower()]
         problem = "enabled_filters has no PciPassthroughFilter"
         if misspelled:
             problem += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
-        if not settings:
+        if not setting:
             problem = (
                 f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
             )
             problem += subject.doubt(source)["doubt"]
-        place = settings[-1].place if settings else source.label
         lines = [line.value for line in source.configuration.effective(AVAILABLE.of(subject.release))]
         better = ",".join(with_filters(startable(current, lines, subject.release)))
         grave = Severity.WARNING if supposed else None
+        place = source.place(setting)
         yield finding(Code.PCI_FILTER_DISABLED, place=place, severity=grave, what=problem, filters=better)
 
 
@@ -76,8 +75,6 @@ def known(subject: LintSubject) -> Iterator[Finding]:
 def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFault) -> Finding:
     if fault.fault is Fault.UNAVAILABLE:
         return finding(Code.FILTER_UNAVAILABLE, place=line.place, filter=fault.name)
-    # The class may be named in another file, unless these files include nova.conf itself.
-    complete = any(PurePath(file).name == "nova.conf" for file in source.configuration.files)
     use = f"write {fault.instead}" if fault.instead else f"take {fault.name} out of enabled_filters"
     if fault.fault is Fault.NOT_IMPORTABLE:
         use = f"write available_filters = {fault.instead or 'MODULE.CLASS, in one line for each class'}"
@@ -85,10 +82,12 @@ def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFau
         use = "remove the superfluous comma"
     elif fault.fault is Fault.UNKNOWN:
         use = f"add a line available_filters = MODULE.{fault.name}, or {use}"
+    # The class may be named in another file, unless these files include nova.conf itself.
+    elsewhere = fault.name and fault.fault is Fault.UNKNOWN and not source.configuration.complete
     return finding(
         Code.FILTER_UNKNOWN,
         place=line.place,
-        severity=Severity.WARNING if fault.name and fault.fault is Fault.UNKNOWN and not complete else None,
+        severity=Severity.WARNING if elsewhere else None,
         filter=fault.name or "''",
         release=subject.release,
         hint=fault.hint,
@@ -113,9 +112,10 @@ def weighers(subject: LintSubject) -> Iterator[Finding]:
 def replaced(subject: LintSubject) -> Iterator[Finding]:
     """Lists that a later list replaces, losing filters."""
     for source in subject.serving("scheduler"):
-        settings = source.configuration.effective(FILTERS.of(subject.release))
-        for setting in source.configuration.all(FILTERS.of(subject.release)) if settings else ():
-            lost = [f for f in values(setting.value) if f not in values(settings[-1].value)]
-            if setting != settings[-1] and lost:
+        if (last := subject.last(source, FILTERS)) is None:
+            continue
+        for setting in source.configuration.all(FILTERS.of(subject.release)):
+            lost = [f for f in values(setting.value) if f not in values(last.value)]
+            if setting != last and lost:
                 loss = f", which lacks {', '.join(lost)}"
-                yield finding(Code.FILTERS_REPLACED, place=setting.place, other=settings[-1].place, lost=loss)
+                yield finding(Code.FILTERS_REPLACED, place=setting.place, other=last.place, lost=loss)

@@ -12,7 +12,7 @@ from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
 from gpustack.nova_options import releases, tables
-from gpustack.nova_options.config import NovaConfiguration, Setting
+from gpustack.nova_options.config import Setting
 from gpustack.nova_options.masking import is_secret
 from gpustack.nova_options.options import Option, OptionTable, Release
 
@@ -146,10 +146,10 @@ def dynamic_sections(subject: LintSubject) -> Iterator[Finding]:
             if option is None or not option.of_option or setting.group in reported:
                 continue
             of = table.named[option.of_option]
-            settings = source.configuration.effective(of)
-            listed_values = values(settings[-1].value) if settings else of.default or ()
+            listing = source.configuration.last(of)
+            listed_values = values(listing.value) if listing else of.default or ()
             expected = {releases_group.lower() for releases_group in _sections(table, option, listed_values)}
-            if not (settings and settings[-1].unknown) and setting.group not in expected:
+            if not (listing and listing.unknown) and setting.group not in expected:
                 reported.add(setting.group)
                 lists = f"[{of.group}] {of.name}"
                 yield finding(Code.SECTION_OF_UNLISTED_VALUE, place=setting.place, group=setting.group, option=lists)
@@ -259,7 +259,7 @@ def order(subject: LintSubject) -> Iterator[Finding]:
         if named_last.files == source.configuration.files:
             continue
         for option, setting in subject.effective_of(source):
-            other = _last(named_last, option)
+            other = named_last.last(option)
             if option.kind != "multi" and other is not None and _means(setting, option) != _means(other, option):
                 yield finding(
                     Code.FILE_ORDER_DECIDES,
@@ -268,11 +268,6 @@ def order(subject: LintSubject) -> Iterator[Finding]:
                     name=option.name,
                     other=other.place,
                 )
-
-
-def _last(configuration: NovaConfiguration, option: Option) -> Setting | None:
-    settings = configuration.effective(option)
-    return settings[-1] if settings else None
 
 
 def _means(setting: Setting, option: Option) -> bool | str:
@@ -288,11 +283,11 @@ def readers(subject: LintSubject) -> Iterator[Finding]:
     also, options = tables.facts()["also"], releases.options(subject.release)
     for source in subject.sources:
         for option in options if source.named else ():
-            settings = source.configuration.effective(option)
-            if settings and not source.serves(option) and also.get(option.path) not in source.services:
+            setting = source.configuration.last(option)
+            if setting and not source.serves(option) and also.get(option.path) not in source.services:
                 yield finding(
                     Code.OPTION_OF_OTHER_SERVICE,
-                    place=settings[-1].place,
+                    place=setting.place,
                     group=option.group,
                     name=option.name,
                     services=" and ".join(option.programs),

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.deployed_filters import FILTERS
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.packing import MULTIPLIER, Advised
 from gpustack.configure.retained import number, same
-from gpustack.configure.sources import PLACEMENT, Source
+from gpustack.configure.sources import PLACEMENT
 from gpustack.nova_options.config import Setting
 
 _TITLE = "Requests for several GPUs"
@@ -19,17 +18,14 @@ _SPREADS = 1.0
 @check(_TITLE)
 def multiplier(subject: LintSubject) -> Iterator[Finding]:
     """PCIWeigher must outvote the other weighers if flavors request a model in several counts."""
-    for source in subject.serving("scheduler") if MULTIPLIER in subject.advised else ():
-        if not source.named and not source.configuration.effective(FILTERS.of(subject.release)):
-            continue  # probably the file of a compute host
-        setting = _set(source, MULTIPLIER)
+    for source in subject.schedulers if MULTIPLIER in subject.advised else ():
+        setting = source.configuration.last(MULTIPLIER.option)
         if setting is not None and setting.unknown:
             continue
         weight = number(setting.value) if setting is not None else None
         if setting is None or weight is None or weight <= _SPREADS:
             state = f"= {setting.value!r}" if setting else "is not set"
-            place = setting.place if setting else source.label
-            yield finding(Code.INSTANCES_SPREAD, place=place, state=state, value=MULTIPLIER.value)
+            yield finding(Code.INSTANCES_SPREAD, place=source.place(setting), state=state, value=MULTIPLIER.value)
 
 
 @check(_TITLE)
@@ -38,7 +34,7 @@ def candidates(subject: LintSubject) -> Iterator[Finding]:
     needed = [advice for advice in subject.advised if PLACEMENT in advice.option.services]
     sources = subject.serving(PLACEMENT)
     for source in sources if needed else ():
-        missing = [advice for advice in needed if not _is_fulfilled(_set(source, advice), advice)]
+        missing = [advice for advice in needed if not _is_fulfilled(source.configuration.last(advice.option), advice)]
         if missing:
             yield finding(
                 Code.CANDIDATES_UNLIMITED,
@@ -48,11 +44,6 @@ def candidates(subject: LintSubject) -> Iterator[Finding]:
             )
     if needed and not sources:
         yield finding(Code.PLACEMENT_NOT_CHECKED, place="placement.conf")
-
-
-def _set(source: Source, advice: Advised) -> Setting | None:
-    settings = source.configuration.effective(advice.option)
-    return settings[-1] if settings else None
 
 
 def _is_fulfilled(setting: Setting | None, advice: Advised) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import REPORT, SCHEDULE, LintSubject
+from gpustack.nova_options.options import TRUE
 
 _TITLE = "PCI in Placement"
 
@@ -18,8 +19,7 @@ def reports(subject: LintSubject) -> Iterator[Finding]:
     for source in computes:
         if subject.on(REPORT, source):
             continue
-        settings = source.configuration.effective(REPORT)
-        place = settings[-1].place if settings else source.label
+        place = source.place(source.configuration.last(REPORT))
         if scheduled is not None:
             yield finding(
                 Code.PCI_IN_PLACEMENT_WITHOUT_REPORT, place=place, other=scheduled.label, **subject.doubt(source)
@@ -39,12 +39,12 @@ def reports(subject: LintSubject) -> Iterator[Finding]:
 def switched_off(subject: LintSubject) -> Iterator[Finding]:
     """report_in_placement on in one file and off in a later one."""
     for source in subject.serving("compute"):
-        settings = source.configuration.effective(REPORT)
-        if not REPORT.known_to(subject.release) or not settings or subject.on(REPORT, source):
+        setting = source.configuration.last(REPORT)
+        if not REPORT.known_to(subject.release) or not setting or subject.on(REPORT, source):
             continue
-        before = [s for s in source.configuration.all(REPORT) if s.value.lower() in ("true", "1", "on", "yes")]
+        before = [s for s in source.configuration.all(REPORT) if s.value.lower() in TRUE]
         if before:
-            yield finding(Code.PLACEMENT_REPORT_OFF_AGAIN, place=settings[-1].place, other=before[0].place)
+            yield finding(Code.PLACEMENT_REPORT_OFF_AGAIN, place=setting.place, other=before[0].place)
 
 
 @check(_TITLE)
@@ -53,10 +53,8 @@ def everywhere(subject: LintSubject) -> Iterator[Finding]:
     scheduled = subject.scheduled_by_placement
     for source in subject.serving("api", "scheduler", "conductor"):
         if scheduled is not None and not subject.on(SCHEDULE, source):
-            settings = source.configuration.effective(SCHEDULE)
             services = [f"nova-{s}" for s in source.services if s != "compute"]
-            place = settings[-1].place if settings else source.label
-            doubt = subject.doubt(source)
+            place, doubt = source.place(source.configuration.last(SCHEDULE)), subject.doubt(source)
             yield finding(
                 Code.PCI_IN_PLACEMENT_DIFFERS, place=place, other=scheduled.label, services=", ".join(services), **doubt
             )

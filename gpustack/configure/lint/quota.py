@@ -28,19 +28,18 @@ def _checking(subject: LintSubject) -> Iterator[Source]:
 def driver(subject: LintSubject) -> Iterator[Finding]:
     """Only one quota driver reads limits from Keystone."""
     for source in _checking(subject):
-        settings = source.configuration.effective(DRIVER)
-        if settings and (settings[-1].unknown or settings[-1].value.strip() == UNIFIED):
+        setting = source.configuration.last(DRIVER)
+        if setting and (setting.unknown or setting.value.strip() == UNIFIED):
             continue
-        state = f"= {settings[-1].value!r}" if settings else "is not set"
-        yield finding(Code.UNIFIED_LIMITS_OFF, place=settings[-1].place if settings else source.label, state=state)
+        state = f"= {setting.value!r}" if setting else "is not set"
+        yield finding(Code.UNIFIED_LIMITS_OFF, place=source.place(setting), state=state)
 
 
 @check(_TITLE)
 def endpoint(subject: LintSubject) -> Iterator[Finding]:
     """Limits belong to a service and a region, which oslo.limit reads from an endpoint."""
     for source in _checking(subject):
-        settings = source.configuration.effective(DRIVER)
-        unified = bool(settings) and settings[-1].value.strip() == UNIFIED
+        unified = (source.configuration.value(DRIVER) or "").strip() == UNIFIED
         present = {setting.path for setting in source.configuration.settings if setting.value or setting.unknown}
         if unified and not _ENDPOINTS & present:
             yield finding(Code.LIMIT_ENDPOINT_MISSING, place=source.label)

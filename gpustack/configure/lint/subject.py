@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from gpustack.base.findings import Code, Finding, Severity, finding
-from gpustack.configure.deployed_filters import values
+from gpustack.configure.deployed_filters import FILTERS, values
 from gpustack.configure.desired import markers_of
 from gpustack.configure.instance_shapes import InstanceShape, shapes
 from gpustack.configure.networks import Ports, ports
@@ -156,6 +156,12 @@ class LintSubject:
         return {}
 
     @cached_property
+    def schedulers(self) -> Sequence[Source]:
+        """The configurations of nova-scheduler, without files that are probably those of a compute host."""
+        serving = self.serving("scheduler")
+        return [s for s in serving if s.named or s.configuration.effective(FILTERS.of(self.release))]
+
+    @cached_property
     def aliases(self) -> Sequence[AliasLine]:
         """The aliases that nova-api and nova-compute read, without values that are not JSON objects."""
         lines = []
@@ -184,8 +190,7 @@ class LintSubject:
 
     def last(self, source: Source, option: Option) -> Setting | None:
         """The effective assignment of an option, under the names that the release reads."""
-        settings = source.configuration.effective(option if "mdev_" in option.group else option.of(self.release))
-        return settings[-1] if settings else None
+        return source.configuration.last(option if "mdev_" in option.group else option.of(self.release))
 
     def effective(self) -> Iterator[tuple[Source, Option, Setting]]:
         """The effective assignments of all options: each service reads all of them when it logs them at its start."""

@@ -29,13 +29,12 @@ _SHOWN = 8
 def vendor_data(subject: LintSubject) -> Iterator[Finding]:
     """Nova reads the file for each instance; cloud-init in the guest reads its key ``cloud-init``."""
     for source in subject.sources:
-        settings = source.configuration.effective(PATH) if source.serves(PATH) else ()
-        if not settings or settings[-1].unknown or not settings[-1].value.strip():
+        setting = source.configuration.last(PATH) if source.serves(PATH) else None
+        if not setting or setting.unknown or not setting.value.strip():
             continue
-        setting = settings[-1]
-        providers = source.configuration.effective(PROVIDERS)
-        if providers and not providers[-1].unknown and STATIC not in map(str.strip, providers[-1].value.split(",")):
-            yield _invalid(providers[-1], f"without {STATIC}, instances get no vendor data of {setting.value}")
+        providers = source.configuration.last(PROVIDERS)
+        if providers and not providers.unknown and STATIC not in map(str.strip, providers.value.split(",")):
+            yield _invalid(providers, f"without {STATIC}, instances get no vendor data of {setting.value}")
         yield from _file(setting, subject.restricted)
 
 
