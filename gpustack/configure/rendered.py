@@ -16,7 +16,7 @@ from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.sections import Carried, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, Source
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_options.markers import without_block
+from gpustack.nova_options.markers import MARK, without_block
 
 if TYPE_CHECKING:
     import jinja2
@@ -119,6 +119,16 @@ class Job:
         """The settings for Placement's own configuration; empty if it needs none."""
         return sections(self.wanted, (PLACEMENT,)) if self.placement else ()
 
+    def of_host(self, host: str, path: str) -> tuple[ConfigSection, ...]:
+        """The device_spec of a compute host in a file that replaces all its lines; empty if the host has none."""
+        entries, retained = self.wanted.computes[host], self.kept(host, path)
+        return sections(self.wanted, ("compute",), devices=entries, carried=retained, parts={"devices"})
+
+    def yaml(self, path: str, services: tuple[str, ...], text: str) -> RenderedFile:
+        """A file of variables or resources below the tool's directory, with gpustack's mark."""
+        marked = template("variables.yml.j2").render(mark=MARK, release=self.wanted.release, variables=text)
+        return RenderedFile(target="", path=f"{self.directory}/{path}", text=marked, services=services)
+
     def kept(self, host: str, path: str) -> Carried:
         """The existing device_spec lines of a compute host to carry over, without those in the file itself."""
         everybody: Sequence[Host] = tuple(self.hosts.values())
@@ -213,15 +223,21 @@ def typed_value(text: str) -> bool | int | str:
     return int(text) if text.isdecimal() else True if text == "true" else text
 
 
-def dumped(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Documents as YAML, with multi-line text as literal blocks."""
+def dumped(
+    documents: Sequence[Mapping[str, Any]],
+    style: Callable[[str], str | None] = lambda text: "|" if "\n" in text else None,
+) -> str:
+    """Documents as YAML.
+
+    :param style: the style of a text; None for PyYAML's choice. By default, multi-line text is a literal block.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):
         pass
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style(value))
 
     Dumper.add_representer(str, text)
     return yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=2**20, allow_unicode=True)

@@ -63,11 +63,7 @@ def files(job: Job, names: Sequence[str], *, kayobe: bool = False) -> Iterator[R
         yield _file(job, placement_file(job.directory), (PLACEMENT,), rendered, kayobe=kayobe)
     for host in names:
         path = f"{job.directory}/{host}/nova.conf"
-        retained = job.kept(host, path)
-        rendered = sections(
-            job.wanted, ("compute",), devices=job.wanted.computes[host], carried=retained, parts={"devices"}
-        )
-        if rendered:
+        if rendered := job.of_host(host, path):
             yield _file(job, path, ("compute",), rendered, kayobe=kayobe)
 
 

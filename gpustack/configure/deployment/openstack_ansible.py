@@ -17,11 +17,11 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import quoted
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import ENCRYPTED, Job, RenderedFile, Tool, documents, mapping, template, typed
+from gpustack.configure.rendered import ENCRYPTED, Job, RenderedFile, Tool, documents, mapping, typed
 from gpustack.configure.sections import sections
 from gpustack.configure.sources import PLACEMENT, READERS, SERVICES, Source, assigned, kinds
 from gpustack.nova_options import releases
-from gpustack.nova_options.markers import DROP_IN, MARK
+from gpustack.nova_options.markers import DROP_IN
 from gpustack.nova_options.pci_values import specs_of
 
 DIRECTORY = "/etc/openstack_deploy"
@@ -53,7 +53,7 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     """The group's variables, and those of each compute host."""
     for path, variables in _variables(job, names):
         services = {_GROUP: job.services, _PLACEMENT_GROUP: (PLACEMENT,)}.get(path, ("compute",))
-        yield _yaml(job, f"{job.directory}/{path}/{FILE}", services, variables)
+        yield job.yaml(f"{path}/{FILE}", services, _yaml(variables))
 
 
 def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, object]]]:
@@ -272,12 +272,10 @@ def _joined(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _yaml(job: Job, path: str, services: tuple[str, ...], variables: dict[str, object]) -> RenderedFile:
+def _yaml(variables: dict[str, object]) -> str:
     import yaml
 
-    dumped = yaml.safe_dump(variables, sort_keys=False, width=2**20, allow_unicode=True)
-    text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=dumped)
-    return RenderedFile(target="", path=path, text=text, services=services)
+    return yaml.safe_dump(variables, sort_keys=False, width=2**20, allow_unicode=True)
 
 
 TOOL = Tool(

@@ -13,10 +13,9 @@ from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template, typed, typed_value
+from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, typed, typed_value
 from gpustack.configure.sections import ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SERVICES, Source, assigned
-from gpustack.nova_options.markers import MARK
 
 DIRECTORY = "openstack-helm"
 FILE, PLACEMENT_FILE = "gpustack-nova.yaml", "gpustack-placement.yaml"
@@ -41,9 +40,7 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
 
 
 def _file(job: Job, name: str, services: tuple[str, ...], conf: Mapping[str, Any]) -> RenderedFile:
-    variables = dumped([{"conf": conf}])
-    text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=variables)
-    return RenderedFile(target="", path=f"{job.directory}/{name}", text=text, services=services)
+    return job.yaml(name, services, dumped([{"conf": conf}]))
 
 
 def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -53,11 +50,7 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
         for entry in _entries(document):
             by_name[str(entry.get("name"))] = copy.deepcopy(dict(entry))
     for host in names:
-        retained = job.kept(host, "")
-        rendered = sections(
-            job.wanted, ("compute",), devices=job.wanted.computes[host], carried=retained, parts={"devices"}
-        )
-        if rendered:
+        if rendered := job.of_host(host, ""):
             entry = by_name.setdefault(host, {"name": host})
             nova = dict(mapping(entry, "conf", "nova"))
             for group, values in _values(rendered).items():

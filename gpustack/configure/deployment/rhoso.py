@@ -20,7 +20,7 @@ from gpustack.configure.sections import CONTROL, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SUPER_CONDUCTOR, Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
-from gpustack.nova_options.markers import BEGIN, END, MARK, without_block
+from gpustack.nova_options.markers import BEGIN, END, without_block
 
 DIRECTORY = "rhoso"
 SINCE = 27
@@ -44,12 +44,12 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     """The data plane's resources, and the control plane's patch."""
     if "compute" in job.services:
         documents = [document for name, data in _computes(job, names) for document in _service(name, data)]
-        yield _file(job, "dataplane.yaml", ("compute",), documents)
+        yield job.yaml("dataplane.yaml", ("compute",), dumped(documents))
     control = tuple(service for service in CONTROL if service in job.services)
     patch = _patch(job, control)
     if patch:
         readers = (*control, PLACEMENT) if job.placement else control
-        yield _file(job, "controlplane.yaml", readers, [patch])
+        yield job.yaml("controlplane.yaml", readers, dumped([patch]))
 
 
 def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -224,11 +224,6 @@ def _source(service: str, place: str, text: str, reader: str = "") -> Source:
 
 def _text(rendered: Sequence[ConfigSection]) -> str:
     return template("sections.conf.j2").render(sections=rendered).lstrip("\n") if rendered else ""
-
-
-def _file(job: Job, name: str, services: tuple[str, ...], documents: Sequence[Mapping[str, Any]]) -> RenderedFile:
-    text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=dumped(documents))
-    return RenderedFile(target="", path=f"{job.directory}/{name}", text=text, services=services)
 
 
 TOOL = Tool(

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpustack.base.findings import Finding
 from gpustack.base.text import printable
+from gpustack.configure import rendered
 
 _WORD = re.compile(r"[A-Za-z$/]..")
 """The start of text that no parser takes for a number or a boolean, beside the words that PyYAML quotes."""
@@ -55,17 +56,7 @@ def _text(document: Document) -> str:
 
 def dumped(content: Mapping[str, Any]) -> str:
     """YAML for programs in Go, whose parser takes more text for numbers and booleans than PyYAML's: ``1e07``, ``y``."""
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        pass
-
-    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        style = None if _WORD.match(value) else "'"
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-    Dumper.add_representer(str, text)
-    return yaml.dump(dict(content), Dumper=Dumper, sort_keys=False, width=2**20, allow_unicode=True)
+    return rendered.dumped([dict(content)], lambda text: None if _WORD.match(text) else "'")
 
 
 def arguments(values: Mapping[str, str]) -> list[dict[str, str]]:
