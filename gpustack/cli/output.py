@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.columns import Column, Row, selected
 from gpustack.base.host_groups import fold
 from gpustack.base.text import printable
@@ -45,12 +46,8 @@ def _grouped(
     columns = (*columns, Column("group", lambda row: ",".join(groups[str(first.value(row))])))
     shown = {column.key: column for column in (*selected(columns, parsed_args.columns), *usual)}
     compared = [column for key, column in shown.items() if key not in (first.key, "group")]
-    cells: dict[str, list[object]] = {}
-    for row in rows:
-        cells.setdefault(str(first.value(row)), []).append([column.cell(row) for column in compared])
-    equal: dict[str, list[str]] = {}
-    for host, of_host in cells.items():
-        equal.setdefault(repr(of_host), []).append(host)
+    cells = by_key((str(first.value(row)), [column.cell(row) for column in compared]) for row in rows)
+    equal = by_key((repr(of_host), host) for host, of_host in cells.items())
     groups = {host: patterns for hosts in equal.values() for patterns in (fold(hosts),) for host in hosts}
     if parsed_args.each or parsed_args.formatter != "table":
         return usual, columns, rows

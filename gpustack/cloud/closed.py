@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import ApplyError, CloudError, PlanError, UsageError
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import Service
@@ -97,9 +98,7 @@ class Reasons:
         )
 
     def _text(self, limit: int) -> str:
-        groups: dict[tuple[bool, str], list[str]] = {}
-        for name, text in _sorted(self.own):
-            groups.setdefault((name == MAINTENANCE, _cut(text, limit)), []).append(name)
+        groups = by_key(((name == MAINTENANCE, _cut(text, limit)), name) for name, text in _sorted(self.own))
         segments = [
             (MAINTENANCE if maintenance else "GPU " + ", ".join(map(_short, names))) + (f" ({text})" if text else "")
             for (maintenance, text), names in groups.items()

@@ -7,6 +7,7 @@ virtual functions changes: Nova compares it with the virtual functions' card.
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function, Host
@@ -34,10 +35,7 @@ def selections(spec: Spec, host: Host, functions: NetworkFunctions) -> Iterator[
     """The physical network and the selection of each entry."""
     for name, of_network in functions.by_network.items():
         network = spec.networks[name]
-        by_ids: dict[tuple[str, str], list[Function]] = {}
-        for function in of_network:
-            by_ids.setdefault((function.vendor, function.product), []).append(function)
-        for ids, members in by_ids.items():
+        for ids, members in by_key(((function.vendor, function.product), function) for function in of_network).items():
             selects_cards = bool(network.match.addresses or network.match.interfaces)
             for address in _addresses(host, ids, members, selects_cards=selects_cards):
                 yield network.physical_network, (*ids, address)
@@ -75,10 +73,7 @@ def doubts(host: Host, functions: NetworkFunctions) -> Iterator[Finding]:
         yield finding(
             Code.NETWORK_FUNCTIONS_IN_USE, place=host.hostname, network=name, functions=listed(interfaces, _SHOWN)
         )
-    by_names: dict[tuple[str, ...], list[str]] = {}
-    for address, names in functions.disputed.items():
-        by_names.setdefault(names, []).append(address)
-    for names, addresses in by_names.items():
+    for names, addresses in by_key((names, address) for address, names in functions.disputed.items()).items():
         yield finding(
             Code.FUNCTIONS_OF_SEVERAL_NETWORKS,
             place=host.hostname,

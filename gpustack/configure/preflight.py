@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.configure import selection
@@ -109,20 +110,12 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned
 
 def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
     """Aliases that mix device types or policies, and aliases that match the same cards."""
-    by_alias: dict[str, list[str]] = {}
-    for name in spec.models:
-        if any(t.model == name for t in targets):
-            by_alias.setdefault(spec.alias_of(name), []).append(name)
-    selected = {
-        alias: [name for name in names if any(t.model == name for t in targets)]
-        for alias, names in spec.selected.items()
-    }
+    present = {target.model for target in targets}
+    by_alias = by_key((spec.alias_of(name), name) for name in spec.models if name in present)
+    selected = {alias: [name for name in names if name in present] for alias, names in spec.selected.items()}
     for alias, names in (by_alias | selected).items():
         place = f"alias {alias}"
-        kinds: dict[str, list[str]] = {}
-        for target in targets:
-            if target.model in names:
-                kinds.setdefault(target.gpu.dev_type, []).append(target.host.hostname)
+        kinds = by_key((t.gpu.dev_type, t.host.hostname) for t in targets if t.model in names)
         if len(kinds) > 1:
             hosts_by_kind = "; ".join(
                 f"{kind} on {', '.join(dict.fromkeys(hostnames))}" for kind, hostnames in sorted(kinds.items())

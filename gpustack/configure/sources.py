@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import NothingThereError, UsageError
 from gpustack.base.hostnames import key, short
 from gpustack.nova_options.config import NovaConfiguration, Setting, files_of, parse_files, read_files
@@ -76,11 +77,8 @@ class HostNames:
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self._hosts = hosts
-        self._in_full: dict[str, list[int]] = {}
-        self._in_short: dict[str, list[int]] = {}
-        for number, host in enumerate(hosts):
-            self._in_full.setdefault(host.hostname, []).append(number)
-            self._in_short.setdefault(short(host.hostname), []).append(number)
+        self._in_full = by_key((host.hostname, number) for number, host in enumerate(hosts))
+        self._in_short = by_key((short(host.hostname), number) for number, host in enumerate(hosts))
 
     def having(self, source: Source) -> list[Host]:
         """The hosts that may have a configuration: those named in its path (in full or short form), else all."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Function
 from gpustack.nova_options.pci_values import reported_class, traits
@@ -73,16 +74,12 @@ def models_of(spec: Spec, scheduler: Scheduler | None = None) -> Models:
 
     :param scheduler: the options of nova-scheduler; None without configuration files.
     """
-    aliases: dict[str, list[str]] = {}
-    by_class: dict[str, list[Kind]] = {}
-    for kind in kinds_of(spec):
-        for alias in spec.aliases_of(kind.name):
-            aliases.setdefault(alias, []).append(kind.name)
-        if all(kind.ids) and kind.resource_class:
-            by_class.setdefault(kind.resource_class, []).append(kind)
+    kinds = list(kinds_of(spec))
+    aliases = by_key((alias, kind.name) for kind in kinds for alias in spec.aliases_of(kind.name))
+    by_class = by_key((kind.resource_class, kind) for kind in kinds if all(kind.ids) and kind.resource_class)
     return Models(
         aliases={alias: cards_of(spec, names) for alias, names in aliases.items()},
-        kinds={name: tuple(kinds) for name, kinds in by_class.items()},
+        kinds={name: tuple(of_class) for name, of_class in by_class.items()},
         expects=lambda host: bool(models_for(spec, host)),
         scheduled=by_devices(scheduler, spec),
     )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TypeVar
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import key, may_be_of_one_machine, short
 from gpustack.base.text import listed as names
@@ -61,10 +62,7 @@ class Index:
     @cached_property
     def reporting(self) -> Mapping[str, list[Device]]:
         """The devices of the compute nodes that report some to Placement, by the keys of their names."""
-        by_node: dict[str, list[Device]] = {}
-        for device in self.answers.devices or ():
-            by_node.setdefault(key(device.node), []).append(device)
-        return by_node
+        return by_key((key(device.node), device) for device in self.answers.devices or ())
 
     @cached_property
     def rows(self) -> Mapping[Spot, Row]:
@@ -93,10 +91,7 @@ class Index:
 
     @cached_property
     def _services(self) -> Mapping[str, list[Service]]:
-        by_head: dict[str, list[Service]] = {}
-        for service in self.answers.services or ():
-            by_head.setdefault(short(service.host), []).append(service)
-        return by_head
+        return by_key((short(service.host), service) for service in self.answers.services or ())
 
     def _services_of(self, *names: str) -> list[Service]:
         alike = [service for head in {short(name) for name in names} for service in self._services.get(head, ())]
@@ -121,10 +116,7 @@ class Index:
 
     @cached_property
     def _facts(self) -> Mapping[str, list[Host]]:
-        by_head: dict[str, list[Host]] = {}
-        for host in self.answers.hosts:
-            by_head.setdefault(short(host.hostname), []).append(host)
-        return by_head
+        return by_key((short(host.hostname), host) for host in self.answers.hosts)
 
     def facts(self, node: str) -> Host | None:
         """The facts of a compute node, by the name of its node or host, short or full; None if several match."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Finding
 from gpustack.base.hostnames import key
 from gpustack.cloud.compute import Service
@@ -183,11 +184,7 @@ class Fleet:
 
     @cached_property
     def _by_name(self) -> Mapping[str, list[Gpu]]:
-        by_name: dict[str, list[Gpu]] = {}
-        for gpu in self.gpus:
-            for name in {key(gpu.host), key(gpu.node)}:
-                by_name.setdefault(name, []).append(gpu)
-        return by_name
+        return by_key((name, gpu) for gpu in self.gpus for name in {key(gpu.host), key(gpu.node)})
 
     def lists_all(self, *names: str) -> bool:
         """Whether Nova certainly offers no other GPUs of a host than those that are listed with their addresses."""

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from gpustack.base.by_key import by_key
 from gpustack.base.text import listed
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, HostCount, State
@@ -13,12 +14,8 @@ from gpustack.spec.verdict import verdicts
 
 def host_counts(listed: Iterable[Gpu], index: Index) -> tuple[HostCount, ...]:
     """The GPUs by host and model. Without addresses, the total is that of the host's facts, or unknown."""
-    by_key: dict[tuple[str, str], list[Gpu]] = {}
-    for gpu in listed:
-        if gpu.host:
-            by_key.setdefault((gpu.host, gpu.model), []).append(gpu)
     counts = []
-    for (host, model), members in by_key.items():
+    for (host, model), members in by_key(((gpu.host, gpu.model), gpu) for gpu in listed if gpu.host).items():
         used = sum(gpu.used for gpu in members)
         if all(gpu.address for gpu in members):
             total: int | None = sum(gpu.units for gpu in members)

@@ -28,6 +28,7 @@ from typing import TypeVar
 
 from oslo_config import iniparser
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import NothingThereError, NovaConfigError, TemplateError
 from gpustack.base.files import file_error, read_text
 from gpustack.nova_options.markers import own_lines
@@ -96,10 +97,7 @@ class NovaConfiguration:
 
     @cached_property
     def _by_place(self) -> dict[tuple[str, str], list[Setting]]:
-        assignments: dict[tuple[str, str], list[Setting]] = {}
-        for setting in self.settings:
-            assignments.setdefault((setting.file, setting.path), []).append(setting)
-        return assignments
+        return by_key(((setting.file, setting.path), setting) for setting in self.settings)
 
     def all(self, option: Option) -> tuple[Setting, ...]:
         """Every assignment of an option under its current or a deprecated name, in the order of the files."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpustack.base.by_key import by_key
 from gpustack.nova_options import tables
 from gpustack.nova_options.tables import Record
 
@@ -211,10 +212,7 @@ class OptionTable:
     @functools.cached_property
     def groups(self) -> Mapping[str, Sequence[Option]]:
         """The options of each section."""
-        groups: dict[str, list[Option]] = {}
-        for option in self.named.values():
-            groups.setdefault(option.group, []).append(option)
-        return groups
+        return by_key((option.group, option) for option in self.named.values())
 
     def find(self, group: str, name: str) -> Option | None:
         """The option that reads ``name`` in a section, under its own or a deprecated name."""
@@ -344,9 +342,5 @@ def _every(path: str) -> Sequence[Option]:
 @functools.cache
 def of_any_release(project: Project = "nova") -> Mapping[str, Sequence[Option]]:
     """The options of all releases by each of their names, oldest first."""
-    by_name: dict[str, list[Option]] = {}
-    for record in tables.table(_TABLES[project]).records:
-        for option in _options(record):
-            for path in (option.path, *option.old_names):
-                by_name.setdefault(path, []).append(option)
-    return by_name
+    options = (option for record in tables.table(_TABLES[project]).records for option in _options(record))
+    return by_key((path, option) for option in options for path in (option.path, *option.old_names))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.files import data_dir, data_table
 
 Record = Mapping[str, Any]
@@ -49,7 +50,4 @@ def holds(record: Record, major: int) -> bool:
 
 def runs(name: str, *keys: str) -> Mapping[tuple[str, ...], Sequence[Record]]:
     """The records of a table by the values of some keys; several are of consecutive spans of releases."""
-    by_key: dict[tuple[str, ...], list[Record]] = {}
-    for record in table(name).records:
-        by_key.setdefault(tuple(record[key] for key in keys), []).append(record)
-    return by_key
+    return by_key((tuple(record[key] for key in keys), record) for record in table(name).records)

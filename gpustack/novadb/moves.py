@@ -5,6 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from gpustack.base.by_key import by_key
 from gpustack.novadb import tables
 from gpustack.novadb.model import TERMINAL, Migration, Place
 from gpustack.novadb.owners import batches, spellings
@@ -42,32 +43,29 @@ def _migrations(connection: sa.Connection, condition: sa.ColumnElement[bool]) ->
     table = tables.migrations.c
     columns = tables.columns(connection, tables.migrations)
     query = sa.select(*columns).where(table.deleted == 0, condition).order_by(table.id)
-    by_instance: dict[str, list[Migration]] = {}
-    for row in connection.execute(query).mappings():
-        by_instance.setdefault((row["instance_uuid"] or "").lower(), []).append(
-            Migration(
-                id=row["id"],
-                instance_uuid=row["instance_uuid"],
-                source_compute=row["source_compute"],
-                source_node=row["source_node"],
-                dest_compute=row["dest_compute"],
-                dest_node=row["dest_node"],
-                status=row["status"],
-                migration_type=row.get("migration_type"),
-                cross_cell_move=bool(row.get("cross_cell_move")),
-                updated_at=row["updated_at"] or row["created_at"],
-            )
+    found = (
+        Migration(
+            id=row["id"],
+            instance_uuid=row["instance_uuid"],
+            source_compute=row["source_compute"],
+            source_node=row["source_node"],
+            dest_compute=row["dest_compute"],
+            dest_node=row["dest_node"],
+            status=row["status"],
+            migration_type=row.get("migration_type"),
+            cross_cell_move=bool(row.get("cross_cell_move")),
+            updated_at=row["updated_at"] or row["created_at"],
         )
+        for row in connection.execute(query).mappings()
+    )
+    by_instance = by_key(((move.instance_uuid or "").lower(), move) for move in found)
     return {uuid: tuple(moves) for uuid, moves in by_instance.items()}
 
 
 def by_place(unfinished: Mapping[str, tuple[Migration, ...]]) -> dict[Place, list[Migration]]:
     """Return the migrations by compute node, source and destination."""
-    moves_by_place: dict[Place, list[Migration]] = {}
-    for move in (move for moves in unfinished.values() for move in moves):
-        for place in dict.fromkeys(move.places):
-            moves_by_place.setdefault(place, []).append(move)
-    return moves_by_place
+    all_moves = (move for moves in unfinished.values() for move in moves)
+    return by_key((place, move) for move in all_moves for place in dict.fromkeys(move.places))
 
 
 def each_once(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:

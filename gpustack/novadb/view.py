@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 
+from gpustack.base.by_key import by_key
 from gpustack.base.hostnames import find
 from gpustack.novadb.clock import Clock, HostState
 from gpustack.novadb.hardware import Hardware
@@ -139,10 +140,7 @@ class NodeView:
     @cached_property
     def children(self) -> Mapping[str, tuple[PciRow, ...]]:
         """The live virtual functions, by the address of their physical function."""
-        by_parent: dict[str, list[PciRow]] = {}
-        for row in self.rows:
-            if row.parent_addr and row.deleted == 0:
-                by_parent.setdefault(row.parent_addr, []).append(row)
+        by_parent = by_key((row.parent_addr, row) for row in self.rows if row.parent_addr and row.deleted == 0)
         return {address: tuple(rows) for address, rows in by_parent.items()}
 
     @cached_property
@@ -163,8 +161,5 @@ class NodeView:
     @cached_property
     def held(self) -> Mapping[str, tuple[PciRow, ...]]:
         """The live claimed or allocated rows, by owner."""
-        by_owner: dict[str, list[PciRow]] = {}
-        for row in self.taken:
-            if row.instance_uuid:
-                by_owner.setdefault(row.instance_uuid, []).append(row)
+        by_owner = by_key((row.instance_uuid, row) for row in self.taken if row.instance_uuid)
         return {uuid: tuple(rows) for uuid, rows in by_owner.items()}

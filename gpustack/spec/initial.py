@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import GpustackError
 from gpustack.base.host_groups import fold, natural
 from gpustack.base.operations import counted
@@ -265,11 +266,11 @@ def _boards(kind: _Kind, functions: Sequence[Function]) -> Iterator[str]:
 
 
 def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequence[str]) -> list[str]:
-    groups: dict[tuple[tuple[str, ...], bool], list[str]] = {}
-    for host, host_models in models.items():
-        if host_models:
-            key = (tuple(name for name in order if name in host_models), host in switched)
-            groups.setdefault(key, []).append(host)
+    groups = by_key(
+        ((tuple(name for name in order if name in of_host), host in switched), host)
+        for host, of_host in models.items()
+        if of_host
+    )
     plain = [(pattern, names) for (names, nvlink), hosts in groups.items() if not nvlink for pattern in fold(hosts)]
     fabric = [(pattern, names) for (names, nvlink), hosts in groups.items() if nvlink for pattern in fold(hosts)]
     lines = [

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from gpustack.base import hostnames
+from gpustack.base.by_key import by_key
 from gpustack.spec import attributes
 from gpustack.spec.deployment import Deployment
 from gpustack.spec.fields import BootChange, Hex4, Name, NumaPolicy, Pattern, SpecSection, matching
@@ -292,7 +293,5 @@ class Spec(SpecSection):
 
     @cached_property
     def _out_of_service(self) -> Mapping[str, tuple[OutOfService, ...]]:
-        by_host: dict[str, list[OutOfService]] = {}
-        for entry in self.out_of_service:
-            by_host.setdefault(hostnames.key(entry.host), []).append(entry)
+        by_host = by_key((hostnames.key(entry.host), entry) for entry in self.out_of_service)
         return {host: tuple(entries) for host, entries in by_host.items()}

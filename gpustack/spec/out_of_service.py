@@ -2,16 +2,14 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from gpustack.base.by_key import by_key
 from gpustack.base.hostnames import may_be_of_one_machine, short
 from gpustack.spec.model import OutOfService
 
 
 def by_machine(entries: Iterable[OutOfService]) -> dict[str, list[OutOfService]]:
     """The entries by the :func:`short` name of their host, for :func:`entry_of`."""
-    by_name: dict[str, list[OutOfService]] = {}
-    for entry in entries:
-        by_name.setdefault(short(entry.host), []).append(entry)
-    return by_name
+    return by_key((short(entry.host), entry) for entry in entries)
 
 
 def entry_of(

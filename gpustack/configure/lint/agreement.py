@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import AliasLine, DeviceLine, LintSubject
@@ -60,10 +61,7 @@ def _missing(line: AliasLine, source: Source) -> Finding:
 
 
 def _by_name(lines: Sequence[AliasLine]) -> dict[str, list[AliasLine]]:
-    by_name: dict[str, list[AliasLine]] = {}
-    for line in lines:
-        by_name.setdefault(line.name, []).append(line)
-    return by_name
+    return by_key((line.name, line) for line in lines)
 
 
 def _difference(reference: Sequence[AliasLine], compared: Sequence[AliasLine]) -> str | None:

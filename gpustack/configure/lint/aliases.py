@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterator, Sequence
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject, padded_traits
@@ -101,10 +102,7 @@ def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
 def repeated(subject: LintSubject) -> Iterator[Finding]:
     """Several lines with the same name in one configuration."""
     for source in subject.serving("api", "compute"):
-        by_name: dict[str, list[AliasLine]] = {}
-        for line in subject.aliases_of(source):
-            by_name.setdefault(line.name, []).append(line)
-        for name, lines in by_name.items():
+        for name, lines in by_key((line.name, line) for line in subject.aliases_of(source)).items():
             if len(lines) > 1:
                 yield from _together(subject, name, lines)
 

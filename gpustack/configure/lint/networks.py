@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.configure.lint.registry import check
@@ -16,10 +17,8 @@ _SHOWN = 8
 @check("Networks of the spec")
 def networks(subject: LintSubject) -> Iterator[Finding]:
     """Virtual functions of the spec's networks that no entry matches, or one with another physical network."""
-    sources_of: dict[str, list[Source]] = {}
-    for source in subject.serving("compute"):
-        for host in subject.hosts_of(source):
-            sources_of.setdefault(host.hostname, []).append(source)
+    computes = subject.serving("compute")
+    sources_of = by_key((host.hostname, source) for source in computes for host in subject.hosts_of(source))
     for host in subject.hosts:
         sources = sources_of.get(host.hostname, [])
         yield from _missing(subject, sources, host)
@@ -32,10 +31,8 @@ def _missing(subject: LintSubject, sources: list[Source], host: Host) -> Iterato
     if not sources:
         return
     found = {address for source in sources for address, _ in _entries(subject, source, host)}
-    missing: dict[str, list[str]] = {}
-    for address, (network, _) in subject.ports.get(host.hostname, {}).items():
-        if address not in found:
-            missing.setdefault(network, []).append(address)
+    ports = subject.ports.get(host.hostname, {})
+    missing = by_key((network, address) for address, (network, _) in ports.items() if address not in found)
     own = min(sources, key=lambda source: len(subject.hosts_of(source)))
     for network, addresses in missing.items():
         yield finding(

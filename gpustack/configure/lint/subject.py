@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.deployed_filters import FILTERS, values
 from gpustack.configure.desired import markers_of
@@ -76,10 +77,7 @@ def padded_traits(line: AliasLine | DeviceLine) -> Iterator[Finding]:
 
 
 def _by_source(lines: Iterable[_Line]) -> dict[int, tuple[_Line, ...]]:
-    by_source: dict[int, list[_Line]] = {}
-    for line in lines:
-        by_source.setdefault(id(line.source), []).append(line)
-    return {source: tuple(listed) for source, listed in by_source.items()}
+    return {source: tuple(listed) for source, listed in by_key((id(line.source), line) for line in lines).items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, field_validator
 
+from gpustack.base.by_key import Key, by_key
 from gpustack.hosts.facts.boot_model import Boot, Tpm
 from gpustack.hosts.facts.fields import (
     Arguments,
@@ -386,34 +387,25 @@ class Host(FactsModel):
     @cached_property
     def children(self) -> dict[str, tuple[Function, ...]]:
         """The functions below each bridge, by its address."""
-        members: dict[str, list[Function]] = {}
-        for function in self.pci:
-            if function.parent is not None:
-                members.setdefault(function.parent, []).append(function)
-        return {parent: tuple(functions) for parent, functions in members.items()}
+        return _members((function.parent, function) for function in self.pci)
 
     @cached_property
     def groups(self) -> dict[int, tuple[Function, ...]]:
         """The functions of each IOMMU group, sorted by address."""
-        members: dict[int, list[Function]] = {}
-        for function in sorted(self.pci, key=lambda f: f.bdf):
-            if function.iommu_group is not None:
-                members.setdefault(function.iommu_group, []).append(function)
-        return {group: tuple(functions) for group, functions in members.items()}
+        return _members((function.iommu_group, function) for function in sorted(self.pci, key=lambda f: f.bdf))
 
     @cached_property
     def slots(self) -> dict[str, tuple[Function, ...]]:
         """The functions of each slot (``0000:88:00``), sorted by address."""
-        members: dict[str, list[Function]] = {}
-        for function in sorted(self.pci, key=lambda f: f.bdf):
-            members.setdefault(function.bdf.slot, []).append(function)
-        return {slot: tuple(functions) for slot, functions in members.items()}
+        return _members((function.bdf.slot, function) for function in sorted(self.pci, key=lambda f: f.bdf))
 
     @cached_property
     def virtual(self) -> dict[str, tuple[Function, ...]]:
         """The virtual functions of each physical function, by its address."""
-        members: dict[str, list[Function]] = {}
-        for function in self.pci:
-            if function.physical_function is not None:
-                members.setdefault(function.physical_function, []).append(function)
-        return {physical: tuple(functions) for physical, functions in members.items()}
+        return _members((function.physical_function, function) for function in self.pci)
+
+
+def _members(pairs: Iterable[tuple[Key | None, Function]]) -> dict[Key, tuple[Function, ...]]:
+    """The functions by a key; without those that have none."""
+    members = by_key((key, function) for key, function in pairs if key is not None)
+    return {key: tuple(functions) for key, functions in members.items()}

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
@@ -192,9 +193,7 @@ def sign_findings(signs: Iterable[Event], place: str, host: str = "HOST", gpu: s
 
     :param gpu: the address of the GPU that all signs concern; None if each concerns the function in its message.
     """
-    by_place: dict[tuple[str, str | None], list[Event]] = {}
-    for event in signs:
-        by_place.setdefault((event.code or "", None if gpu else event.address), []).append(event)
+    by_place = by_key(((event.code or "", None if gpu else event.address), event) for event in signs)
     for (code, address), of_place in by_place.items():
         last = of_place[-1]
         values = {**_UNNAMED, "text": last.message, "bars": last.values.get("bar"), **last.values}

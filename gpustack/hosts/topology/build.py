@@ -7,6 +7,7 @@ is the upstream port of a switch, and these further bridges are its downstream p
 
 from collections.abc import Mapping
 
+from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.gpus import Gpu, is_nvswitch, main_functions
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.topology.links import link
@@ -55,10 +56,8 @@ class _Builder:
             if function.physical_function in physical and function.physical_function is not None:
                 self.virtual.setdefault(function.physical_function, []).append(function)
         self.parents = _parents(self.functions)
-        self.children: dict[str, list[Function]] = {}
-        for function in self.functions:
-            if (parent := self.parents[function.address]) is not None:
-                self.children.setdefault(parent, []).append(function)
+        above = ((self.parents[function.address], function) for function in self.functions)
+        self.children = by_key((parent, function) for parent, function in above if parent is not None)
         self.ports_have_links = any(f.link for f in host.pci if f.pci_class.startswith(_PCI_BRIDGE))
         nics = [f.address for f in self.functions if f.pci_class.startswith(classes.NETWORK_BASE)]
         self.labels = {address: f"GPU{number}" for number, address in enumerate(sorted_by_address(self.gpus, host))}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import Card, label, requirement_of
@@ -244,10 +245,8 @@ def _module_conflict(models: Sequence[ModelRequirement]) -> str | None:
 
 
 def _linux(models: Sequence[ModelRequirement]) -> dict[str, str | None]:
-    kernels: dict[str, list[str | None]] = {}
-    for need in models:
-        if need.requirement.module:
-            kernels.setdefault(need.requirement.module, []).append(need.requirement.kernel)
+    needed = [need.requirement for need in models]
+    kernels = by_key((need.module, need.kernel) for need in needed if need.module)
     return {
         module: None if None in each else max((kernel for kernel in each if kernel), key=version)
         for module, each in kernels.items()

@@ -6,10 +6,11 @@ Sources for sizes: ``nova/compute/api.py`` (``_validate_flavor_image_nostatus``)
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.columns import Column, codes
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.text import listed
 from gpustack.cloud.image import Image
 from gpustack.offer.image.guest import NVIDIA, guest_problems
 from gpustack.offer.image.hardware import hardware_problems
@@ -48,26 +49,20 @@ def _findings(pair: Pair, *, unique: bool) -> Iterator[Finding]:
     if image.status != "active":
         yield finding(Code.IMAGE_ABSENT, place=place)
         return
-    flavors: dict[tuple[Code, Severity | None, tuple[tuple[str, Any], ...]], list[str]] = {}
-    for needs in pair.flavors:
-        for problem in _problems(image, needs):
-            key = (problem.code, problem.severity, tuple(problem.values.items()))
-            flavors.setdefault(key, []).append(needs.name)
+    flavors = by_key(
+        ((problem.code, problem.severity, tuple(problem.values.items())), needs.name)
+        for needs in pair.flavors
+        for problem in _problems(image, needs)
+    )
     for (code, severity, values), names in flavors.items():
-        listed = listed_names(names)
-        yield finding(code, place=place, severity=severity, **dict(values), flavors=listed, image=image.id)
+        shown = listed(names, _SHOWN_FLAVORS)
+        yield finding(code, place=place, severity=severity, **dict(values), flavors=shown, image=image.id)
 
 
 def _problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
     yield from hardware_problems(image, needs)
     yield from guest_problems(image, needs)
     yield from room_problems(image, needs)
-
-
-def listed_names(names: Sequence[str]) -> str:
-    """Names in one line; a long list is cut."""
-    more = len(names) - _SHOWN_FLAVORS
-    return ", ".join(names[:_SHOWN_FLAVORS]) + (f" and {more} more" if more > 0 else "")
 
 
 COLUMNS: tuple[Column[Checked], ...] = (
@@ -77,7 +72,7 @@ COLUMNS: tuple[Column[Checked], ...] = (
         "flavors",
         lambda checked: [needs.name for needs in checked.pair.flavors],
         "Flavors",
-        lambda checked: listed_names([needs.name for needs in checked.pair.flavors]),
+        lambda checked: listed([needs.name for needs in checked.pair.flavors], _SHOWN_FLAVORS),
     ),
     Column("os_type", lambda checked: checked.pair.image.os_type, "OS"),
     Column("machine_type", lambda checked: checked.pair.image.properties.get(MACHINE_TYPE), "Machine"),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
 
+from gpustack.base.by_key import by_key
 from gpustack.base.prometheus import gauge
 from gpustack.fleet.cards import cards_of
 from gpustack.offer.quota.desired import class_of
@@ -19,9 +20,7 @@ def families(spec: Spec, known: Iterable[Share]) -> Iterator[Metric]:
     GPUs.
     """
     labels = _labels(spec)
-    sums: dict[tuple[str, str], list[int | None]] = {}
-    for share in known:
-        sums.setdefault((share.project.id, labels[share.resource_class]), []).append(share.limit)
+    sums = by_key(((share.project.id, labels[share.resource_class]), share.limit) for share in known)
     yield gauge(
         "gpustack_tenant_gpu_limit",
         "GPUs of a model that the instances of a project may have, as Keystone has it.",
@@ -41,7 +40,5 @@ def _certain(
 
 def _labels(spec: Spec) -> dict[str, str]:
     """The names of cards by resource class."""
-    models: dict[str, list[str]] = {}
-    for name in spec.models:
-        models.setdefault(class_of(spec, name), []).append(name)
+    models = by_key((class_of(spec, name), name) for name in spec.models)
     return {resource_class: cards_of(spec, names) for resource_class, names in models.items()}

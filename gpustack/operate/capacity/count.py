@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from gpustack.base.by_key import by_key
 from gpustack.base.text import listed
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Capacity, Demand, Host, HostCapacity, Limit, Reason
@@ -27,10 +28,7 @@ def capacity(
     """
     counted = [_on(host, demand, accepted, scheduler) for host in hosts]
     unknown = [host.name for host in hosts if host.cards is None]
-    doubtful: dict[str, list[str]] = {}
-    for entry in counted:
-        for doubt in entry.doubts:
-            doubtful.setdefault(doubt, []).append(entry.host)
+    doubtful = by_key((doubt, entry.host) for entry in counted for doubt in entry.doubts)
     doubts = {UNKNOWN_GPUS: unknown} if unknown else {}
     doubts |= {UNKNOWN_ALIAS.format(alias=alias): [] for alias in demand.unknown if not demand.refused}
     return Capacity(

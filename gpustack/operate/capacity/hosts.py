@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpustack.base.by_key import by_key
 from gpustack.base.hostnames import key, short
 from gpustack.cloud.compute import Hypervisor
 from gpustack.fleet.cards import Kind, kinds_of
@@ -74,17 +75,12 @@ class _View:
     def __init__(self, spec: Spec, sources: Sources, *, empty: bool) -> None:
         self.spec, self.sources, self.empty = spec, sources, empty
         self.aliases = FlavorAliases(spec, sources.scheduler)
-        self.gpus: dict[str, list[Gpu]] = {}
-        for gpu in sources.fleet.gpus:
-            if gpu.address:
-                self.gpus.setdefault(key(gpu.node), []).append(gpu)
+        self.gpus = by_key((key(gpu.node), gpu) for gpu in sources.fleet.gpus if gpu.address)
         moving = any(server.moving for server in sources.fleet.servers)
         reasons = [_STALE, *(gap.reason for gap in sources.fleet.partial if gap.source is Source.NOVA)]
         reasons += ["instances that move may have GPUs on two hosts"] if moving else []
         self.doubt = "; ".join(reasons)
-        self.facts: dict[str, list[Facts]] = {}
-        for facts in sources.facts:
-            self.facts.setdefault(short(facts.hostname), []).append(facts)
+        self.facts = by_key((short(facts.hostname), facts) for facts in sources.facts)
 
     def host(self, hypervisor: Hypervisor) -> Host | None:
         gpus = self.gpus.get(key(hypervisor.node), [])
@@ -149,10 +145,8 @@ class _View:
 
     def _of_pools(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> Iterator[Cards]:
         """The free devices of Nova; of those that Placement has too, the ones that are free in both."""
-        reported: dict[str, list[Gpu]] = {}
-        for gpu in gpus:
-            # A pool of virtual functions has the address of their card; rows list them one by one.
-            reported.setdefault(gpu.parent or gpu.address, []).append(gpu)
+        # A pool of virtual functions has the address of their card; rows list them one by one.
+        reported = by_key((gpu.parent or gpu.address, gpu) for gpu in gpus)
         for pool in pools:
             of_pool = reported.get(pool.address, ())
             if not of_pool and self.aliases.scheduled:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
 
+from gpustack.base.by_key import by_key
 from gpustack.base.text import clipped
-from gpustack.fleet.model import Fleet, Gpu, Holder, HostCount, State
+from gpustack.fleet.model import Fleet, Gpu, Holder, State
 from gpustack.fleet.summary import Group, grouped
 
 GROUP = 48
@@ -148,9 +149,7 @@ def host_groups(fleet: Fleet) -> Iterator[HostGroup]:
 
 
 def _hosts(fleet: Fleet) -> Iterator[HostView]:
-    counts: dict[str, list[HostCount]] = {}
-    for entry in fleet.counts:
-        counts.setdefault(entry.host, []).append(entry)
+    counts = by_key((entry.host, entry) for entry in fleet.counts)
     gpu_numbers = count(1)
     by_host = groupby(fleet.gpus, key=lambda gpu: gpu.host)
     for number, (name, members) in enumerate(by_host, 1):

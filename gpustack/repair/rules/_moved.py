@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gpustack.base.by_key import by_key
 from gpustack.novadb.model import PciRow
 from gpustack.novadb.view import NodeView, Owner
 from gpustack.repair.evidence import renamed
@@ -18,10 +19,7 @@ def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
 
 def left_behind_by_owner(view: NodeView) -> Iterator[tuple[tuple[PciRow, ...], Owner]]:
     """Yield the rows of :func:`left_behind`, grouped by owner."""
-    by_owner: dict[str, list[PciRow]] = {}
-    for row, owner in left_behind(view):
-        by_owner.setdefault(owner.uuid, []).append(row)
-    for uuid, rows in by_owner.items():
+    for uuid, rows in by_key((owner.uuid, row) for row, owner in left_behind(view)).items():
         yield tuple(rows), view.owners[uuid]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.text import quoted
 from gpustack.cloud import Connection
 from gpustack.cloud.placement import Known, Provider, stranger
@@ -63,9 +64,7 @@ class _Held:
 
 def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] | None = None) -> Iterator[Verdict]:
     """Yield verdicts where allocations of this cell's devices and its rows contradict each other."""
-    by_node: dict[str, list[Provider]] = {}
-    for provider in known.devices:
-        by_node.setdefault(provider.root, []).append(provider)
+    by_node = by_key((provider.root, provider) for provider in known.devices)
     for view in reader.views(hosts, uuids=by_node.keys()) if by_node else ():
         if view.unread or view.node.deleted:
             continue  # class U reports an unreadable compute node

@@ -6,6 +6,7 @@ With the default LeastAllocated, Pods with one GPU spread over the nodes, and no
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.offer.guest.kubernetes.documents import Document, arguments, listed, node_labels
 from gpustack.offer.guest.kubernetes.groups import NodeGroup
 
@@ -23,10 +24,7 @@ def documents(groups: Sequence[NodeGroup]) -> Iterator[Document]:
     resources = list(dict.fromkeys(group.resource for group in groups))
     yield Document(notes=(f"{SCHEDULER_FILE} on each control plane",), content=scheduler(resources))
     yield Document(notes=("Merge this into the configuration of kubeadm init.",), content=_cluster())
-    kinds: dict[tuple[str | None, str], list[NodeGroup]] = {}
-    for group in groups:
-        kinds.setdefault((group.gputype, group.resource), []).append(group)
-    for kind in kinds.values():
+    for kind in by_key(((group.gputype, group.resource), group) for group in groups).values():
         registration = _registration(kind[0])
         if registration:
             flavors = listed(group.flavor for group in kind)

@@ -6,6 +6,7 @@ It needs no driver in the node and no option of its kubelet, so it works in clus
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.offer.guest.kubernetes.documents import Document
 from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype
@@ -32,9 +33,7 @@ def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:
 def findings(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Finding]:
     """Models that NFD can't distinguish."""
     models = dict.fromkeys(model for kind in _kinds(groups) for model in kind)
-    by_ids: dict[str, list[str]] = {}
-    for model in models:
-        by_ids.setdefault(str(_ids(spec.models[model])), []).append(model)
+    by_ids = by_key((str(_ids(spec.models[model])), model) for model in models)
     for same in by_ids.values():
         for model in same[:-1]:
             yield finding(Code.MODELS_WITH_SAME_IDS, place=model, other=same[-1])
