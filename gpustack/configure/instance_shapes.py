@@ -1,12 +1,10 @@
 """What the instances of a spec's flavors ask of their host's nova-compute: processors, memory pages, PCIe ports."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpustack.spec.extra_specs import CPU_POLICY, PAGE_SIZE, TPM_VERSION
-from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import by_model
+from gpustack.spec.requests import Entry, entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,21 +29,21 @@ class InstanceShape:
 
 def shapes(spec: Spec) -> tuple[InstanceShape, ...]:
     """The shapes of all flavors of a spec."""
-    return tuple(shape for template, flavor in spec.flavors.items() for shape in _shapes(template, flavor))
+    return tuple(map(_shape, entries(spec)))
 
 
-def _shapes(template: str, flavor: Flavor) -> Iterator[InstanceShape]:
-    for count, _ in by_model(flavor):
-        yield InstanceShape(
-            flavor=named(template, count),
-            gpus=count,
-            vcpus=_size(flavor.vcpus, flavor.per_gpu.vcpus, count),
-            ram_mib=_size(flavor.ram, flavor.per_gpu.ram, count),
-            cpu_policy=flavor.cpu_policy or flavor.extra_specs.get(CPU_POLICY, "shared"),
-            page_size=flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE),
-            tpm=flavor.tpm or TPM_VERSION in flavor.extra_specs,
-            nodes=None if flavor.numa.nodes == "auto" else flavor.numa.nodes or 1,
-        )
+def _shape(entry: Entry) -> InstanceShape:
+    flavor = entry.flavor
+    return InstanceShape(
+        flavor=entry.name,
+        gpus=entry.count,
+        vcpus=_size(flavor.vcpus, flavor.per_gpu.vcpus, entry.count),
+        ram_mib=_size(flavor.ram, flavor.per_gpu.ram, entry.count),
+        cpu_policy=flavor.cpu_policy or flavor.extra_specs.get(CPU_POLICY, "shared"),
+        page_size=flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE),
+        tpm=flavor.tpm or TPM_VERSION in flavor.extra_specs,
+        nodes=None if flavor.numa.nodes == "auto" else flavor.numa.nodes or 1,
+    )
 
 
 def _size(fixed: int | None, per_gpu: int | str | None, count: int) -> int | None:

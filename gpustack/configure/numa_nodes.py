@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.model import Host
-from gpustack.spec.flavors import named
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import by_alias, by_model
+from gpustack.spec.requests import by_alias, entries
 from gpustack.spec.verdict import verdicts
 
 
@@ -20,15 +19,14 @@ def spanning_flavors(host: Host, spec: Spec) -> Iterator[Finding]:
         for alias in spec.aliases_of(assigned.model):
             nodes_of.setdefault(alias, []).append(assigned.gpu.main.numa_node)
     candidates = {number for numbers in nodes_of.values() for number in numbers}
-    for template, flavor in spec.flavors.items():
-        for count, models in by_model(flavor):
-            request = by_alias(spec, models)
-            if any(len(nodes_of.get(alias, ())) < number for alias, number in request.items()):
-                continue  # no instance fits the host
-            if not any(_fits(node, request, nodes_of) for node in candidates):
-                most = max(_on(node, request, nodes_of) for node in candidates)
-                name = named(template, count)
-                yield finding(Code.FLAVOR_SPANS_NUMA_NODES, place=host.hostname, flavor=name, count=count, most=most)
+    for entry in entries(spec):
+        request = by_alias(spec, entry.models)
+        if any(len(nodes_of.get(alias, ())) < number for alias, number in request.items()):
+            continue  # no instance fits the host
+        if not any(_fits(node, request, nodes_of) for node in candidates):
+            most = max(_on(node, request, nodes_of) for node in candidates)
+            name, count = entry.name, entry.count
+            yield finding(Code.FLAVOR_SPANS_NUMA_NODES, place=host.hostname, flavor=name, count=count, most=most)
 
 
 def _fits(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> bool:

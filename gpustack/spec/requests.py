@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from gpustack.spec.attributes import alias_name
 from gpustack.spec.flavors import Flavor, named
@@ -9,6 +10,28 @@ from gpustack.spec.model import Spec
 
 SLOW = 20_000
 """The number of candidates on all hosts for which a query of Placement takes seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One entry of the spec for one GPU count: a flavor of the cloud.
+
+    :ivar name: its name in the cloud.
+    :ivar count: the number of GPUs in total.
+    :ivar models: the number of GPUs by model, or by alias of a selection.
+    """
+
+    flavor: Flavor
+    name: str
+    count: int
+    models: Mapping[str, int]
+
+
+def entries(spec: Spec) -> Iterator[Entry]:
+    """Yield the flavors of a spec, one for each number of GPUs."""
+    for template, flavor in spec.flavors.items():
+        for count, models in by_model(flavor):
+            yield Entry(flavor=flavor, name=named(template, count), count=count, models=models)
 
 
 def by_alias(spec: Spec, models: Mapping[str, int]) -> dict[str, int]:
@@ -21,8 +44,7 @@ def by_alias(spec: Spec, models: Mapping[str, int]) -> dict[str, int]:
 
 def requests(spec: Spec) -> Iterator[dict[str, int]]:
     """The number of GPUs by alias, for each flavor of the spec."""
-    for flavor in spec.flavors.values():
-        yield from (by_alias(spec, models) for _, models in by_model(flavor))
+    return (by_alias(spec, entry.models) for entry in entries(spec))
 
 
 def candidates(flavor: Mapping[str, int], host: Mapping[str, int]) -> int:
@@ -36,12 +58,7 @@ def candidates(flavor: Mapping[str, int], host: Mapping[str, int]) -> int:
 
 def restricted(spec: Spec) -> list[str]:
     """The names in the cloud of the flavors that only single projects may use (``access``)."""
-    return [
-        named(entry, count)
-        for entry, flavor in spec.flavors.items()
-        for count, _ in by_model(flavor)
-        if flavor.access is not None
-    ]
+    return [entry.name for entry in entries(spec) if entry.flavor.access is not None]
 
 
 def models_of(spec: Spec, flavor: Flavor) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from gpustack.spec.extra_specs import (
 )
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import by_alias, by_model, models_of
+from gpustack.spec.requests import Entry, by_alias, entries, models_of
 from gpustack.spec.verdict import doubts
 
 _REFUSES_HYPERVISOR = "error-43"
@@ -43,20 +43,6 @@ class Wanted:
 
     flavors: tuple[WantedFlavor, ...]
     findings: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One entry of the spec for one GPU count.
-
-    :ivar count: the number of GPUs in total.
-    :ivar models: the number of GPUs by model, or by alias of a selection.
-    """
-
-    flavor: Flavor
-    name: str
-    count: int
-    models: Mapping[str, int]
 
 
 def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wanted:
@@ -93,13 +79,6 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
         )
         flavors.append(_made(spec, entry, release, sizes, nodes))
     return Wanted(flavors=tuple(flavors), findings=tuple(findings))
-
-
-def entries(spec: Spec) -> Iterator[Entry]:
-    """Yield the flavors of a spec, one for each number of GPUs."""
-    for template, flavor in spec.flavors.items():
-        for count, models in by_model(flavor):
-            yield Entry(flavor=flavor, name=named(template, count), count=count, models=models)
 
 
 def sizes_of(entry: Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:

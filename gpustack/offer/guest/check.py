@@ -13,9 +13,9 @@ from gpustack.offer.guest.inside import compare
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.attributes import card_of
-from gpustack.spec.flavors import Flavor, named
+from gpustack.spec.flavors import Flavor
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import by_model, models_of
+from gpustack.spec.requests import entries, models_of
 
 _SIGN_KEYS = ("id", "code", "severity", "scope", "kind", "number", "action", "pattern", "words", "ends")
 
@@ -41,10 +41,9 @@ def promises(spec: Spec, *, public: bool = False) -> dict[str, Promise]:
     :param public: only those of flavors that all projects may use.
     """
     return {
-        named(entry, count): Promise(count=count, ids=_ids(spec, flavor))
-        for entry, flavor in spec.flavors.items()
-        for count, _ in by_model(flavor)
-        if flavor.access is None or not public
+        entry.name: Promise(count=entry.count, ids=_ids(spec, entry.flavor))
+        for entry in entries(spec)
+        if entry.flavor.access is None or not public
     }
 
 

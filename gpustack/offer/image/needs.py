@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from gpustack.cloud.image import Image
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.options import Release
-from gpustack.offer.flavor.desired import Entry, entries, extra_specs_of, refusing_hypervisor
+from gpustack.offer.flavor.desired import extra_specs_of, refusing_hypervisor
 from gpustack.offer.image.model import FlavorNeeds, Pair
 from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import models_of
+from gpustack.spec.requests import Entry, entries, models_of
 from gpustack.spec.verdict import verdicts
 
 _COHERENT = "coherent-memory"

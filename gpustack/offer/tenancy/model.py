@@ -9,11 +9,10 @@ from gpustack.cloud.servers import Server
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.spec.extra_specs import required_traits
-from gpustack.spec.flavors import named
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.model import Spec
 from gpustack.spec.patterns import HostPattern
-from gpustack.spec.requests import by_model
+from gpustack.spec.requests import entries
 from gpustack.spec.tenancy import DEFAULT_TRAIT, GpuAggregate
 
 MARK = "gpustack:tenancy"
@@ -141,7 +140,7 @@ def wanted(spec: Spec, nodes: Iterable[Hypervisor], projects: Mapping[str, str])
     :param projects: ids of projects, by their id or name in the spec.
     """
     known = [node for node in nodes if any(patterns_for(spec, name) for name in (node.host, node.node))]
-    entries = spec.tenancy.aggregates if spec.tenancy else {}
+    of_spec = spec.tenancy.aggregates if spec.tenancy else {}
     aggregates = [
         WantedAggregate(
             name=name,
@@ -149,15 +148,15 @@ def wanted(spec: Spec, nodes: Iterable[Hypervisor], projects: Mapping[str, str])
             projects=frozenset(projects[project] for project in entry.projects),
             isolated=entry.isolated,
         )
-        for name, entry in entries.items()
+        for name, entry in of_spec.items()
     ]
-    missing = {name: tuple(_missing(entry.hosts or tuple(spec.hosts), known)) for name, entry in entries.items()}
+    missing = {name: tuple(_missing(entry.hosts or tuple(spec.hosts), known)) for name, entry in of_spec.items()}
     return Wanted(
         trait=spec.tenancy.trait if spec.tenancy else DEFAULT_TRAIT,
         gpu_hosts=frozenset(node.host for node in known),
         aggregates=tuple(aggregates),
         aliases=frozenset(alias for model in spec.models for alias in spec.aliases_of(model)),
-        flavors=frozenset(named(name, count) for name, flavor in spec.flavors.items() for count, _ in by_model(flavor)),
+        flavors=frozenset(entry.name for entry in entries(spec)),
         missing={name: hosts for name, hosts in missing.items() if hosts},
     )
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.cloud.flavors import Sizes
 from gpustack.hosts.facts.model import Host
-from gpustack.offer.flavor.desired import Entry, entries, sizes_of
+from gpustack.offer.flavor.desired import sizes_of
 from gpustack.offer.flavor.shares import HostShare, host_shares
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
+from gpustack.spec.requests import Entry, entries
 
 GPUTYPE = "gpustack/gputype"
 """The label with the model. NFD adds its own prefix to a label without one, so only a prefix gives one name."""
