@@ -186,14 +186,12 @@ class Listing:
 
     :ivar everything: whether they are those of all projects.
     :ivar gaps: what is missing, and why.
-    :ivar silent: the number of instances whose cell does not answer, which ``servers`` lacks.
     :ivar hidden: the number of instances whose devices are unknown, because the user may not read their flavors.
     """
 
     servers: tuple[Server, ...]
     everything: bool
     gaps: tuple[str, ...] = ()
-    silent: int = 0
     hidden: int = 0
 
 
@@ -239,7 +237,7 @@ def _listing(entries: Collection[Mapping[str, Any]], everything: bool) -> Listin
         gaps.append(f"the flavors of {hidden} instances have no extra specs: {POLICY}")
     if any(server.placed and not server.host for server in servers if server.devices):
         gaps.append("the user may not see the hosts of instances")
-    return Listing(servers=servers, everything=everything, gaps=tuple(gaps), silent=silent, hidden=hidden)
+    return Listing(servers=servers, everything=everything, gaps=tuple(gaps), hidden=hidden)
 
 
 def failed(cloud: Connection, most: int) -> list[str]:
