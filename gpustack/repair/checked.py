@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gpustack.base.operations import counted
 from gpustack.repair.verdict import Status
 
 
@@ -32,4 +33,4 @@ class Checked:
 
     def __str__(self) -> str:
         counts = {"cell": len(self.cells), "host": len(self.hosts), "device": self.devices}
-        return ", ".join(f"{count} {noun}{'s'[: count != 1]}" for noun, count in counts.items()) + " checked"
+        return ", ".join(counted(count, noun) for noun, count in counts.items()) + " checked"

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gpustack.base.errors import JournalError
+from gpustack.base.operations import counted
 from gpustack.base.text import quoted
 from gpustack.changes.change import Begin, ChangeResult, Ended
 from gpustack.novadb import tables
@@ -119,8 +120,7 @@ def _undo_rows(entry: JournalEntry, cell: Cell, sources: Sources, begin: Begin |
                 connection.rollback()
                 return _used([f"{change.table} {change.id}, or its owner or host, was written"])
         if begin is None:
-            rows = f"{len(pairs)} row{'s'[: len(pairs) != 1]}"
-            return Ended(ChangeResult.DONE, f"would be restored: {rows} as before the repair")
+            return Ended(ChangeResult.DONE, f"would be restored: {counted(len(pairs), 'row')} as before the repair")
         commit = committed(connection, cell.database, entry.changes, entry.before, undone=True)
     if commit.result is ChangeResult.DONE:
         return Ended(ChangeResult.DONE, "the rows are as they were before the repair")

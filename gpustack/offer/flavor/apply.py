@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from gpustack.base.errors import FlavorError
+from gpustack.base.operations import counted
 from gpustack.cloud.flavors import FlavorCloud
-from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, counted, questions
+from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
 
@@ -46,7 +47,7 @@ def deletion(api: Flavors, flavor: PresentFlavor, *, force: bool) -> DeleteFlavo
             raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--force deletes it")
         if users := api.users(flavor.id):
             remedy = "--force deletes it; its instances keep running, without a flavor in the list"
-            raise FlavorError(f"{flavor.name} is used by {counted(users)}", remedy=remedy)
+            raise FlavorError(f"{flavor.name} is used by {counted(users, 'instance')}", remedy=remedy)
     return DeleteFlavor(why="as asked", flavor=flavor, force=force)
 
 

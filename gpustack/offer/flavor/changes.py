@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from gpustack.base.errors import CloudError, FlavorError
+from gpustack.base.operations import counted
 from gpustack.base.text import quoted
 from gpustack.changes.change import CloudChange, Value, difference
 from gpustack.cloud import Connection, identity
@@ -101,7 +102,7 @@ class FlavorChange(_ChangeOfFlavor):
         if self.wanted is not None or self.about.get("force"):
             return ""
         users = api.users(self.id)
-        return f"{users} instance{'s'[: users != 1]} use it" if users else ""
+        return f"{counted(users, 'instance')} use it" if users else ""
 
     def carry_out(self, api: Flavors) -> str:
         if self.wanted is None:

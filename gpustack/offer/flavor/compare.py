@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.operations import counted
 from gpustack.offer.flavor.flavors import ACCESS, ORIGIN, PresentFlavor, WantedFlavor, access_mark, is_sets_mark
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
 
@@ -136,9 +137,8 @@ def _of_one(
             text = "; ".join(differences)
             return [], [finding(Code.FLAVOR_SIZES_FIXED, place=flavor.name, differences=text, name=flavor.name)]
         if answers.users[current.id]:
-            return [], [
-                finding(Code.FLAVOR_IN_USE_NOT_REPLACED, place=flavor.name, users=counted(answers.users[current.id]))
-            ]
+            users = counted(answers.users[current.id], "instance")
+            return [], [finding(Code.FLAVOR_IN_USE_NOT_REPLACED, place=flavor.name, users=users)]
         return [
             DeleteFlavor(why="it is replaced by one of other sizes", flavor=current),
             _create(flavor, answers, why="it replaces the one before"),
@@ -247,17 +247,11 @@ def _pruned(
     for flavor in _superfluous(wanted, present):
         users = answers.users.get(flavor.id, 0) if choices.prune else 0
         if users:
-            findings.append(
-                finding(Code.FLAVOR_IN_USE_NOT_REMOVED, place=flavor.name, users=counted(users), name=flavor.name)
-            )
+            text = counted(users, "instance")
+            findings.append(finding(Code.FLAVOR_IN_USE_NOT_REMOVED, place=flavor.name, users=text, name=flavor.name))
         elif choices.prune:
             operations.append(DeleteFlavor(why="it is not in the spec, and no instance uses it", flavor=flavor))
         else:
             code = Code.FLAVOR_HALF_MADE if flavor.half_made else Code.FLAVOR_NOT_IN_SPEC
             findings.append(finding(code, place=flavor.name, name=flavor.name))
     return operations, findings
-
-
-def counted(users: int) -> str:
-    """Return ``1 instance``, ``3 instances``."""
-    return f"{users} instance" if users == 1 else f"{users} instances"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from gpustack.base.operations import Operation
+from gpustack.base.operations import Operation, counted
 from gpustack.cloud.flavors import Sizes
 from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor
 from gpustack.spec.extra_specs import NAMESPACE
@@ -145,4 +145,4 @@ def _who(access: frozenset[str] | None) -> str:
         return "public"
     if not access:
         return "for administrators"
-    return f"for {len(access)} projects" if len(access) != 1 else "for 1 project"
+    return f"for {counted(len(access), 'project')}"

@@ -2,6 +2,7 @@
 
 from gpustack.base.columns import Column
 from gpustack.base.files import data_table
+from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.operate.capacity.count import SHOWN_HOSTS
 from gpustack.operate.capacity.model import Capacity, Demand, HostCapacity, Limit, Reason
@@ -23,11 +24,12 @@ def fits(capacity: Capacity) -> str:
 
 def limit_text(limit: Limit, demand: Demand) -> str:
     """A reason with its GPUs."""
+    gpus = counted(limit.gpus, "GPU")
     if limit.reason is Reason.FRAGMENTS:
         if len(demand.gpus) > 1:
-            return f"{_gpus(limit.gpus)} free, not in the requested combination"
-        return f"{_gpus(limit.gpus)} free, none in a group of {demand.count}"
-    return f"{_gpus(limit.gpus)}: {data_table('reasons.toml')[limit.reason]} ({listed(limit.hosts, SHOWN_HOSTS)})"
+            return f"{gpus} free, not in the requested combination"
+        return f"{gpus} free, none in a group of {demand.count}"
+    return f"{gpus}: {_words(limit.reason)} ({listed(limit.hosts, SHOWN_HOSTS)})"
 
 
 def host_text(reason: Reason | None, demand: Demand) -> str:
@@ -50,10 +52,6 @@ def _free(capacity: Capacity) -> str:
     if capacity.most is None:
         return "unknown" if capacity.free_is_limit else f"at least {capacity.free}"
     return f"at most {capacity.free}" if capacity.free_is_limit else str(capacity.free)
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'s'[: count != 1]}"
 
 
 COLUMNS: tuple[Column[Capacity], ...] = (
