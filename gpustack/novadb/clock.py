@@ -15,27 +15,35 @@ CURRENT = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clock:
-    """The times and limits that define "up", "recent" and "long ago".
+class Limits:
+    """What the operator chose: the limits of "up", "recent" and "long ago", and the state of hosts and devices.
 
-    :ivar now: the database's current time, naive UTC.
     :ivar grace: rows that changed within this time are never stale.
     :ivar service_down_time: a service that reported within this time is up (nova.conf: ``service_down_time``, 60 s).
     """
 
-    now: datetime
     grace: timedelta = timedelta(seconds=300)
     service_down_time: timedelta = timedelta(seconds=60)
     stuck_after: timedelta = timedelta(hours=1)
     """Work may be *stuck* if nothing has been written for this time."""
     stopped: frozenset[str] = frozenset()
     """Hosts whose nova-compute the operator has stopped for a repair (``--stopped``)."""
-    heard: datetime | None = None
-    """The last report of any other service of the cell; None if there is no current one."""
     unblock: frozenset[tuple[str, str]] = frozenset()
     """Devices, by host and address, that class H may make available (``--unblock``)."""
     out_of_service: tuple[OutOfService, ...] = ()
     """GPUs that class H never makes available (``--spec``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock(Limits):
+    """The limits, with the times of a cell.
+
+    :ivar now: the database's current time, naive UTC.
+    """
+
+    now: datetime
+    heard: datetime | None = None
+    """The last report of any other service of the cell; None if there is no current one."""
     doubt: str = ""
     """Why the database's times do not show which services run now; empty if they do."""
 

@@ -4,8 +4,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.cells import Cell
-from gpustack.novadb.clock import CURRENT, Clock
+from gpustack.novadb.clock import CURRENT, Clock, Limits
 from gpustack.novadb.counts import NodeCounts
 from gpustack.novadb.other_cells import Identity
 from gpustack.novadb.reading import reading
@@ -27,7 +27,6 @@ from gpustack.repair.hypervisor import Usage
 from gpustack.repair.rules import o_hardware_drift, q_allocation_drift, s_phantom_allocation, t_domain_drift
 from gpustack.repair.rules._rule import CellRule, Rule
 from gpustack.repair.verdict import PlannedVerdict, Status, Verdict
-from gpustack.spec.model import OutOfService
 
 Witness = TypeVar("Witness")
 
@@ -36,22 +35,14 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class Selection(Limits):
     """The operator's choice of rows, and what counts as recent."""
 
     hosts: frozenset[str] | None = None
     instance: str | None = None
     classes: frozenset[str] = frozenset()
-    grace: timedelta = timedelta(seconds=300)
-    service_down_time: timedelta = timedelta(seconds=60)
-    stuck_after: timedelta = timedelta(hours=1)
-    stopped: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
     """Hosts whose answer the operator replaces (``--gone``): fenced, scrapped or reinstalled."""
-    unblock: frozenset[tuple[str, str]] = frozenset()
-    """Devices, by host and address, that class H may make available (``--unblock``)."""
-    out_of_service: tuple[OutOfService, ...] = ()
-    """GPUs that class H never makes available (``--spec``)."""
 
     def clock(self, now: datetime, reports: Mapping[str, datetime]) -> Clock:
         """Return the clock of a cell.
@@ -71,17 +62,8 @@ class Selection:
                 f"no service of this cell has reported since {last}, and the database's clock is at {now:%F %T}: its "
                 "conductors are down, or this is a copy that is not kept up to date, or the clocks differ"
             )
-        return Clock(
-            now=now,
-            grace=self.grace,
-            service_down_time=self.service_down_time,
-            stuck_after=self.stuck_after,
-            stopped=self.stopped,
-            unblock=self.unblock,
-            out_of_service=self.out_of_service,
-            heard=others if others in current else None,
-            doubt=doubt,
-        )
+        limits = {limit.name: getattr(self, limit.name) for limit in fields(Limits)}
+        return Clock(now=now, heard=others if others in current else None, doubt=doubt, **limits)
 
     def wants(self, verdict: Verdict) -> bool:
         """Whether a verdict matches the chosen classes and instance."""
