@@ -9,6 +9,7 @@ import stat
 import sys
 import sysconfig
 import tempfile
+import time
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -108,6 +109,12 @@ def read_text(path: Path, most: int = MOST, *, errors: str = "strict", follow: b
     if len(content) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return content.decode("utf-8", errors)
+
+
+def own_name(place: Path, stem: str) -> Path:
+    """A file; in a directory, a new one with a name of its own: ``facts-20261128T112731Z-c9e43687.json``."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    return place / f"{stem}-{stamp}-{os.urandom(4).hex()}.json" if place.is_dir() else place
 
 
 def digest(path: Path | None) -> str:

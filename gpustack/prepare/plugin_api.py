@@ -6,27 +6,27 @@ inside a function would run again in every fork. The exception is the client of 
 """
 
 import json
-import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from gpustack.base.errors import GpustackError, SnapshotError, SpecError, UsageError
 from gpustack.base.files import digest as sha256
+from gpustack.base.files import own_name
 from gpustack.base.host_groups import pattern
 from gpustack.base.operations import BindLive, RemoveFile, RunCommand, WriteFile, count, counted
 from gpustack.base.task_results import TaskResult, failure
 from gpustack.base.text import LAYOUT, printable
 from gpustack.base.text import printable_data as printable_data
 from gpustack.cloud.session import disconnect, shared
+from gpustack.connect.playbooks import results
 from gpustack.connect.playbooks.record import Record
 from gpustack.connect.playbooks.reserved import facts_refusal as facts_refusal
 from gpustack.connect.playbooks.reserved import keys_result as keys_result
 from gpustack.connect.playbooks.reserved import reserved as reserved
-from gpustack.connect.playbooks.results import RunResults, SpecSeen, save
+from gpustack.connect.playbooks.results import RunResults, SpecSeen
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import MOST_BYTES_OF_HOST, parse_host, save_snapshot
@@ -173,7 +173,7 @@ class RunRecorder:
         )
         hosts = tuple(self._record.hosts.values())
         for place in places:
-            save(RunResults(playbook=playbook, checked=checked, specs=specs, hosts=hosts), Path(place))
+            results.save(RunResults(playbook=playbook, checked=checked, specs=specs, hosts=hosts), Path(place))
 
 
 def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanResult | TaskResult:
@@ -310,9 +310,7 @@ def save(
             documents.append(document)
         except (GpustackError, RecursionError) as error:
             failed[host] = printable(str(error))
-    file = Path.cwd() / Path(path).expanduser()
-    if file.is_dir():
-        file /= f"facts-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.json"
+    file = own_name(Path.cwd() / Path(path).expanduser(), "facts")
     if documents and not check:
         save_snapshot(file, documents)
     verb = "would have" if check else "has"

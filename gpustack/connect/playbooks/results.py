@@ -3,10 +3,8 @@
 A record is one JSON document, mode 0600: the attributes of :class:`RunResults`. It may come from another machine.
 """
 
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -15,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpustack import __version__
 from gpustack.base.errors import JournalError
-from gpustack.base.files import file_error, make_private_directory, read_text, write_atomic
+from gpustack.base.files import file_error, make_private_directory, own_name, read_text, write_atomic
 from gpustack.base.text import listed, printable
 from gpustack.base.validation import problem
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
@@ -68,8 +66,7 @@ def save(results: RunResults, place: Path) -> Path:
     :returns: the file.
     :raises JournalError: if it can't be written.
     """
-    if place.is_dir():
-        place /= f"gpustack-{results.playbook}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.json"
+    place = own_name(place, f"gpustack-{results.playbook}")
     hosts = tuple(replace(host, task="", details="", failure=None) for host in results.hosts)
     text = _adapter().dump_json(replace(results, hosts=hosts)).decode()
     try:

@@ -634,7 +634,7 @@ complete -c gpustack -n '__gpustack_is host image' -s h -l help -d 'show this he
 complete -c gpustack -n '__gpustack_is host image' -s l -l limit -r -d 'with -i'
 complete -c gpustack -n '__gpustack_is host image' -l local -d 'read this machine'
 complete -c gpustack -n '__gpustack_is host image' -l root -r -d 'read this directory as the / of a host'
-complete -c gpustack -n '__gpustack_is host image' -l snapshot -r -d 'read hosts from a file of scan --save'
+complete -c gpustack -n '__gpustack_is host image' -l snapshot -r -d 'read the facts of hosts from a file of scan --save, or a directory of such …'
 complete -c gpustack -n '__gpustack_is host image' -s i -l inventory -r -d 'take the hosts from this Ansible inventory, and how to reach them'
 complete -c gpustack -n '__gpustack_is host image' -l user -r -d 'log in as this user'
 complete -c gpustack -n '__gpustack_is host image' -l port -r -d 'connect to this port'
