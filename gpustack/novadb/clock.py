@@ -15,7 +15,7 @@ CURRENT = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class Judgement:
     """What the operator chose: the limits of "up", "recent" and "long ago", and the state of hosts and devices.
 
     :ivar grace: rows that changed within this time are never stale.
@@ -35,7 +35,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clock(Limits):
+class Clock(Judgement):
     """The limits, with the times of a cell.
 
     :ivar now: the database's current time, naive UTC.
