@@ -15,7 +15,7 @@ from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
 from gpustack.novadb.cells import Cell
-from gpustack.novadb.clock import CURRENT, Clock, Limits
+from gpustack.novadb.clock import CURRENT, Clock, Judgement
 from gpustack.novadb.counts import NodeCounts
 from gpustack.novadb.other_cells import Identity
 from gpustack.novadb.reading import reading
@@ -35,7 +35,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection(Limits):
+class Selection(Judgement):
     """The operator's choice of rows, and what counts as recent."""
 
     hosts: frozenset[str] | None = None
@@ -62,7 +62,7 @@ class Selection(Limits):
                 f"no service of this cell has reported since {last}, and the database's clock is at {now:%F %T}: its "
                 "conductors are down, or this is a copy that is not kept up to date, or the clocks differ"
             )
-        limits = {limit.name: getattr(self, limit.name) for limit in fields(Limits)}
+        limits = {limit.name: getattr(self, limit.name) for limit in fields(Judgement)}
         return Clock(now=now, heard=others if others in current else None, doubt=doubt, **limits)
 
     def wants(self, verdict: Verdict) -> bool:
