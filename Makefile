@@ -97,7 +97,7 @@ image-proof: ## playbooks/image.yml in real root file systems of Debian 13: a dr
 	@tools/setup --apt mmdebstrap debian-archive-keyring
 	$(PYTEST) -s tests/image
 
-images: offline ## the container image, built on a root of Debian 13 with buildah, and a host's part of a day inside
+images: offline ## container image and execution environment, built on a root of Debian 13 with buildah, and a host's part of a day inside
 	@tools/setup test
 	@tools/setup --apt mmdebstrap debian-archive-keyring buildah crun
 	$(PYTEST) -s tests/images
@@ -217,6 +217,16 @@ offline: dist ## one archive in dist that installs on a machine without network:
 	@tools/setup release
 	@PYTHONPATH=. .venv/bin/python tools/offline dist
 
+containers: ## container image and execution environment from dist, on BASE=IMAGE@sha256:DIGEST, as OCI archives with SBOMs
+	@tools/setup release
+	@tools/setup --apt buildah crun
+	@PYTHONPATH=. .venv/bin/python tools/images --base "$(or $(BASE),$(error set BASE))" --revision "$(or $(REVISION),unknown)" dist
+
+release-notes: ## the head of CHANGELOG.md, which the release's page shows, into docs/_build
+	@tools/setup
+	@mkdir -p docs/_build
+	@.venv/bin/python tools/release --notes >docs/_build/release-notes.md
+
 release-check: ## whether TAG is the version and the head of CHANGELOG.md
 	@tools/setup
 	@.venv/bin/python tools/release --check $(or $(TAG),$(error set TAG))
@@ -229,4 +239,4 @@ bench-fleet: ## the commands that read snapshots, with 5,000 hosts
 	@tools/setup test
 	@GPUSTACK_BENCH_HOSTS=5000 .venv/bin/python bench/run.py fleet
 
-.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline release-check bench bench-fleet
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline containers release-notes release-check bench bench-fleet
