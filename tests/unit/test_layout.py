@@ -361,6 +361,7 @@ SCENARIOS = {
     "test_mutants",
     "test_paths",
     "test_recipes",
+    "test_release",
     "test_released",
     "test_security_page",
     "test_upgrade_page",
