@@ -155,6 +155,10 @@ branches: ## the conditions of the playbooks that no test of them takes in both 
 		$(or $(ONLY),tests/unit/playbooks tests/unit/attacks tests/unit/repair/test_playbook.py tests/nova/maintenance)
 	@.venv/bin/python tools/branches .venv/branches
 
+slices: ## plans of 200 hosts in 1, 4 and 7 jobs of ansible-runner, joined, beside the plan of one controller
+	@tools/setup test runner
+	$(PYTEST) -n 2 tests/slices
+
 attacks: ## every playbook as the documentation prints it, and on hostile hosts, with the lowest and the newest ansible-core
 	@GPUSTACK_ATTACKS=1 .venv/bin/python -m pytest -q tests/unit/attacks tests/unit/playbooks/test_printed_commands.py tests/unit/repair/test_playbook.py
 
@@ -239,4 +243,4 @@ bench-fleet: ## the commands that read snapshots, with 5,000 hosts
 	@tools/setup test
 	@GPUSTACK_BENCH_HOSTS=5000 .venv/bin/python bench/run.py fleet
 
-.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline containers release-notes release-check bench bench-fleet
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images slices soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline containers release-notes release-check bench bench-fleet

@@ -29,7 +29,7 @@ SLICE = (
     "mkdir /runner/job && cp -r /data/project /data/inventory /runner/job"
     " && ansible-runner transmit /runner/job -p plan.yml --cmdline '-e gpustack_spec=gpustack.yaml'"
     " | ansible-runner worker --private-data-dir /runner/worker | ansible-runner process /runner/job"
-    " && grep -x 0 /runner/job/artifacts/rc"
+    " && grep -x 0 /runner/job/artifacts/rc && gpustack host results /runner/job/artifacts/"
 )
 """A job as AWX runs it: its files go to the worker in this image, and its events come back."""
 
