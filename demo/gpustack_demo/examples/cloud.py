@@ -89,6 +89,9 @@ def running(base: Path, snapshot: Sequence[Path], rendered: Path) -> Iterator[tu
         def tick() -> None:
             with contextlib.suppress(GpustackError, OSError, HTTPException):  # Nova is stopping
                 nova.control.periodic()
+                for name, root in roots.items():  # commands read the directories without SSH too
+                    if root.is_dir():
+                        write_domains(nova, name, root)
 
         stack.enter_context(repeatedly(_PERIOD, tick))
         yield nova, server
@@ -113,7 +116,7 @@ def write_domains(nova: EmbeddedNova, name: str, root: Path) -> None:
     }
     for path in status.glob("*.xml"):
         if path.name not in running:
-            path.unlink()
+            path.unlink(missing_ok=True)
     for file, xml in running.items():
         write_atomic(status / file, f"<domstatus state='running'>{xml}</domstatus>", mode=0o644)
 

@@ -1,8 +1,11 @@
-"""Nova for the demo: its installation reports progress."""
+"""Nova for the demo: its installation reports progress, and its hosts show their instances."""
 
 from __future__ import annotations
 
+import contextlib
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,3 +27,34 @@ def test_a_long_installation_reports_progress(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(cloud, "ensure_glance", lambda environment, report: tmp_path)
     assert cloud.install(reports.append) is installed
     assert all("installing" in text for text in reports)
+
+
+def test_the_directory_of_a_host_follows_its_domains(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without SSH too: undo on the directory would refuse to reboot under an instance that was deleted."""
+    domains = [{"name": "instance-1", "uuid": "1", "state": "running"}]
+    control = SimpleNamespace(
+        hosts=lambda: ["gpu01", "elsewhere"],
+        periodic=lambda: None,
+        domains=lambda name: domains,
+        domain_xml=lambda name, uuid: "<domain/>",
+    )
+    nova = SimpleNamespace(control=control, connection=contextlib.nullcontext)
+    for name in ("nova_of", "ExampleSshServer"):
+        monkeypatch.setattr(cloud, name, lambda *_, **__: contextlib.nullcontext(nova))
+    for place, name in ((cloud, "_upload"), (cloud, "write_access"), (cloud.limits, "register")):
+        monkeypatch.setattr(place, name, lambda *_: None)
+    monkeypatch.setattr(cloud, "_PERIOD", 0.01)
+    status = tmp_path / "gpu01/run/libvirt/qemu/instance-1.xml"
+    (tmp_path / "gpu01").mkdir()
+
+    def wait(exists: bool) -> None:
+        end = time.monotonic() + 30
+        while status.exists() != exists:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    with cloud.running(tmp_path, tmp_path / "hosts.json", tmp_path / "nova"):
+        wait(True)
+        domains.clear()
+        wait(False)
+    assert not (tmp_path / "elsewhere").exists()
