@@ -102,6 +102,11 @@ images: offline ## container image and execution environment, built on a root of
 	@tools/setup --apt mmdebstrap debian-archive-keyring buildah crun
 	$(PYTEST) -s tests/images
 
+day: offline ## a user's day from the artifacts alone, in fresh roots of Debian without network; SUITE=trixie runs one suite
+	@tools/setup test
+	@tools/setup --apt mmdebstrap debian-archive-keyring iproute2
+	SUITE="$(SUITE)" $(PYTEST) -s tests/day
+
 soak: ## a thousand cycles of clean-up beside a working Nova, and 500 rounds of gpu watch
 	@tools/setup test
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
@@ -243,4 +248,4 @@ bench-fleet: ## the commands that read snapshots, with 5,000 hosts
 	@tools/setup test
 	@GPUSTACK_BENCH_HOSTS=5000 .venv/bin/python bench/run.py fleet
 
-.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images slices soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline containers release-notes release-check bench bench-fleet
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images day slices soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline containers release-notes release-check bench bench-fleet

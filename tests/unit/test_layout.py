@@ -348,6 +348,7 @@ SCENARIOS = {
     "connect/ssh/test_guest",
     "test_collection",
     "test_complete_path",
+    "test_day_steps",
     "test_demo_picture",
     "test_distributions",
     "test_documentation",
