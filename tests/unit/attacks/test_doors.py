@@ -27,6 +27,7 @@ DOORS = {
         {
             "plugin_utils/gpustack_base.py",
             "action_plugins/gpustack_nova.py",
+            "action_plugins/gpustack_save.py",
             "action_plugins/gpustack_options.py",
         },
     ),
