@@ -27,7 +27,7 @@ def test_a_name_prints_one_path(gpustack):
     assert Path(ran.out.rstrip("\n")).is_file()
     ran = gpustack("playbook", "path", "repare")
     assert (ran.code, ran.out) == (2, "")
-    assert "names: playbooks, roles, templates, cleanup, image, nova, plan, prepare, undo, verify" in ran.err
+    assert "names: playbooks, roles, templates, cleanup, facts, image, nova, plan, prepare, undo, verify" in ran.err
 
 
 def test_an_installation_without_them(gpustack, monkeypatch, tmp_path):
