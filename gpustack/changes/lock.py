@@ -22,7 +22,7 @@ from gpustack.base.files import file_error, make_private, make_private_directory
 from gpustack.changes.journal_lines import RunHead
 from gpustack.cloud import Connection, compute
 from gpustack.cloud.compute import LOCK
-from gpustack.cloud.session import MISSING, Refused
+from gpustack.cloud.session import CONFLICT, FORBIDDEN, MISSING, Refused, tolerating
 from gpustack.nova_options.aggregates import Aggregate
 
 WAIT = 30.0
@@ -34,7 +34,6 @@ STALE = timedelta(minutes=15)
 _UNNAMED = timedelta(minutes=1)
 """The same for a lock whose run has not named itself, which it does with its second request."""
 _TRY = 2.0
-_TAKEN, _FORBIDDEN = 409, 403
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +163,7 @@ def in_the_cloud(
     try:
         aggregate = _taken(cloud, holder, warn, seconds)
     except Refused as error:
-        if error.status != _FORBIDDEN:
+        if error.status != FORBIDDEN:
             raise
         warn("this user may not create aggregates: runs on other machines are not locked out")
         yield
@@ -188,11 +187,8 @@ def _name(cloud: Connection, aggregate: int, holder: LockHolder) -> None:
 
 
 def _delete(cloud: Connection, aggregate: int) -> None:
-    try:
+    with tolerating(MISSING):
         compute.delete_aggregate(cloud, aggregate)
-    except Refused as error:
-        if error.status != MISSING:
-            raise
 
 
 def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[str], None], seconds: float) -> int:
@@ -201,7 +197,7 @@ def _taken(cloud: Connection, holder: Callable[[], LockHolder], warn: Callable[[
         try:
             aggregate = compute.create_aggregate(cloud, LOCK)
         except Refused as error:
-            if error.status != _TAKEN:
+            if error.status != CONFLICT:
                 raise
         else:
             _name(cloud, aggregate, holder())

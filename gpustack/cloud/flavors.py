@@ -15,7 +15,7 @@ from urllib.parse import quote
 from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, identity
 from gpustack.cloud.microversions import FLAVOR_SPECS, VALIDATED_SPECS, Microversion
-from gpustack.cloud.session import CONFLICT, MISSING, Refused, find, get, listing, newest, request, well_formed
+from gpustack.cloud.session import CONFLICT, MISSING, find, get, listing, newest, request, tolerating, well_formed
 from gpustack.spec.extra_specs import AFFINITY, ALIAS, CPU_POLICY, HIDE, NAMESPACE, NUMA_NODES, OLD_HIDE, PAGE_SIZE
 
 _EPHEMERAL = "OS-FLV-EXT-DATA:ephemeral"
@@ -194,11 +194,8 @@ class FlavorCloud(Generic[F]):
         accept: int = 0,
     ) -> None:
         """Send a write; ``accept`` is the status of a refusal that means that there is nothing to do."""
-        try:
+        with tolerating(accept):
             request(self._connection, "compute", method, path, doing, version=version, body=body)
-        except Refused as error:
-            if error.status != accept:
-                raise
 
     def _flavor(self, entry: Mapping[str, Any]) -> F:
         if "extra_specs" not in entry:

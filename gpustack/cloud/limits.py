@@ -15,7 +15,7 @@ from gpustack.base import hostnames
 from gpustack.base.errors import CloudError
 from gpustack.cloud import Connection, identity, placement
 from gpustack.cloud.identity import Project
-from gpustack.cloud.session import MISSING, Refused, connect_as, each, get, request, translated_errors, well_formed
+from gpustack.cloud.session import MISSING, connect_as, each, get, request, tolerating, translated_errors, well_formed
 
 _FORBIDDEN = "limits are changed by administrators: use a cloud of clouds.yaml with the role admin"
 _PROJECT_SCOPE = ("project_name", "project_id", "project_domain_name", "project_domain_id", "domain_name", "domain_id")
@@ -200,11 +200,8 @@ class LimitsCloud:
     def delete(self, limit: Limit) -> None:
         """Delete a limit; a missing one is not an error."""
         kind = "registered_limits" if limit.project is None else "limits"
-        try:
+        with tolerating(MISSING):
             self._send("DELETE", f"/{kind}/{limit.id}", "delete a limit")
-        except Refused as error:
-            if error.status != MISSING:
-                raise
 
     def _of_nova(self) -> dict[str, str]:
         """The service and the region of Nova's limits."""

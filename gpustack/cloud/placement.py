@@ -28,6 +28,7 @@ from gpustack.cloud.session import (
     get,
     may,
     request,
+    tolerating,
     well_formed,
 )
 
@@ -165,12 +166,9 @@ def bearers(cloud: Connection, trait: str) -> frozenset[str]:
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    try:
+    with tolerating(UNKNOWN):
         return frozenset(provider.uuid for provider in listed(cloud, f"required={trait}"))
-    except Refused as error:
-        if error.status == UNKNOWN:
-            return frozenset()
-        raise
+    return frozenset()
 
 
 def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator[Provider]:
@@ -459,10 +457,7 @@ def _change_traits(
 
 def _put(cloud: Connection, path: str, doing: str, body: object, version: Microversion) -> bool:
     """Write; False if Placement refuses because the object changed meanwhile, or has no room."""
-    try:
+    with tolerating(CONFLICT):
         request(cloud, "placement", "PUT", path, doing, version=version, body=body)
-    except Refused as error:
-        if error.status == CONFLICT:
-            return False
-        raise
-    return True
+        return True
+    return False

@@ -20,7 +20,7 @@ from gpustack.cloud.microversions import SILENT_CELLS
 from gpustack.cloud.network import Ports, ports_of
 from gpustack.cloud.placement import Amounts, Room
 from gpustack.cloud.servers import Event, Migration, Server
-from gpustack.cloud.session import MISSING, Refused, newest, translated_errors
+from gpustack.cloud.session import MISSING, newest, tolerating, translated_errors
 
 if TYPE_CHECKING:
     from novaclient.v2.client import Client
@@ -140,12 +140,8 @@ class ServiceCloud:
 
     def unmark(self, server_id: str, key: str) -> None:
         """Remove a metadata key of an instance; a missing key is not an error."""
-        try:
-            with translated_errors("remove metadata of an instance"):
-                self._nova.servers.delete_meta(server_id, [key])
-        except Refused as error:
-            if error.status != MISSING:
-                raise
+        with tolerating(MISSING), translated_errors("remove metadata of an instance"):
+            self._nova.servers.delete_meta(server_id, [key])
 
     def act(self, server_id: str, action: str) -> None:
         """Request an action.

@@ -17,13 +17,12 @@ from gpustack.cloud.microversions import (
     SILENT_CELLS,
     Microversion,
 )
-from gpustack.cloud.session import Refused, find, newest, pages, request, well_formed
+from gpustack.cloud.session import FORBIDDEN, find, newest, pages, request, tolerating, well_formed
 from gpustack.cloud.session import listing as list_all
 from gpustack.spec.extra_specs import ALIAS, alias_names, parse_alias, required_traits
 
 _SOFT_DELETED = "soft_deleted=1"
 """Include instances that wait for ``reclaim_instance_interval``: they keep their devices. Nova hides them otherwise."""
-_FORBIDDEN = 403
 _MOVING = ("MIGRATING", "RESIZE", "VERIFY_RESIZE", "REVERT_RESIZE", "REBUILD", "BUILD")
 _PAGES = 50
 """The most pages of migrations to search: Nova keeps them indefinitely."""
@@ -195,19 +194,17 @@ class Listing:
     hidden: int = 0
 
 
-def listing(cloud: Connection) -> Listing:
+def listing(cloud: Connection, query: str = "") -> Listing:
     """List the instances of all projects, or if the user may not, those of the user's project.
 
+    :param query: selects instances, such as ``name=gpu1``; empty for all.
     :raises CloudError: if Nova cannot be reached, refuses, or is older than microversion 2.47.
     """
     version = newest(cloud, EMBEDDED_FLAVOR, SILENT_CELLS, doing="list instances")
-    try:
-        entries, everything = _entries(cloud, f"all_tenants=1&{_SOFT_DELETED}", version), True
-    except Refused as error:
-        if error.status != _FORBIDDEN:
-            raise
-        entries, everything = _entries(cloud, "", version), False
-    return _listing(entries, everything)
+    with tolerating(FORBIDDEN):
+        everywhere = "&".join(filter(None, ("all_tenants=1", _SOFT_DELETED, query)))
+        return _listing(_entries(cloud, everywhere, version), everything=True)
+    return _listing(_entries(cloud, query, version), everything=False)
 
 
 def matching(cloud: Connection, query: str) -> Listing:
@@ -246,14 +243,15 @@ def failed(cloud: Connection, most: int) -> list[str]:
     :raises CloudError: if Nova cannot be reached or refuses.
     """
     query, doing = "status=ERROR&sort_key=updated_at&sort_dir=desc", "list instances"
-    try:
-        entries = next(pages(cloud, "compute", f"/servers?all_tenants=1&{query}", "servers", doing))
-    except Refused as error:
-        if error.status != _FORBIDDEN:
-            raise
+
+    def ids(query: str) -> list[str]:
         entries = next(pages(cloud, "compute", f"/servers?{query}", "servers", doing))
-    with well_formed(doing):
-        return [str(entry["id"]) for entry in entries[:most]]
+        with well_formed(doing):
+            return [str(entry["id"]) for entry in entries[:most]]
+
+    with tolerating(FORBIDDEN):
+        return ids(f"all_tenants=1&{query}")
+    return ids(query)
 
 
 def server(cloud: Connection, uuid: str) -> Server | None:
@@ -277,14 +275,7 @@ def named(cloud: Connection, name: str) -> list[Server]:
     """
     # Nova compares with a regular expression, whose syntax depends on the database.
     pattern = quote(re.sub(r"[^\w]", ".", name))
-    version = newest(cloud, EMBEDDED_FLAVOR, SILENT_CELLS, doing="list instances")
-    try:
-        entries = _entries(cloud, f"all_tenants=1&{_SOFT_DELETED}&name={pattern}", version)
-    except Refused as error:
-        if error.status != _FORBIDDEN:
-            raise
-        entries = _entries(cloud, f"name={pattern}", version)
-    return [found for found in _listing(entries, everything=True).servers if found.name == name]
+    return [found for found in listing(cloud, f"name={pattern}").servers if found.name == name]
 
 
 def server_of(entry: Mapping[str, Any]) -> Server:

@@ -36,7 +36,7 @@ _LOGS = {"compute": "nova-api", "identity": "Keystone", "image": "glance-api", "
 _MISFORMED = "the answer is not as the API documents it"
 _OTHER_SERVICE = "check which service answers at this address"
 _MALFORMED = (OverflowError, LookupError, TypeError, ValueError, AttributeError)
-_FORBIDDEN, MISSING, CONFLICT = 403, 404, 409
+FORBIDDEN, MISSING, CONFLICT = 403, 404, 409
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """The id of no object."""
 _NOT_ACCEPTABLE = 406
@@ -72,6 +72,16 @@ class Refused(CloudError):  # noqa: N818 - it is what happened
     def __init__(self, what: str, *, status: int, where: str | None = None, remedy: str | None = None) -> None:
         super().__init__(what, where=where, remedy=remedy)
         self.status = status
+
+
+@contextlib.contextmanager
+def tolerating(*statuses: int) -> Iterator[None]:
+    """Suppress :class:`Refused` with one of these HTTP statuses."""
+    try:
+        yield
+    except Refused as error:
+        if error.status not in statuses:
+            raise
 
 
 def connect(cloud: str | None = None) -> Connection:
@@ -345,7 +355,7 @@ def may(cloud: Connection, service: str, path: str, doing: str, body: object, ve
     try:
         request(cloud, service, "PUT", path, doing, version=version, body=body)
     except Refused as error:
-        if error.status not in (_FORBIDDEN, MISSING):
+        if error.status not in (FORBIDDEN, MISSING):
             raise
         return error.status == MISSING
     return True
@@ -365,12 +375,9 @@ def get(cloud: Connection, service: str, path: str, doing: str, *, version: Micr
 
 def find(cloud: Connection, service: str, path: str, doing: str, *, version: Microversion | None = None) -> Any:  # noqa: ANN401 - JSON
     """As :func:`get`, but None if there is no such resource."""
-    try:
+    with tolerating(MISSING):
         return get(cloud, service, path, doing, version=version)
-    except Refused as error:
-        if error.status == MISSING:
-            return None
-        raise
+    return None
 
 
 def content_of(answer: Any, doing: str) -> Any:  # noqa: ANN401 - a response, and its JSON

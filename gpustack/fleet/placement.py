@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpustack.cloud import Connection, placement
-from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
+from gpustack.cloud.session import Progress, each, silent, tolerating, well_formed
 
 _TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
 _OF_NOVA = "COMPUTE_"
@@ -62,17 +62,13 @@ def devices(cloud: Connection) -> tuple[Device, ...] | None:
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    try:
-        listed = placement.listed(cloud, f"required={_TRAIT}")
-    except Refused as error:
-        if error.status in _UNKNOWN:
-            return None
-        raise
-    known = [
-        Device(uuid=entry.uuid, name=entry.name, root=entry.root, node=entry.node, address=entry.address)
-        for entry in listed
-        if entry.address
-    ]
+    known: list[Device] = []
+    with tolerating(*_UNKNOWN):
+        known = [
+            Device(uuid=entry.uuid, name=entry.name, root=entry.root, node=entry.node, address=entry.address)
+            for entry in placement.listed(cloud, f"required={_TRAIT}")
+            if entry.address
+        ]
     return tuple(_counted(cloud, known)) if known else None
 
 

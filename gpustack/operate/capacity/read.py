@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from gpustack.cloud import Connection
 from gpustack.cloud.microversions import CANDIDATES
 from gpustack.cloud.placement import DISABLED, UNKNOWN, candidates, listed, summaries
-from gpustack.cloud.session import Progress, Refused, each, silent, well_formed
+from gpustack.cloud.session import Progress, each, silent, tolerating, well_formed
 from gpustack.operate.capacity.model import PlacementRequest
 
 _SHARING = "MISC_SHARES_VIA_AGGREGATE"
@@ -68,7 +68,7 @@ def accepted(
     forbidden = [f"!{name}" for name in sorted({*demand.forbidden, DISABLED})]
     resources = ",".join(f"{name}:{amount}" for name, amount in sorted(demand.amounts.items()))
     query = _query(resources, [*sorted(demand.required), *forbidden])
-    try:
+    with tolerating(UNKNOWN):
         accepting = {provider.uuid for provider in listed(cloud, query, version=CANDIDATES)}
         missing = _possible(cloud, [node for node in nodes if node not in accepting], demand, forbidden)
         if missing:
@@ -76,11 +76,8 @@ def accepted(
             missing = [node for node in missing if node not in accepting]
         for answer in each(lambda node: candidates(cloud, f"{query}&in_tree={node}").summaries, missing, progress):
             accepting |= answer.keys()
-    except Refused as error:
-        if error.status == UNKNOWN:
-            return frozenset()  # nobody has a trait or a resource class that Placement does not know
-        raise
-    return frozenset(accepting)
+        return frozenset(accepting)
+    return frozenset()  # nobody has a trait or a resource class that Placement does not know
 
 
 def _possible(cloud: Connection, nodes: list[str], demand: PlacementRequest, forbidden: list[str]) -> list[str]:

@@ -20,7 +20,7 @@ from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud import Connection
 from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Event, Server
-from gpustack.cloud.session import Refused, Unanswered
+from gpustack.cloud.session import CONFLICT, Refused, Unanswered
 from gpustack.operate.reclaim.decide import judge
 from gpustack.operate.reclaim.model import Candidate, Choices, Decision, Rules, Step
 from gpustack.operate.reclaim.notice import AFTER, DUE, KEYS
@@ -29,7 +29,6 @@ PAUSE = 2.0
 """Seconds between two reads."""
 SECONDS = 3600
 """The time limit for an instance."""
-_CONFLICT = 409
 _OFFLOADED, _SHELVED = "SHELVED_OFFLOADED", "SHELVED"
 
 
@@ -238,7 +237,7 @@ def _offload(api: ServiceCloud, server: Server) -> bool:
     try:
         api.act(server.id, "shelve_offload")
     except Refused as error:
-        if error.status != _CONFLICT:
+        if error.status != CONFLICT:
             raise CloudError(f"the instance is SHELVED and keeps its GPUs: {error.what}") from error
         return False
     return True
