@@ -11,7 +11,7 @@ import sysconfig
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,6 +109,23 @@ def read_text(path: Path, most: int = MOST, *, errors: str = "strict", follow: b
     if len(content) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return content.decode("utf-8", errors)
+
+
+def json_files(paths: Iterable[Path], kind: type[E], remedy: str) -> Sequence[Path]:
+    """Files, each once, and those of directories: ``*.json``, without files that are being written.
+
+    :raises GpustackError: of this kind, if a directory can't be read or has none.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        try:
+            inside = sorted(f for f in path.iterdir() if f.match("[!.]*.json")) if path.is_dir() else [path]
+        except OSError as error:
+            raise file_error(kind, "can't read the directory", path, error) from error
+        if not inside:
+            raise kind("no file *.json in the directory", where=str(path), remedy=remedy)
+        found.update(dict.fromkeys(inside))
+    return list(found)
 
 
 def own_name(place: Path, stem: str) -> Path:

@@ -1,13 +1,13 @@
 """``gpustack host results``: the results of a fleet, from the records of its runs."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import JournalError
+from gpustack.base.files import json_files
 from gpustack.cli.common import add_each, add_format
 from gpustack.cli.playbook_run import Results
-from gpustack.connect.playbooks.results import joined, load
+from gpustack.connect.playbooks.results import LEFT_BY, joined, load
 from gpustack.connect.playbooks.show import verdict
 
 
@@ -30,7 +30,7 @@ gpustack host results records/*.json -f json"""
         add_format(parser)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        run = joined({str(path): load(path) for path in _files(parsed_args.records)})
+        run = joined({str(path): load(path) for path in json_files(parsed_args.records, JournalError, LEFT_BY)})
         self.playbook = run.playbook
         self._show_texts(parsed_args, run.hosts)
         self._summarize(parsed_args, run.hosts, checked=run.checked)
@@ -41,10 +41,3 @@ gpustack host results records/*.json -f json"""
         if error := verdict(self._records, "see the logs of the runs"):
             raise error
         return 0
-
-
-def _files(paths: Sequence[Path]) -> list[Path]:
-    files = [file for path in paths for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
-    if not files:
-        raise UsageError("the directory has no record", where=str(paths[0]), remedy="name files or other directories")
-    return list(dict.fromkeys(files))

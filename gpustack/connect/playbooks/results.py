@@ -19,6 +19,8 @@ from gpustack.base.validation import problem
 from gpustack.connect.playbooks.record import HostRecord, RunOutcome
 
 _MOST = 256 << 20
+LEFT_BY = "name records of runs, which `gpustack host apply --record FILE` or GPUSTACK_RECORD leave"
+"""The remedy for a file that is no record."""
 _MISSING = "in no record: did its part of the inventory run, and leave a record?"
 
 
@@ -82,19 +84,18 @@ def load(path: Path) -> RunResults:
 
     :raises JournalError: if it can't be read, or is not a record of this format.
     """
-    remedy = "name records of runs, which `gpustack host apply --record FILE` or GPUSTACK_RECORD leave"
     try:
         results = _adapter().validate_json(read_text(path, _MOST))
     except OSError as error:
         raise file_error(JournalError, "can't read the record", path, error) from error
     except ValidationError as error:
         first = problem(error.errors(include_url=False, include_context=False)[0])
-        raise JournalError(f"not a record of a run: {first}", where=str(path), remedy=remedy) from None
+        raise JournalError(f"not a record of a run: {first}", where=str(path), remedy=LEFT_BY) from None
     except UnicodeDecodeError as error:
-        raise JournalError("not a record of a run: not UTF-8", where=str(path), remedy=remedy) from error
+        raise JournalError("not a record of a run: not UTF-8", where=str(path), remedy=LEFT_BY) from error
     for host in results.hosts:
         if not host.host or printable(host.host, keep="") != host.host or " " in host.host:
-            raise JournalError(f"{printable(host.host, keep='')!r} is no host name", where=str(path), remedy=remedy)
+            raise JournalError(f"{printable(host.host, keep='')!r} is no host name", where=str(path), remedy=LEFT_BY)
     return results
 
 

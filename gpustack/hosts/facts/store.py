@@ -7,7 +7,6 @@ other JSON document with this content is accepted up to ``MAX_BYTES``, and the o
 Snapshots come from other machines, so :mod:`gpustack.hosts.facts.model` validates them before use.
 """
 
-import itertools
 import json
 import marshal
 import re
@@ -19,7 +18,7 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from gpustack.base.errors import SnapshotError
-from gpustack.base.files import file_error, write_atomic
+from gpustack.base.files import file_error, json_files, write_atomic
 from gpustack.base.host_groups import pattern
 from gpustack.base.text import clipped, printable
 from gpustack.base.validation import problem
@@ -135,8 +134,7 @@ def read_snapshot(
         or if two files differ about a host, and their times do not show which is newer.
     """
     reading = _Reading(keep=keep)
-    named = [paths] if isinstance(paths, Path) else paths
-    for path in dict.fromkeys(itertools.chain.from_iterable(map(_files, named))):
+    for path in json_files([paths] if isinstance(paths, Path) else paths, SnapshotError, _AGAIN):
         try:
             with path.open("rb") as stream:
                 reading.add(stream, str(path))
@@ -156,19 +154,6 @@ def parse_snapshot(stream: BinaryIO, where: str, *, keep: bool = False) -> Snaps
     reading = _Reading(keep=keep)
     reading.add(stream, where)
     return reading.snapshot()
-
-
-def _files(path: Path) -> list[Path]:
-    """The files of a directory, without those that are being written; any other path is one file."""
-    if not path.is_dir():
-        return [path]
-    try:
-        files = sorted(file for file in path.iterdir() if file.suffix == ".json" and not file.name.startswith("."))
-    except OSError as error:
-        raise file_error(SnapshotError, "can't read the directory", path, error) from error
-    if not files:
-        raise SnapshotError("no file *.json in the directory", where=str(path), remedy=_AGAIN)
-    return files
 
 
 class _Reading:

@@ -72,7 +72,7 @@ def test_a_dry_run_and_a_verification_have_their_own_states(tmp_path: Path, caps
 def test_a_host_without_a_record_and_a_directory_without_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["host", "results", str(tmp_path)]) == 2
+    assert main(["host", "results", str(tmp_path)]) == 15
     left(tmp_path, "plan", planned("gpu01"), planned("gpu03"))
     assert main(["host", "results", str(tmp_path)]) == 12
     assert "gpu02: in no record" in capsys.readouterr().err
