@@ -172,7 +172,7 @@ DAY: tuple[Step, ...] = (
                 "$(gpustack history -f value -c id -c command | awk '/flavor apply/ {print $1}')",
             ),
         ),
-        shows=(r"done: delete k4200-2|k4200-2",),
+        shows=(r"(?m)^2 done$",),
     ),
     *uninstall("g1.k4200.2"),
     Printed(TUTORIAL, "Clean up", shows=(r"cloud: stopped and removed",)),
