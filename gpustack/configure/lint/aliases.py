@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject, padded_traits
+from gpustack.configure.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject, about_key, padded_traits
 from gpustack.nova_options import releases
 from gpustack.nova_options.pci_values import alias_faults, alias_of, placement_faults
 
@@ -25,23 +25,13 @@ def syntax(subject: LintSubject) -> Iterator[Finding]:
 def keys(subject: LintSubject) -> Iterator[Finding]:
     """Keys and values that the release's schema refuses."""
     known = releases.keys("alias", subject.release)
-    all_releases = releases.keys("alias")
     for line in subject.aliases:
         for key in line.data:
             if key in known:
                 continue
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            if key in all_releases:
-                hint = f"; it came with {releases.first_with(all_releases[key].since)}"
-            yield finding(
-                Code.ALIAS_KEY_UNKNOWN,
-                place=line.place,
-                release=subject.release,
-                key=key,
-                hint=hint,
-                known=f"known are {', '.join(known)}",
-            )
+            near = next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.6)), None)
+            about = about_key("alias", key, near, subject.release)
+            yield finding(Code.ALIAS_KEY_UNKNOWN, place=line.place, **about)
         for key, fault in alias_faults(line.data, subject.release):
             yield finding(Code.VALUE_INVALID, place=line.place, where=key, error=fault)
         if subject.scheduled_by_placement is not None and not list(alias_faults(line.data, subject.release)):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.configure.coverage import what_is
 from gpustack.configure.lint.registry import check
-from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, padded_traits
+from gpustack.configure.lint.subject import REPORT, DeviceLine, LintSubject, about_key, padded_traits
 from gpustack.configure.sources import SERVICES, Source
 from gpustack.hosts.facts.gpus import gpus, is_gpu
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
@@ -50,7 +50,6 @@ def syntax(subject: LintSubject) -> Iterator[Finding]:
 def keys(subject: LintSubject) -> Iterator[Finding]:
     """Values that Nova refuses, and unknown keys, which Nova keeps as tags."""
     known = releases.keys("device_spec", subject.release)
-    all_releases = releases.keys("device_spec")
     for line in subject.entries:
         try:
             DeviceSpec.parse(line.data, booleans=subject.normalised)
@@ -63,18 +62,9 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
             if key in known or "compute" not in line.source.services:
                 continue
             near = _MISTAKEN.get(key) or next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
-            hint = f"; did you mean {near}?" if near else ""
-            if key in all_releases:
-                hint = f"; it came with {releases.first_with(all_releases[key].since)}"
-            yield finding(
-                Code.DEVICE_SPEC_TAG_UNKNOWN,
-                place=line.place,
-                severity=Severity.ERROR if near in _FIELDS and near not in line.data else None,
-                release=subject.release,
-                key=key,
-                hint=hint,
-                known=f"known are {', '.join(known)}",
-            )
+            grave = Severity.ERROR if near in _FIELDS and near not in line.data else None
+            about = about_key("device_spec", key, near, subject.release)
+            yield finding(Code.DEVICE_SPEC_TAG_UNKNOWN, place=line.place, severity=grave, **about)
 
 
 @check(_TITLE)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -30,6 +30,18 @@ from gpustack.spec.verdict import verdicts
 ALIAS = releases.option("pci/alias")
 REPORT = releases.option("pci/report_in_placement")
 SCHEDULE = releases.option("filter_scheduler/pci_in_placement")
+
+
+def about_key(of: Literal["alias", "device_spec"], key: str, near: str | None, release: Release) -> dict[str, Any]:
+    """The values of a finding about a key that a release does not know.
+
+    :param near: the key that is probably meant.
+    """
+    hint = f"; did you mean {near}?" if near else ""
+    if (later := releases.keys(of).get(key)) is not None:
+        hint = f"; it came with {releases.first_with(later.since)}"
+    known = f"known are {', '.join(releases.keys(of, release))}"
+    return {"release": release, "key": key, "hint": hint, "known": known}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
