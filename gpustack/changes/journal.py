@@ -161,24 +161,20 @@ def read(path: Path, former: Former | None = None) -> RunRecord:
     refuse_shared(path)
     first, *lines = read_lines(path) or [None]
     old = next((key for key in former or {} if isinstance(first, dict) and first.get(key) == VERSION), None)
-    if former and old:
-        try:
-            return _former_record(path, first, lines, former[old])
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            what = f"a line does not belong to a journal: {error}"
-            raise JournalError(what, where=str(path), remedy=RESTORE) from error
-    if not isinstance(first, dict) or _FORMAT not in first:
+    if not old and (not isinstance(first, dict) or _FORMAT not in first):
         remedy = "name a file or an ID of `gpustack history`"
         raise JournalError("not a journal of gpustack", where=str(path), remedy=remedy)
-    if first[_FORMAT] != VERSION:
+    if not old and first[_FORMAT] != VERSION:
         raise JournalError(
             f"a journal of version {first[_FORMAT]!r}; this gpustack reads version {VERSION}",
             where=str(path),
             remedy="use the gpustack that wrote the file",
         )
     try:
+        if former and old:
+            return _former_record(path, first, lines, former[old])
         return _record(path, RunHead.model_validate(first), map(RunLine.model_validate, lines))
-    except ValueError as error:  # pydantic's errors too
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # ValueError: pydantic's errors too
         what = f"a line does not belong to a journal: {error}"
         raise JournalError(what, where=str(path), remedy=RESTORE) from error
 
