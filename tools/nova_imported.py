@@ -101,7 +101,7 @@ def option(group, opt, library):
         for name in opt.deprecated_opts
     ]
     if old:
-        entry["old"] = sorted(set(old))
+        entry["old"] = list(dict.fromkeys(old))
     for key, attribute in (("secret", "secret"), ("removal", "deprecated_for_removal"), ("required", "required")):
         if getattr(opt, attribute, False):
             entry[key] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from oslo_config import cfg
 
@@ -70,6 +70,7 @@ LINES = st.sampled_from(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(LINES, max_size=12), min_size=1, max_size=3))
+@example([["[pci]", "passthrough_whitelist = white", "[DEFAULT]", "pci_passthrough_whitelist=whiter"]])
 def test_merging_is_that_of_oslo_config(tmp_path_factory, texts):
     directory = tmp_path_factory.mktemp("conf")
     files = []
