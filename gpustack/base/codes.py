@@ -44,6 +44,7 @@ class Code(enum.StrEnum):
     VIRTUAL_MACHINE_WITHOUT_IOMMU = "GPU033"
     CARD_FUNCTION_IN_USE = "GPU034"
     VIRTUAL_FUNCTIONS_OF_INSTANCES = "GPU035"
+    MIG_ACTIVE = "GPU036"
 
     # A host's boot configuration and plan
     HOST_NOT_IN_SPEC = "GPU100"

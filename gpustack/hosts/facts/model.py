@@ -133,6 +133,7 @@ class Function(FactsModel):
     :ivar driver_module: the module of the driver; None if the driver is built in.
     :ivar mediated: the mediated devices (vGPU) on it that are active.
     :ivar mediated_types: the types of mediated devices that its driver can create, with their names.
+    :ivar mig_instances: the GPU instances (MIG) on it; None if NVIDIA's driver does not serve it, or does not tell.
     :ivar acs: the Access Control Services of a port; None for other functions, and from older collectors.
     :ivar parent: the bridge above it; None on a root bus.
     :ivar root_bus: the root bus above it, by domain and number (``0000:80``).
@@ -160,6 +161,7 @@ class Function(FactsModel):
     virtual_functions: tuple[Bdf, ...] = ()
     mediated: tuple[Line, ...] = ()
     mediated_types: tuple[Line, ...] = ()
+    mig_instances: Number | None = None
     reset_methods: tuple[Line, ...] = ()
     bars: tuple[Bar, ...] = ()
     link: Link | None = None

@@ -256,6 +256,9 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
             types=listed(types, 4),
             active=count(active, "mediated device"),
         )
+    if main.mig_instances:
+        instances = count(main.mig_instances, "GPU instance")
+        yield finding(Code.MIG_ACTIVE, place=place, instances=instances, address=main.address)
     if not main.reset_methods:
         yield finding(Code.NO_RESET_METHOD, place=place)
     if not main.bdf.fits_nova:

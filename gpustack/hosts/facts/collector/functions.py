@@ -146,6 +146,25 @@ def mediated_types(files: FunctionFiles) -> List[str]:
     return types
 
 
+def nvidia_minor(host: HostRoot, address: str) -> Optional[str]:
+    """The minor number of a GPU's device node, if NVIDIA's driver serves it."""
+    match = _MINOR.search(host.text("/proc/driver/nvidia/gpus/%s/information" % address, VALUE_LIMIT) or "")
+    return match.group(1) if match else None
+
+
+def mig_instances(files: FunctionFiles) -> Optional[int]:
+    """The number of GPU instances (MIG) of a GPU; ``None`` if its driver does not tell.
+
+    Source: NVIDIA, Multi-Instance GPU User Guide, Device Nodes and Capabilities.
+    """
+    minor = nvidia_minor(files.host, files.base.rpartition("/")[2]) if files.link("driver") == "nvidia" else None
+    if minor is None:
+        return None
+    names = files.host.names("/proc/driver/nvidia/capabilities/gpu%s/mig" % minor)
+    return sum(name.startswith("gi") for name in names)
+
+
+_MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -213,6 +232,7 @@ def kernel_view(files: FunctionFiles, tables: Tables) -> Dict[str, Any]:
         "virtual_functions": virtual_functions(files),
         "mediated": mediated_devices(files),
         "mediated_types": mediated_types(files),
+        "mig_instances": mig_instances(files),
     }
 
 

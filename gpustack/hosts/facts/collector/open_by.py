@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from .addresses import PCI
 from .class_devices import ANY, CARD, class_devices
+from .functions import nvidia_minor
 from .limits import TABLE_LIMIT, VALUE_LIMIT
 from .reader import HostRoot
 
@@ -20,7 +21,6 @@ _VFIO = "/dev/vfio/"
 _REMOVED = " (deleted)"
 _GUEST = re.compile(r"(?:guest=)?([\w.-]{1,128})(?:,.*)?")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
 
 
 def near_gpus(functions: List[Dict[str, Any]]) -> Set[str]:
@@ -68,10 +68,10 @@ def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, S
     nvidia = {entry["address"] for entry in cards if (entry["driver"] or "").startswith("nvidia")}
     minors = set()
     for address in sorted(nvidia):
-        match = _MINOR.search(host.text(f"/proc/driver/nvidia/gpus/{address}/information", VALUE_LIMIT) or "")
-        if match:
-            minors.add(match.group(1))
-            add("/dev/nvidia" + match.group(1), [address])
+        minor = nvidia_minor(host, address)
+        if minor:
+            minors.add(minor)
+            add("/dev/nvidia" + minor, [address])
     add("/dev/nvidia", nvidia)  # for all nodes that are not specific to one card
     add("/dev/kfd", (entry["address"] for entry in functions if entry["driver"] == "amdgpu"))
     return nodes

@@ -194,6 +194,14 @@ HOSTS = {
             (None, {}, {"GPU017"}),
         )
     },
+    "GPU instances of MIG": (
+        raw_host(function("0000:88:00.0", driver="nvidia", mig_instances=2)),
+        {"GPU010", "GPU036"},
+    ),
+    "a GPU without instances of MIG": (
+        raw_host(function("0000:88:00.0", driver="nvidia", mig_instances=0)),
+        {"GPU010"},
+    ),
     "vGPUs of the host driver": (
         raw_host(function("0000:88:00.0", driver="nvidia", mediated_types=["nvidia-63 (GRID P40-1Q)"])),
         {"GPU010", "GPU877"},

@@ -39,6 +39,19 @@ def test_mediated_devices_are_found_with_and_without_mdev(tmp_path: Path) -> Non
     assert collect(str(root.path))["pci"][1]["mediated"] == []
 
 
+def test_gpu_instances_are_counted_where_nvidias_driver_tells(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host()
+    for number, driver in enumerate(("nvidia", "nvidia", "vfio-pci", "nvidia")):
+        root.function(f"0000:8{number}:00.0", vendor="10de", product="20b0", cls="030200", driver=driver)
+    for number in (0, 1, 2):
+        root.write(f"/proc/driver/nvidia/gpus/0000:8{number}:00.0/information", f"Device Minor: \t {number}\n")
+        root.write(f"/proc/driver/nvidia/capabilities/gpu{number}/mig/config", "")
+    for name in ("gi1", "gi2"):
+        root.write(f"/proc/driver/nvidia/capabilities/gpu1/mig/{name}/access", "")
+        root.write(f"/proc/driver/nvidia/capabilities/gpu2/mig/{name}/access", "")
+    assert [card["mig_instances"] for card in collect(str(root.path))["pci"]] == [0, 2, None, None]
+
+
 def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> None:
     document = collect(str(talk_host(tmp_path).path))
     card = next(entry for entry in document["pci"] if entry["address"] == "0000:88:00.0")
@@ -63,6 +76,7 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "virtual_functions": [],
         "mediated": [],
         "mediated_types": [],
+        "mig_instances": None,
         "reset_methods": ["bus"],
         "bars": [
             {"index": 0, "start": 0xC8000000, "size": 16 << 20, "prefetchable": False, "bits": 32, "io": False},
