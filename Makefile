@@ -29,6 +29,7 @@ LAB_amd := $(PYTEST) tests/lab/test_prepare.py -k amd
 LAB_dracut := $(PYTEST) tests/lab/test_dracut.py -k this-host
 LAB_dracut-any-host := $(PYTEST) tests/lab/test_dracut.py -k any-host
 LAB_systemd-boot := $(PYTEST) tests/lab/test_systemd_boot.py
+LAB_next-boot := $(PYTEST) tests/lab/test_next_boot.py
 LAB_cloud := $(PYTEST) tests/lab/test_cloud.py -k "not debian13"
 LAB_cloud-debian13 := $(PYTEST) tests/lab/test_cloud.py -k debian13
 LAB_cloud-migration := $(PYTEST) tests/lab/test_cloud_migration.py
