@@ -95,7 +95,7 @@ def kept(lab: Lab) -> Iterator[Path]:
     """A directory for the state of a host that the next boot loses."""
     directory = lab.directory / "kept"
     yield directory
-    shutil.rmtree(directory)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def booted(host: Machine) -> Boot:
