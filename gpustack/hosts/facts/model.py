@@ -66,7 +66,10 @@ class NetworkInterface(FactsModel):
 
 
 class Uses(FactsModel):
-    """What the running host makes of a function: the names that the kernel gave it."""
+    """What the running host makes of a function: the names that the kernel gave it.
+
+    :ivar drivers: the modules of drivers between the function and its network interfaces and disks (virtio, USB, SCSI).
+    """
 
     net: tuple[NetworkInterface, ...] = ()
     block: tuple[Line, ...] = ()
@@ -75,6 +78,7 @@ class Uses(FactsModel):
     drm: tuple[Line, ...] = ()
     infiniband: tuple[Line, ...] = ()
     sound: tuple[Line, ...] = ()
+    drivers: tuple[Line, ...] = ()
 
 
 class Bar(FactsModel):

@@ -54,7 +54,10 @@ USB_HUB = "09"
 
 
 def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
-    """The devices of each PCI function, by address and kind: net, block, usb, input, drm, infiniband, sound."""
+    """The devices of each PCI function, by address and kind: net, block, usb, input, drm, infiniband, sound.
+
+    ``drivers`` are the modules of drivers between a function and its network interfaces and disks: virtio, USB, SCSI.
+    """
     by_address: Dict[str, Dict[str, List[Any]]] = {}
 
     def add(address: str, kind: str, value: object) -> None:
@@ -62,16 +65,23 @@ def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
         if value not in values:
             values.append(value)
 
+    def add_driver(address: str, device: str) -> None:
+        module = host.link(device + "/device/driver/module")
+        if module:
+            add(address, "drivers", module.rpartition("/")[2])
+
     routed = None
     for name, _, address in class_devices(host, "/sys/class/net", ANY):
         routed = routes(host) if routed is None else routed
         add(address, "net", interface(host, name, routed))
+        add_driver(address, "/sys/class/net/" + name)
     disks: Set[str] = set()
     for name, location, address in class_devices(host, "/sys/class/block", ANY):
         disks.add(name)
         if ("/" + location).split("/")[-2] not in disks:  # else a partition, which sorts after its disk
             # With native multipath the function has a hidden path nvme0c1n1 to the disk nvme0n1.
             add(address, "block", re.sub(r"^(nvme[0-9]+)c[0-9]+(n[0-9]+)$", r"\1\2", name))
+            add_driver(address, "/sys/class/block/" + name)
     for name, _, address in class_devices(host, "/sys/bus/usb/devices", _USB_DEVICE):
         path = "/sys/bus/usb/devices/" + name
         if host.value(path + "/bDeviceClass") != USB_HUB:

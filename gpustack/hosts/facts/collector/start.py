@@ -40,7 +40,7 @@ def next_start(host: HostRoot) -> Dict[str, Any]:
 def needed_modules(functions: Iterable[Dict[str, Any]]) -> List[str]:
     """The modules of network cards and disk controllers in use: the next kernel must have them."""
     used = [f for f in functions if f["uses"].get("block") or any(map(_is_used, f["uses"].get("net", ())))]
-    names = {normalised(f["driver_module"]) for f in used if f["driver_module"]}
+    names = {normalised(name) for f in used for name in (f["driver_module"], *f["uses"].get("drivers", ())) if name}
     return sorted(name for name in names if MODULE_NAME.fullmatch(name))
 
 

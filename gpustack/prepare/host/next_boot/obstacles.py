@@ -134,9 +134,8 @@ def missing(host: Host, kernel: BootKernel) -> Iterator[tuple[str, str]]:
     """The modules of network cards and disk controllers in use that a kernel lacks, each with its use."""
     running = next((k for k in host.boot.kernels if k.release == host.kernel.release), None)
     for function in sorted(host.pci, key=lambda f: f.bdf):
-        module = canonical(function.driver_module or "")
         names = [*function.uses.block, *(net.name for net in function.uses.net if net.routes or net.uppers)]
-        if not module or not names or module in kernel.modules:
-            continue
-        if running is None or module in running.modules:
-            yield module, f"{function.address} ({', '.join(names)})"
+        drivers = (function.driver_module, *function.uses.drivers) if names else ()
+        for module in dict.fromkeys(canonical(name) for name in drivers if name):
+            if module not in kernel.modules and (running is None or module in running.modules):
+                yield module, f"{function.address} ({', '.join(names)})"

@@ -11,6 +11,7 @@ import pytest
 
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.collector.resources import bars
+from gpustack.hosts.facts.collector.start import needed_modules
 from gpustack.hosts.facts.model import Host
 from support.sysroot import IO, MEM, MEM64, PREFETCHABLE, SysRoot, nvswitch_host, talk_host
 
@@ -153,6 +154,17 @@ def test_what_the_host_uses_belongs_to_the_innermost_function(tmp_path: Path) ->
     # The jack switches of the audio function are input devices to the kernel, but nobody types on them.
     assert by_address["0000:88:00.1"]["uses"] == {"sound": ["card1"]}
     assert by_address["0000:80:02.0"]["uses"] == {}
+
+
+def test_drivers_between_a_function_and_its_interface_are_needed(tmp_path: Path) -> None:
+    root = talk_host(tmp_path).net("0000:01:00.0", "ens1")
+    for path, module in (("/sys/class/net/ens1", "virtio_net"), ("/sys/class/block/sda", "sd_mod")):
+        root.link(f"{path}/device/driver/module", f"../../../../module/{module}")
+    by_address = functions(root)
+    assert by_address["0000:01:00.0"]["uses"]["drivers"] == ["virtio_net"]
+    assert by_address["0000:00:1f.2"]["uses"]["drivers"] == ["sd_mod"]
+    by_address["0000:01:00.0"]["uses"]["net"][0]["routes"] = "default"
+    assert {"virtio_net", "sd_mod"} <= set(needed_modules(by_address.values()))
 
 
 def test_eight_gpus_and_their_switches(tmp_path: Path) -> None:

@@ -12,16 +12,18 @@ from support.host_samples import snapshot
 MODULES = {"igb": "module", "vfio_pci": "module"}
 
 
-def codes(next_modules: dict[str, str], *, initramfs: str | None = "/boot/initrd.img-2") -> list[str]:
+def codes(
+    next_modules: dict[str, str], *, initramfs: str | None = "/boot/initrd.img-2", drivers: tuple[str, ...] = ()
+) -> list[str]:
     """The findings about Linux 2, which boots after Linux 1 and has these modules."""
     raw = snapshot("k4200")
     card = {**raw["pci"][0], "address": "0000:99:00.0", "driver": "igb", "driver_module": "igb"}
-    card["uses"] = {"net": [{"name": "eno1", "state": "up", "uppers": [], "routes": "default"}]}
+    card["uses"] = {"net": [{"name": "eno1", "state": "up", "uppers": [], "routes": "default"}], "drivers": drivers}
     raw["pci"].append(card)
     raw["kernel"]["release"] = "1"
     raw["boot"]["kernels"] = [
         {"release": release, "modules": modules, "initramfs": f"/boot/initrd.img-{release}"}
-        for release, modules in (("1", MODULES), ("2", next_modules))
+        for release, modules in (("1", {**MODULES, **dict.fromkeys(drivers, "module")}), ("2", next_modules))
     ]
     after: Any = SimpleNamespace(kernel="2", place="/boot/grub/grub.cfg", initramfs=initramfs)
     return [f.code for f in kernel_findings(parse_host(raw, "test"), after, ("vfio_pci",))]
@@ -35,3 +37,8 @@ def test_a_kernel_without_a_driver_in_use_or_vfio_or_initramfs_blocks() -> None:
     assert codes({"vfio_pci": "module"}) == ["GPU240", "GPU241"]
     assert codes({"igb": "module"}) == ["GPU240", "GPU241"]
     assert codes(MODULES, initramfs=None) == ["GPU240", "GPU241"]
+
+
+def test_a_driver_between_card_and_interface_is_needed_too() -> None:
+    assert codes(MODULES, drivers=("virtio_net",)) == ["GPU240", "GPU241"]
+    assert codes({**MODULES, "virtio_net": "builtin"}, drivers=("virtio_net",)) == ["GPU240"]
