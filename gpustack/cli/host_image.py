@@ -7,7 +7,7 @@ from gpustack.base.errors import PlanError
 from gpustack.base.findings import errors
 from gpustack.base.host_groups import pattern
 from gpustack.base.operations import counted
-from gpustack.cli.common import Command, add_source_options, gather
+from gpustack.cli.common import Command, add_exit_code, add_source_options, gather
 from gpustack.cli.options import option
 from gpustack.prepare.host.image import image_for, save
 from gpustack.spec.hosts import with_groups
@@ -28,6 +28,7 @@ gpustack host image gpustack.yaml --snapshot hosts.json --out image"""
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
+        add_exit_code(parser)
         option(parser, "--out DIR", "write the files below this new directory", required=True)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -71,6 +72,7 @@ def written(directory: Path, sizes: Sizes) -> Mapping[str, Path]:
 def records(directory: Path, sizes: Sizes) -> Path:
     """A directory with the records of two slices; each host has a long plan of its own."""
     made = directory / "records"
+    shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
     texts = {f"gpu{number:04}": f"gpu{number:04}: 1 file\n" + f"  {number}\n" * 50 for number in range(sizes.hosts)}
     hosts = [HostRecord(host=name, text=text, outcome=RunOutcome.NOTHING) for name, text in texts.items()]

@@ -235,7 +235,7 @@ def test_a_deployment_tool(place: Path) -> None:
 
 
 def test_a_release_changes_the_version_in_each_place(place: Path) -> None:
-    step = re.search(r"^5\. Run `\.venv/bin/python (tools/release) NEXT\.dev0 --only-version`", GUIDE, re.MULTILINE)
+    step = re.search(r"^6\. Run `\.venv/bin/python (tools/release) NEXT\.dev0 --only-version`", GUIDE, re.MULTILINE)
     assert step is not None
     command = [sys.executable, step[1], "9.8.7", "--only-version"]
     subprocess.run(command, cwd=place, env=checkout.environment(place), check=True, timeout=LONGEST)

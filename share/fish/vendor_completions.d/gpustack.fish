@@ -644,6 +644,8 @@ complete -c gpustack -n '__gpustack_is host image' -l ssh-config -r -d 'use this
 complete -c gpustack -n '__gpustack_is host image' -l known-hosts -r -d 'use this instead of ~/.ssh/known_hosts'
 complete -c gpustack -n '__gpustack_is host image' -l timeout -r -d 'wait S seconds for a host to connect, and then to answer'
 complete -c gpustack -n '__gpustack_is host image' -l jobs -r -d 'read N hosts at the same time'
+complete -c gpustack -n '__gpustack_is host image' -l exit-code -d 'exit with 3 if there is something to do, or a finding with severity warning …'
+complete -c gpustack -n '__gpustack_is host image' -l findings -r -d 'write all findings to FILE, as JSON'
 complete -c gpustack -n '__gpustack_is host image' -l out -r -d 'write the files below this new directory'
 complete -c gpustack -n '__gpustack_is host plan' -F
 complete -c gpustack -n '__gpustack_is host plan' -s h -l help -d 'show this help message and exit'

@@ -21,13 +21,14 @@ from gpustack.changes.undo import plan_undo
 from gpustack.cli.change import kinds
 from gpustack.cloud import compute
 from gpustack.cloud.flavors import Sizes
+from gpustack.connect.playbooks.results import load
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
 from support.attacks import REMEDY, attacked, commands
 from support.attacks import run as run_command
 from support.change_runs import NoJournal
 from support.change_samples import CLOSED, LIMIT, REPAIR, VALID
-from support.fuzz_readers import JOURNAL, RUN
+from support.fuzz_readers import HOSTS_OF_RUN, JOURNAL, RUN
 
 FORGED: dict[str, list[dict[str, Any]]] = {
     "aggregate": [{"wanted": {"availability_zone": "x"}}, {"seen": {}}, {"wanted": "x"}],
@@ -145,6 +146,21 @@ def forged(_directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
                 plan_undo(record(kind, **parts), kinds())
 
 
+def results(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of runs with forged hosts and texts: one that is no name, one with characters that steer a terminal."""
+    path = directory / "run.json"
+    for host in ("gpu01\x1b[2J", "gpu01\ngpu02: done", "gpu01 gpu02", ""):
+        run = {**json.loads(HOSTS_OF_RUN), "hosts": [{"host": host}]}
+        path.write_text(json.dumps(run), encoding="utf-8")
+        with pytest.raises(JournalError, match="is no host name"):
+            load(path)
+    # A plan has lines of its own, so only what steers the terminal is refused.
+    text = HOSTS_OF_RUN.decode().replace("1 file", json.dumps(ESCAPES.removesuffix(REMEDY))[1:-1])
+    path.write_text(text, encoding="utf-8")
+    run_command("host results", "records", path, directory)
+    assert {name for name, _ in commands("record of a run")} == {"host results"}
+
+
 def endless(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpustack.changes.journal_file._MAX_BYTES", 1000)
     path = directory / "journal"
@@ -177,11 +193,12 @@ def names(directory: Path, _monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 test_an_attack_fails, test_an_attack_works_without_the_check = attacked(
-    {"forged": forged, "endless": endless, "names": names},
+    {"forged": forged, "endless": endless, "names": names, "results": results},
     {
         "gpustack.changes.undo:plan_undo": {"gpustack.changes.undo:_malformed": lambda _change: ""},
         "gpustack.changes.journal_file:read_lines": {
             "gpustack.base.files:read_text": lambda path, *_, **__: path.read_text(encoding="utf-8")
         },
+        "gpustack.connect.playbooks.results:load": {"gpustack.base.text:printable": lambda text, **_: text},
     },
 )
