@@ -1,4 +1,7 @@
-"""A second kernel for the lab's hosts: Debian's for clouds. Its release sorts higher, so that GRUB starts it."""
+"""A second kernel for the lab's hosts: Debian's for real-time work. Its release sorts higher, so that GRUB starts it.
+
+It has the drivers of the first one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from . import recipe
 from .image import Reporter, in_cache, run
 from .machine import Machine
 
-PACKAGE = "linux-image-cloud-amd64"
+PACKAGE = "linux-image-rt-amd64"
 _HOOK = """--extract-hook=tar -C "$1" --zstd -cf '{}' boot lib/modules"""
 
 
@@ -30,5 +33,5 @@ def unpack(host: Machine, files: Path) -> str:
     command = ["ssh", *host.ssh_options(), "root@127.0.0.1", "tar -C / --zstd -xf -"]
     with files.open("rb") as stream:
         subprocess.run(command, stdin=stream, check=True, timeout=600)
-    (release,) = {Path(path).name for path in host.ssh(["sh", "-c", "ls -d /lib/modules/*-cloud-*"]).split()}
+    (release,) = {Path(path).name for path in host.ssh(["sh", "-c", "ls -d /lib/modules/*-rt-*"]).split()}
     return release

@@ -309,6 +309,6 @@ def test_another_kernel_boots(lab: Lab, kept: Path) -> None:
         assert accepted.errors == set(), accepted.output
         assert accepted.boot.release == release != old.release
         run = apply(host, "apply")
-        assert run.code == 0, run.output
         assert booted(host) == accepted.boot
+        assert run.code == 0, run.output
         assert_verified(host)
