@@ -22,11 +22,10 @@ from gpustack.cli.progress import ProgressListener
 from gpustack.connect.playbooks.configuration import configuration
 from gpustack.connect.playbooks.inventory import inventory_of, inventory_of_this_machine, limit_of
 from gpustack.connect.playbooks.record import HostRecord
-from gpustack.connect.playbooks.results import RunResults, SpecSeen, save
+from gpustack.connect.playbooks.results import RunResults, save
 from gpustack.connect.playbooks.run import Call, as_files, play
 from gpustack.connect.playbooks.show import line, problems, states, summary, verdict
-from gpustack.spec.hosts import hosts_of
-from gpustack.spec.load import load_spec
+from gpustack.prepare.host.results import seen
 from gpustack.spec.model import Spec
 
 
@@ -37,11 +36,7 @@ class Results(Command):
     _records: tuple[HostRecord, ...] = ()
 
     def _summarize(
-        self,
-        parsed_args: argparse.Namespace,
-        records: Sequence[HostRecord],
-        *,
-        checked: bool = False,
+        self, parsed_args: argparse.Namespace, records: Sequence[HostRecord], *, checked: bool = False
     ) -> None:
         """Print the summary on stdout, and problems on stderr."""
         self._records = tuple(records)
@@ -109,9 +104,7 @@ class Play(Results):
         )
         add_format(parser)
         option(parser, "--log FILE", "write the log to FILE (default: a new file below ~/.local/state/gpustack/log)")
-        option(
-            parser, "--record FILE", "write the record for host results to FILE (default: a new file below the same)"
-        )
+        option(parser, "--record FILE", "write the record for host results to FILE (default: a new file, as the log)")
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {}
@@ -131,8 +124,7 @@ class Play(Results):
             self._log, self._record = parsed_args.log or default, parsed_args.record or default.with_suffix(".json")
             make_log(self._log)
             path = getattr(parsed_args, "spec", None)
-            hosts = () if path is None else hosts_of(load_spec(path), None)
-            specs = () if path is None else (SpecSeen(path=str(path.absolute()), sha256=digest(path), hosts=hosts),)
+            specs = () if path is None else (seen(path, digest(path)),)
             self._run = RunResults(playbook=self.playbook, specs=specs, hosts=())
             yield PlaybookRunner(
                 inventory=inventory,

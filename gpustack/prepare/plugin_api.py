@@ -26,7 +26,7 @@ from gpustack.connect.playbooks.record import Record
 from gpustack.connect.playbooks.reserved import facts_refusal as facts_refusal
 from gpustack.connect.playbooks.reserved import keys_result as keys_result
 from gpustack.connect.playbooks.reserved import reserved as reserved
-from gpustack.connect.playbooks.results import RunResults, SpecSeen
+from gpustack.connect.playbooks.results import RunResults
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import MOST_BYTES_OF_HOST, parse_host, save_snapshot
@@ -41,9 +41,10 @@ from gpustack.prepare.host.plan import HostPlan, plan_host
 from gpustack.prepare.host.prove import undone
 from gpustack.prepare.host.prove import verify as prove
 from gpustack.prepare.host.prove.verify import Verification
+from gpustack.prepare.host.results import seen
 from gpustack.prepare.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
 from gpustack.prepare.host.undo import LAST, plan_undo
-from gpustack.spec.hosts import hosts_of, left_out
+from gpustack.spec.hosts import left_out
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
@@ -167,10 +168,7 @@ class RunRecorder:
 
         :raises gpustack.base.errors.GpustackError: if the spec can't be read, or a file can't be written.
         """
-        specs = tuple(
-            SpecSeen(path=path, sha256=digest, hosts=hosts_of(load_spec(Path(path)), None))
-            for digest, path in self._record.specs.items()
-        )
+        specs = tuple(seen(Path(path), digest) for digest, path in self._record.specs.items())
         hosts = tuple(self._record.hosts.values())
         for place in places:
             results.save(RunResults(playbook=playbook, checked=checked, specs=specs, hosts=hosts), Path(place))

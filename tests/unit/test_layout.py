@@ -277,6 +277,13 @@ def test_only_public_modules_are_directly_below_the_package() -> None:
     assert {path.stem for path in (TOP / "gpustack").glob("*.py")} == house.FACES
 
 
+def test_what_modules_share_with_the_package_is_linked() -> None:
+    """A tool that writes a file anew turns a link into a second copy."""
+    shared = sorted((TOP / "playbooks/module_utils").iterdir())
+    assert len(shared) == 3
+    assert [path.name for path in shared if not path.is_symlink()] == []
+
+
 def test_ceilings() -> None:
     # base/codes.py is a table: it grows by a line with each finding.
     modules = [source for source in PRODUCT if source.path != "gpustack/base/codes.py"]

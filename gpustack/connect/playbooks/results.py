@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from gpustack import __version__
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import JournalError
 from gpustack.base.files import file_error, make_private_directory, own_name, read_text, write_atomic
 from gpustack.base.text import listed, printable
@@ -105,10 +106,7 @@ def joined(records: Mapping[str, RunResults]) -> RunResults:
     :param records: those of its parts, by the names of their files; at least one.
     :raises JournalError: if a host is in two records, or they are of different runs, specs or versions.
     """
-    places: dict[str, list[str]] = {}
-    for path, record in records.items():
-        for host in record.hosts:
-            places.setdefault(host.host, []).append(path)
+    places = by_key((host.host, path) for path, record in records.items() for host in record.hosts)
     problems = [f"{host} is in {' and in '.join(paths)}" for host, paths in places.items() if len(paths) > 1]
     problems += _differences("version", records, lambda record: {record.gpustack: record.gpustack})
     problems += _differences("playbook", records, lambda record: {record.run: record.run})
@@ -119,12 +117,8 @@ def joined(records: Mapping[str, RunResults]) -> RunResults:
     first, *_ = records.values()
     specs = next((record.specs for record in records.values() if record.specs), ())
     hosts = [host for record in records.values() for host in record.hosts]
-    hosts += [
-        HostRecord(host=name, outcome=RunOutcome.UNREACHABLE, problem=_MISSING)
-        for spec in specs
-        for name in spec.hosts
-        if name not in places
-    ]
+    missing = [name for spec in specs for name in spec.hosts if name not in places]
+    hosts += [HostRecord(host=name, outcome=RunOutcome.UNREACHABLE, problem=_MISSING) for name in missing]
     return replace(first, specs=specs, hosts=tuple(hosts))
 
 

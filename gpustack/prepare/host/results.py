@@ -1,0 +1,15 @@
+"""The spec of a run, for its record."""
+
+from pathlib import Path
+
+from gpustack.connect.playbooks.results import SpecSeen
+from gpustack.spec.hosts import hosts_of
+from gpustack.spec.load import load_spec
+
+
+def seen(path: Path, sha256: str) -> SpecSeen:
+    """A spec with the hosts that its record expects.
+
+    :raises gpustack.base.errors.SpecError: if it can't be used.
+    """
+    return SpecSeen(path=str(path.absolute()), sha256=sha256, hosts=hosts_of(load_spec(path), None))
