@@ -223,6 +223,10 @@ collection: ## the Ansible collection as a tarball in dist, installed from there
 	@.venv/bin/python tools/collection --build dist
 	$(PYTEST) -q tests/unit/test_collection.py
 
+sanity: ## ansible-test sanity on the collection; ONLY="pylint import"
+	@tools/setup test
+	@.venv/bin/python tools/sanity $(ONLY)
+
 offline: dist ## one archive in dist that installs on a machine without network: wheels, collection, SBOM, checksums
 	@tools/setup release
 	@PYTHONPATH=. .venv/bin/python tools/offline dist
@@ -249,4 +253,4 @@ bench-fleet: ## the commands that read snapshots, with 5,000 hosts
 	@tools/setup test
 	@GPUSTACK_BENCH_HOSTS=5000 .venv/bin/python bench/run.py fleet
 
-.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images day slices soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection offline containers release-notes release-check bench bench-fleet
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images day slices soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection sanity offline containers release-notes release-check bench bench-fleet

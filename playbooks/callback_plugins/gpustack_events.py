@@ -7,6 +7,18 @@ Without one of the environment variables below it is disabled, so that it does n
 
 from __future__ import annotations
 
+DOCUMENTATION = """
+name: gpustack_events
+type: notification
+short_description: a record of the run
+description:
+  - At the end, writes the result of each host as one JSON document, mode 0600, to GPUSTACK_RECORD. In a directory, it
+    gets a name of its own. C(gpustack host results) joins the records of a fleet.
+  - Jobs of ansible-runner have it among their artifacts too.
+  - Ansible runs it only if ANSIBLE_CALLBACKS_ENABLED names C(nova_gpustack.passthrough.gpustack_events).
+  - With GPUSTACK_EVENTS_FD, which C(gpustack host apply) sets, it writes events to that descriptor instead.
+"""
+
 import json
 import os
 from collections.abc import Mapping
@@ -19,18 +31,6 @@ from ansible_collections.nova_gpustack.passthrough.plugins.plugin_utils.gpustack
 
 from gpustack.errors import GpustackError
 from gpustack.prepare.plugin_api import RunRecorder
-
-DOCUMENTATION = """
-name: gpustack_events
-type: notification
-short_description: a record of the run
-description:
-  - At the end, writes the result of each host as one JSON document, mode 0600, to GPUSTACK_RECORD. In a directory, it
-    gets a name of its own. C(gpustack host results) joins the records of a fleet.
-  - Jobs of ansible-runner have it among their artifacts too.
-  - Ansible runs it only if ANSIBLE_CALLBACKS_ENABLED names C(nova_gpustack.passthrough.gpustack_events).
-  - With GPUSTACK_EVENTS_FD, which C(gpustack host apply) sets, it writes events to that descriptor instead.
-"""
 
 _ANY = ("msg", "cmd", "rc")
 """Keys that any task may report."""

@@ -51,13 +51,17 @@ options:
       - They are kept in C(/var/lib/gpustack/directories) below O(root), which goes with them.
     type: bool
     default: false
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
     support: full
   diff_mode:
     support: full
+  platform:
+    platforms: linux
 author:
-  - The gpustack authors
+  - The gpustack authors (!UNKNOWN)
 """
 
 EXAMPLES = """
@@ -268,7 +272,7 @@ def main() -> None:
         cause = error.__cause__
         if not isinstance(cause or error, (OSError, ValueError)):
             raise
-        message = "{} {}".format(error, cause) if cause else str(error)
+        message = str(error) if cause is None else "{} {}".format(error, cause)
         module.fail_json(msg=message, changed=bool(files.paths), paths=files.paths)
     module.exit_json(changed=bool(files.paths), paths=files.paths, diff=files.diffs)
 

@@ -27,12 +27,18 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
     support: partial
     details: The image is read, but none of its programs runs.
+  diff_mode:
+    support: none
+  platform:
+    platforms: linux
 author:
-  - The gpustack authors
+  - The gpustack authors (!UNKNOWN)
 """
 
 EXAMPLES = """

@@ -86,12 +86,17 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
     support: full
-    description: Whether the task runs with C(--check) and predicts its result.
+  diff_mode:
+    support: none
+  platform:
+    platforms: all
 author:
-  - The gpustack authors
+  - The gpustack authors (!UNKNOWN)
 """
 
 EXAMPLES = """

@@ -9,12 +9,17 @@ short_description: Resolve the options of a role before the host is read
 description:
   - Takes each option of the task's role from the variables. The role's argument specification defines their types.
   - 'Register the result: facts of a host never replace a registered variable, so a host can''t choose options.'
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
     support: full
-    description: Whether the task runs with C(--check) and predicts its result.
+  diff_mode:
+    support: none
+  platform:
+    platforms: all
 author:
-  - The gpustack authors
+  - The gpustack authors (!UNKNOWN)
 """
 
 EXAMPLES = """

@@ -39,11 +39,17 @@ options:
     description: How long to wait for the locks, in seconds.
     type: int
     default: 300
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
     support: none
+  diff_mode:
+    support: none
+  platform:
+    platforms: linux
 author:
-  - The gpustack authors
+  - The gpustack authors (!UNKNOWN)
 """
 
 EXAMPLES = """
@@ -114,7 +120,7 @@ def take(path: str) -> int:
 
 def _holder(descriptor: int) -> str:
     query = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
+    kind, _whence, _start, _length, process = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     if kind == fcntl.F_UNLCK or process <= 0:
         return "another process"
     try:

@@ -15,12 +15,17 @@ options:
       - The file, or an existing directory in which the run gets a file of its own.
     type: path
     required: true
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
     support: full
-    description: Whether the task runs with C(--check) and predicts its result.
+  diff_mode:
+    support: none
+  platform:
+    platforms: all
 author:
-  - The gpustack authors
+  - The gpustack authors (!UNKNOWN)
 """
 
 EXAMPLES = """

@@ -97,12 +97,17 @@ options:
       - How many compute services gpustack may have disabled at a time in the cloud; 0 for no limit.
     type: int
     default: 0
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
     support: full
-    description: Whether the task runs with C(--check) and predicts its result.
+  diff_mode:
+    support: none
+  platform:
+    platforms: all
 author:
-  - The gpustack authors
+  - The gpustack authors (!UNKNOWN)
 """
 
 EXAMPLES = """

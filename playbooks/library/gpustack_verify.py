@@ -38,12 +38,17 @@ options:
       - Whether to verify the boot entries of the next boot instead of the running host.
     type: bool
     default: false
+extends_documentation_fragment:
+  - ansible.builtin.action_common_attributes
 attributes:
   check_mode:
     support: full
-    description: Whether the task runs with C(--check) and predicts its result.
+  diff_mode:
+    support: none
+  platform:
+    platforms: all
 author:
-  - The gpustack authors
+  - The gpustack authors (!UNKNOWN)
 """
 
 EXAMPLES = """

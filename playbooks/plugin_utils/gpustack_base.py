@@ -76,7 +76,7 @@ class ActionModule(ActionBase):
         if refusal := self.refused(task_vars or {}):
             return {**result, **refusal, "run": _RUN}
         self.resolve(task_vars or {})
-        _, args = self.validate_argument_spec(argument_spec=self.arguments)
+        args = self.validate_argument_spec(argument_spec=self.arguments)[1]
         try:
             outcome = self.outcome(self.plain(args), task_vars or {})
         except GpustackError as error:

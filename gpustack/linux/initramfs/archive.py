@@ -80,7 +80,7 @@ class Contents:
         return count
 
     def _note_module(self, entry: CpioEntry) -> None:
-        _, marker, inside = entry.name.partition("lib/modules/")
+        marker, inside = entry.name.partition("lib/modules/")[1:]
         release, slash, path = inside.partition("/")
         if not marker or not slash or not _RELEASE.fullmatch(release):
             return

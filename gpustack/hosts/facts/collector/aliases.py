@@ -29,7 +29,7 @@ class Aliases:
         matching = self._matches.get(modalias)
         if matching is None:
             modules = set()
-            for key in {"", modalias[:_VENDOR_END], modalias[:_DEVICE_END]}:
+            for key in ("", modalias[:_VENDOR_END], modalias[:_DEVICE_END]):
                 for pattern, module in self._buckets.get(key, ()):
                     if alias_matches(pattern, modalias):
                         modules.add(module)

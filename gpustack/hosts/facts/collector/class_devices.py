@@ -71,7 +71,7 @@ def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
             add(address, "drivers", module.rpartition("/")[2])
 
     routed = None
-    for name, _, address in class_devices(host, "/sys/class/net", ANY):
+    for name, _path, address in class_devices(host, "/sys/class/net", ANY):
         routed = routes(host) if routed is None else routed
         add(address, "net", interface(host, name, routed))
         add_driver(address, "/sys/class/net/" + name)
@@ -82,7 +82,7 @@ def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
             # With native multipath the function has a hidden path nvme0c1n1 to the disk nvme0n1.
             add(address, "block", re.sub(r"^(nvme[0-9]+)c[0-9]+(n[0-9]+)$", r"\1\2", name))
             add_driver(address, "/sys/class/block/" + name)
-    for name, _, address in class_devices(host, "/sys/bus/usb/devices", _USB_DEVICE):
+    for name, _path, address in class_devices(host, "/sys/bus/usb/devices", _USB_DEVICE):
         path = "/sys/bus/usb/devices/" + name
         if host.value(path + "/bDeviceClass") != USB_HUB:
             add(address, "usb", usb_label(host, path))
@@ -90,6 +90,6 @@ def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
         if "/sound/" not in location:  # the jack switches of a sound card are not keyboards
             add(address, "input", name)
     for kind, names in (("drm", CARD), ("infiniband", ANY), ("sound", CARD)):
-        for name, _, address in class_devices(host, "/sys/class/" + kind, names):
+        for name, _path, address in class_devices(host, "/sys/class/" + kind, names):
             add(address, kind, name)
     return by_address

@@ -118,7 +118,7 @@ def reset_methods(files: FunctionFiles) -> List[str]:
 def virtual_functions(files: FunctionFiles) -> List[str]:
     """The addresses of the virtual functions, sorted by VF number."""
     links = sorted((int(name[6:]), name) for name in files.present if re.fullmatch(r"virtfn[0-9]{1,5}", name))
-    return [address for address in (files.function(name) for _, name in links) if address]
+    return [address for address in (files.function(name) for _number, name in links) if address]
 
 
 def mediated_devices(files: FunctionFiles) -> List[str]:

@@ -21,21 +21,21 @@ class Claims:
             match = _IOMEM.fullmatch(line)
             if match and not CONTROL.search(match.group(3)):
                 ranges.append((int(match.group(1), 16), int(match.group(2), 16), match.group(3)))
-        self.hidden = bool(ranges) and all(end == 0 for _, end, _ in ranges)
+        self.hidden = bool(ranges) and all(end == 0 for _start, end, _name in ranges)
         # Ranges named after functions and buses are no claims: the kernel lists each BAR under its function's address.
         self._ranges = sorted(r for r in ranges if not _BOOK_KEEPING.match(r[2]))
-        self._starts = [start for start, _, _ in self._ranges]
+        self._starts = [start for start, _end, _name in self._ranges]
 
     def within(self, bars: Iterable[Dict[str, Any]]) -> List[str]:
         """The names of the ranges inside the memory BARs of one function."""
         names: List[str] = []
-        for bar in bars:
-            if bar["io"] or not bar["start"]:
+        for window in bars:
+            if window["io"] or not window["start"]:
                 continue
-            last = bar["start"] + bar["size"] - 1
-            first = bisect.bisect_left(self._starts, bar["start"])
+            last = window["start"] + window["size"] - 1
+            first = bisect.bisect_left(self._starts, window["start"])
             for index in range(first, bisect.bisect_right(self._starts, last)):
-                _, end, name = self._ranges[index]
+                end, name = self._ranges[index][1:]
                 if end <= last and name not in names:
                     names.append(name)
         return names

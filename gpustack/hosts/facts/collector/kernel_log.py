@@ -49,14 +49,14 @@ def kernel_log(host: HostRoot) -> Optional[Tuple[List[str], int]]:
     except OSError:
         return None  # it takes root, and another root has none
     messages = sorted(entry for of_kind in kept.values() for entry in of_kind)[-MOST:]
-    return [text for _, text in messages], matched - len(messages)
+    return [text for _time, text in messages], matched - len(messages)
 
 
 def _words() -> Dict[str, List[str]]:
     """The second words of the signs, by the first."""
     words: Dict[str, List[str]] = {}
     for pair in WORDS.split(","):
-        first, _, second = pair.partition(" ")
+        first, _space, second = pair.partition(" ")
         words.setdefault(first, []).append(second)
     return words
 

@@ -55,7 +55,7 @@ def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, S
         ("graphics", "/dev/", _NODE),
         ("sound", "/dev/snd/", ANY),
     ):
-        for name, _, address in class_devices(host, "/sys/class/" + kind, names):
+        for name, _path, address in class_devices(host, "/sys/class/" + kind, names):
             add(prefix + name, [address])
     virtual = [entry for entry in functions if entry["physical_function"]]
     for entry in virtual:
@@ -154,7 +154,7 @@ def consoles(host: HostRoot, functions: List[Dict[str, Any]]) -> Iterator[Tuple[
     if any("frame buffer" in name for name in bound):
         names = [name for name in host.names("/sys/class/graphics") if re.fullmatch(r"fb[0-9]+", name)]
         names.sort(key=lambda name: int(name[2:]))
-        owner = {name: address for name, _, address in class_devices(host, "/sys/class/graphics", _NODE)}
+        owner = {name: address for name, _path, address in class_devices(host, "/sys/class/graphics", _NODE)}
         if "fbcon=map:" not in (host.value("/proc/cmdline") or ""):
             names = [name for name in names if owner.get(name) in primary] or names[:1]
         for name in names:
@@ -189,7 +189,7 @@ def storage_in_use(host: HostRoot) -> Iterator[Tuple[str, str]]:
         if len(words) > 4:
             mounted.setdefault(words[2], words[4])
     swaps = {line.split()[0] for line in (host.text("/proc/swaps") or "").splitlines()[1:] if line.split()}
-    for name, _, address in class_devices(host, "/sys/class/block", ANY):
+    for name, _path, address in class_devices(host, "/sys/class/block", ANY):
         number = host.value(f"/sys/class/block/{name}/dev")
         if number in mounted:
             yield address, f"{name} is mounted on {mounted[number]}"

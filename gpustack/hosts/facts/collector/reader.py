@@ -225,7 +225,7 @@ class HostRoot:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         if self.running:
             return raw
-        parent, _, name = raw.rpartition(b"/")
+        parent, _slash, name = raw.rpartition(b"/")
         base = self._directories.get(parent)
         if base is None:
             base = self._directories[parent] = self._walk(b"", parent)

@@ -76,7 +76,7 @@ def full_address(text: Optional[str]) -> Optional[str]:
     """``0000:00:05.0`` for ``00:05.0``, ``0000:00:05`` or ``0x00:0x05.0``."""
     if text is None:
         return None
-    head, _, function = text.lower().replace("0x", "").partition(".")
+    head, _dot, function = text.lower().replace("0x", "").partition(".")
     parts = head.split(":")
     if not function and len(parts) == 4:
         function = parts.pop()
@@ -174,7 +174,7 @@ def _plain(line: str) -> LogLine:
     match = _SYSLOG.match(line)
     if match:
         at, time, program = match.end(), match.group("time"), match.group("program")
-    for _ in range(2):  # syslog keeps the kernel's own time; -x puts levels before it
+    for _layer in range(2):  # syslog keeps the kernel's own time; -x puts levels before it
         level = _LEVEL.match(line, at)
         at = level.end() if level else at
         stamp = _TIME.match(line, at)
