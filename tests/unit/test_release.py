@@ -66,7 +66,7 @@ def test_each_make_target_of_the_workflow_exists() -> None:
         for command in re.findall(r"^make (.*)", step.get("run", ""), re.MULTILINE)
         for target in re.match(r"[a-z -]*", command)[0].split()  # type: ignore[index]
     }
-    assert called == {"release-check", "offline", "audit", "release-notes", "containers"}
+    assert called == {"release-check", "sanity", "offline", "audit", "release-notes", "containers"}
     assert not [target for target in called if not re.search(rf"^{target}:", makefile, re.MULTILINE)]
 
 
