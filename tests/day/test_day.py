@@ -134,13 +134,18 @@ def changed(before: dict[str, tuple[int, int, int, int]], root: Path) -> list[st
 
 
 @pytest.fixture(scope="module")
-def bundle() -> Path:
+def reached() -> None:
+    """The directory of the roots, with how they reach the package registries."""
     ran(*roots("reach"))
+
+
+@pytest.fixture(scope="module")
+def bundle(reached: None) -> Path:
     return TOP / f"dist/nova-gpustack-{__version__}-offline.tar"
 
 
 @pytest.fixture(scope="module")
-def released() -> Path:
+def released(reached: None) -> Path:
     """The source of the previous release, with its wheels in ``dist``."""
     version, commit = PREVIOUS
     source = WORK / version
@@ -156,7 +161,7 @@ def released() -> Path:
 
 
 @pytest.fixture(scope="module", params=SUITES)
-def suite(request: pytest.FixtureRequest) -> str:
+def suite(request: pytest.FixtureRequest, reached: None) -> str:
     name = str(request.param)
     if not (WORK / f"{name}.tar").exists():
         ran(*roots("archive", name, PACKAGES))
