@@ -135,6 +135,8 @@ class Function(FactsModel):
     """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
 
     :ivar driver_module: the module of the driver; None if the driver is built in.
+    :ivar modules: the modules of the running kernel that match it.
+    :ivar other_modules: those that match it in other bootable kernels only; empty from older collectors.
     :ivar mediated: the mediated devices (vGPU) on it that are active.
     :ivar mediated_types: the types of mediated devices that its driver can create, with their names.
     :ivar mig_instances: the GPU instances (MIG) on it; None if NVIDIA's driver does not serve it, or does not tell.
@@ -156,6 +158,7 @@ class Function(FactsModel):
     driver_override: Line | None = None
     modalias: Line | None = None
     modules: tuple[Module, ...] = ()
+    other_modules: tuple[Module, ...] = ()
     iommu_group: Number | None = None
     numa_node: Number | None = None
     boot_vga: bool | None = None
@@ -198,6 +201,11 @@ class Function(FactsModel):
     def windows(self) -> int:
         """The size of its memory windows, in bytes."""
         return sum(bar.size for bar in self.bars if not bar.io)
+
+    @property
+    def matching(self) -> tuple[str, ...]:
+        """The modules that match it in any bootable kernel: the same, whichever runs."""
+        return tuple(sorted({*self.modules, *self.other_modules}))
 
     @property
     def ids(self) -> str:

@@ -1,8 +1,8 @@
-"""The modules that match a function, by ``modules.alias`` of the running kernel."""
+"""The modules that match a function, by ``modules.alias`` of each kernel that can boot."""
 
 import fnmatch
 import re
-from typing import Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 from .kernel import running_release
 from .limits import RELEASE
@@ -61,30 +61,58 @@ def alias_matches(pattern: str, name: str) -> bool:
     return True
 
 
-def modules_directory(host: HostRoot) -> Optional[str]:
-    """The module directory of the running kernel; in a root without one, that of the newest kernel."""
-    release = running_release(host)
-    if release is None:
-        releases = [name for name in host.names("/lib/modules") if RELEASE.fullmatch(name)]
-        if not releases:
-            return None
-        release = max(releases, key=version_key)
-    return "/lib/modules/" + release
+def modules_release(host: HostRoot) -> Optional[str]:
+    """The release of the running kernel; in a root without one, that of the newest module directory."""
+    releases = [name for name in host.names("/lib/modules") if RELEASE.fullmatch(name)]
+    return running_release(host) or max(releases, key=version_key, default=None)
 
 
-def aliases(host: HostRoot) -> Aliases:
-    """The PCI aliases of ``modules.alias`` and, for built-in modules, of ``modules.builtin.modinfo``."""
-    directory = modules_directory(host)
-    if directory is None:
-        return Aliases(())
-    loadable = _ALIAS_LINE.findall(host.data(directory + "/modules.alias") or b"")
+def add_modules(host: HostRoot, functions: List[Dict[str, Any]], kernels: List[Dict[str, Any]]) -> None:
+    """Add to each function the modules that match it, and to each bootable kernel its ``vfio_aliases``.
+
+    ``modules`` are those of the running kernel, ``other_modules`` those that only other bootable kernels have.
+    """
+    running = modules_release(host)
+    names = {entry["modalias"] for entry in functions if entry["modalias"]}
+    releases = sorted({release for release in (running, *(kernel["release"] for kernel in kernels)) if release})
+    tables = {release: read_aliases(host, release, names) for release in releases}
+    for kernel in kernels:
+        kernel["vfio_aliases"] = tables[kernel["release"]][1]
+    for entry in functions:
+        name = entry["modalias"]
+        matching = {release: table.candidates(name) if name else [] for release, (table, _) in tables.items()}
+        entry["modules"] = matching.get(running or "", [])
+        others = {module for modules in matching.values() for module in modules}
+        entry["other_modules"] = sorted(others.difference(entry["modules"]))
+
+
+def read_aliases(host: HostRoot, release: str, names: Iterable[str]) -> Tuple[Aliases, List[Dict[str, str]]]:
+    """The PCI aliases of a kernel that can match one of the functions ``names``, and those of its VFIO variant drivers.
+
+    They are those of ``modules.alias`` and, for built-in modules, of ``modules.builtin.modinfo``. The aliases of
+    variants start with ``vfio_pci:`` instead of ``pci:``; that of vfio-pci itself, which matches every device, is left
+    out.
+    """
+    vendors = {name[:_VENDOR_END].encode() for name in names}
+    directory = "/lib/modules/" + release
+    pairs = _ALIAS_LINE.findall(host.data(directory + "/modules.alias") or b"")
     built_in = _BUILTIN_ALIAS.findall(host.data(directory + "/modules.builtin.modinfo") or b"")
-    pairs = loadable + [(pattern, module) for module, pattern in built_in]
-    return Aliases((pattern.decode("ascii"), normalised(module.decode("ascii"))) for pattern, module in pairs)
+    pairs += [(pattern, module) for module, pattern in built_in]
+    variants: Set[Tuple[str, str]] = set()
+    matching = []
+    for pattern, module in pairs:
+        if pattern.startswith(b"vfio"):
+            variants.add((pattern.decode("ascii"), normalised(module.decode("ascii"))))
+        elif pattern[:_VENDOR_END] in vendors or not _VENDOR.match(pattern):
+            matching.append((pattern.decode("ascii"), normalised(module.decode("ascii"))))
+    listed = [pair for pair in sorted(variants) if len(pair[0]) <= _LONGEST_VARIANT and pair[1] != "vfio_pci"]
+    return Aliases(matching), [{"pattern": pattern, "module": module} for pattern, module in listed]
 
 
-_ALIAS_LINE = re.compile(rb"^alias (pci:[!-~]+) ([A-Za-z0-9_.+-]{1,64})$", re.MULTILINE)
-_BUILTIN_ALIAS = re.compile(rb"(?:\A|(?<=\0))([A-Za-z0-9_.+-]{1,64})\.alias=(pci:[!-~]+)(?=\0|\Z)")
+_LONGEST_VARIANT = len("vfio_pci:") + 256
+_VENDOR = re.compile(rb"pci:v[0-9A-F]{8}")
+_ALIAS_LINE = re.compile(rb"^alias ((?:vfio_)?pci:[!-~]+) ([A-Za-z0-9_.+-]{1,64})$", re.MULTILINE)
+_BUILTIN_ALIAS = re.compile(rb"(?:\A|(?<=\0))([A-Za-z0-9_.+-]{1,64})\.alias=((?:vfio_)?pci:[!-~]+)(?=\0|\Z)")
 
 
 def normalised(module: str) -> str:

@@ -1,15 +1,14 @@
 """How the host boots: firmware, boot loader, entries and kernels."""
 
 import re
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Dict, List, Optional
 
 from .bls import loader_entries
 from .grub import GRUB_LIMIT, grub_configuration, grub_environment, grub_environment_block
-from .images import initramfs_of, kernel_images, kernel_modules, vfio_aliases
+from .images import initramfs_of, kernel_images
 from .installed import kernel_source, unified_images
 from .menu import grub_menu, scripts
 from .mounts import BOOT_PARTITIONS, mounts
-from .names import NAMED_MODULES
 from .reader import HostRoot, version_key
 from .start import loads_kexec, next_start, variables
 from .tools import BOOT_TOOLS, any_of, grubby_keeps_defaults
@@ -35,11 +34,8 @@ def firmware(host: HostRoot, machine_type: Optional[str]) -> Optional[str]:
     return None
 
 
-def boot(host: HostRoot, machine_type: Optional[str], modules: Iterable[str]) -> Dict[str, Any]:
-    """Firmware, boot loader, its entries and the kernels that can boot.
-
-    :param modules: additional modules to look for in each kernel: the host drivers of the GPUs, and of devices in use.
-    """
+def boot(host: HostRoot, machine_type: Optional[str]) -> Dict[str, Any]:
+    """Firmware, boot loader, its entries and the kernels that can boot."""
     configuration = grub_configuration(host)
     text = (host.text(configuration, GRUB_LIMIT) or "") if configuration else ""
     status = host.status(configuration) if configuration else None
@@ -66,12 +62,12 @@ def boot(host: HostRoot, machine_type: Optional[str], modules: Iterable[str]) ->
         "grubby_keeps_defaults": grubby_keeps_defaults(host) if reads_entries and loader == "grub" else None,
         "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
         "environment": grub_environment_block(host, configuration or "", text) if has_menu else None,
-        "kernels": kernels(host, loader, sorted(set(NAMED_MODULES).union(modules))),
+        "kernels": kernels(host, loader),
     }
 
 
-def kernels(host: HostRoot, loader: Optional[str], wanted: List[str]) -> List[Dict[str, Any]]:
-    """The bootable kernels, oldest first, each with the modules of ``wanted`` that it has."""
+def kernels(host: HostRoot, loader: Optional[str]) -> List[Dict[str, Any]]:
+    """The bootable kernels, oldest first, without their modules."""
     found = []
     for release, (image, candidates) in kernel_images(host, loader).items():
         initramfs, written = initramfs_of(host, candidates)
@@ -82,8 +78,6 @@ def kernels(host: HostRoot, loader: Optional[str], wanted: List[str]) -> List[Di
                 "source": kernel_source(host, release),
                 "initramfs": initramfs,
                 "initramfs_mtime_ns": written,
-                "modules": kernel_modules(host, release, wanted),
-                "vfio_aliases": vfio_aliases(host, release),
             }
         )
     return sorted(found, key=lambda kernel: version_key(kernel["release"]))

@@ -6,7 +6,6 @@ import re
 from typing import Any, Dict, List, Optional, Pattern
 
 from .addresses import PCI, address_key
-from .aliases import aliases
 from .class_devices import slot_names, uses
 from .iomem import claims
 from .limits import ADDRESS, VALUE_LIMIT
@@ -172,7 +171,6 @@ class Tables:
     """Tables that are read once for all functions."""
 
     def __init__(self, host: HostRoot) -> None:
-        self.aliases = aliases(host)
         self.claims = claims(host)
         self.slots = slot_names(host)
         self.uses = uses(host)
@@ -190,7 +188,7 @@ def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str,
         else:
             host.note(files.base, "left out: its vendor, device or class could not be read")
         return None
-    record = {"address": address, **ids, **kernel_view(files, tables), **hardware(files, tables, ids)}
+    record = {"address": address, **ids, **kernel_view(files), **hardware(files, tables, ids)}
     if host.exists(files.base):
         return record
     vanished(host, files, mark)
@@ -212,17 +210,15 @@ def identity(files: FunctionFiles) -> Dict[str, Any]:
     }
 
 
-def kernel_view(files: FunctionFiles, tables: Tables) -> Dict[str, Any]:
+def kernel_view(files: FunctionFiles) -> Dict[str, Any]:
     """The kernel's view of the function: drivers, IOMMU group, NUMA node, SR-IOV, mediated devices."""
-    modalias = files.value("modalias")
     override = files.value("driver_override")
     group = files.link("iommu_group")
     return {
         "driver": files.link("driver"),
         "driver_module": files.module(),
         "driver_override": None if override == "(null)" else override,
-        "modalias": modalias,
-        "modules": tables.aliases.candidates(modalias) if modalias else [],
+        "modalias": files.value("modalias"),
         "iommu_group": int(group) if group and group.isdigit() else None,
         "numa_node": files.number("numa_node"),
         "boot_vga": files.flag("boot_vga"),

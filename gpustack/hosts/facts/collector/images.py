@@ -68,20 +68,3 @@ def kernel_modules(host: HostRoot, release: str, wanted: Iterable[str]) -> Dict[
         for match in set(_VARIANT.findall(content)):
             kinds[normalised(match.decode("ascii"))] = kind
     return kinds
-
-
-def vfio_aliases(host: HostRoot, release: str) -> List[Dict[str, str]]:
-    """The aliases of a kernel's VFIO variant drivers, which start with ``vfio_pci:`` instead of ``pci:``.
-
-    The alias of vfio-pci itself, which matches every device, is left out.
-    """
-    directory = "/lib/modules/" + release
-    pairs = set(_VFIO_ALIAS_LINE.findall(host.data(directory + "/modules.alias") or b""))
-    built_in = _VFIO_BUILTIN_ALIAS.findall(host.data(directory + "/modules.builtin.modinfo") or b"")
-    pairs.update((pattern, module) for module, pattern in built_in)
-    aliases = sorted((pattern.decode("ascii"), normalised(module.decode("ascii"))) for pattern, module in pairs)
-    return [{"pattern": pattern, "module": module} for pattern, module in aliases if module != "vfio_pci"]
-
-
-_VFIO_ALIAS_LINE = re.compile(rb"^alias (vfio_pci:[!-~]{1,256}) ([A-Za-z0-9_.+-]{1,64})$", re.MULTILINE)
-_VFIO_BUILTIN_ALIAS = re.compile(rb"(?:\A|(?<=\0))([A-Za-z0-9_.+-]{1,64})\.alias=(vfio_pci:[!-~]{1,256})(?=\0|\Z)")

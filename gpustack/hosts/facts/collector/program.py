@@ -6,14 +6,16 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, Set
 
-from .aliases import normalised
+from .aliases import add_modules, normalised
 from .boot import boot
 from .configuration import configuration_files
 from .functions import GPU_CLASSES, pci
 from .groups import groups, without_iommu
+from .images import kernel_modules
 from .kernel import iommu, kernel
 from .limits import MODULE_NAME, TEXT_LIMIT
 from .machine import architecture, container, cpu, hostname, machine, memory_mib, numa_nodes, os_release
+from .names import NAMED_MODULES
 from .open_by import holders
 from .reader import HostRoot
 from .start import needed_modules
@@ -34,6 +36,11 @@ def collect(root: str = "/") -> Dict[str, Any]:
     host = HostRoot(root)
     machine_type = architecture(host)
     functions = pci(host)
+    started = boot(host, machine_type)
+    add_modules(host, functions, started["kernels"])
+    wanted = sorted({*NAMED_MODULES, *gpu_modules(functions), *needed_modules(functions)})
+    for installed in started["kernels"]:
+        installed["modules"] = kernel_modules(host, installed["release"], wanted)
     in_use = holders(host, functions)
     no_iommu = without_iommu(host)
     for entry in functions:
@@ -56,7 +63,7 @@ def collect(root: str = "/") -> Dict[str, Any]:
         "numa_nodes": numa_nodes(host),
         "kernel": kernel(host),
         "iommu": {**iommu(host, no_iommu), "groups": groups(host, offered)},
-        "boot": boot(host, machine_type, [*gpu_modules(functions), *needed_modules(functions)]),
+        "boot": started,
         "initramfs_tool": initramfs_tool(host),
         "tpm": tpm(host),
         "files": configuration_files(host),
@@ -66,9 +73,9 @@ def collect(root: str = "/") -> Dict[str, Any]:
 
 
 def gpu_modules(functions: Iterable[Dict[str, Any]]) -> Set[str]:
-    """The current and matching drivers of functions with a class of GPU cards."""
+    """The current drivers of functions with a class of GPU cards, and those that match in any bootable kernel."""
     gpus = [entry for entry in functions if entry["class"].startswith(GPU_CLASSES)]
-    names = [name for entry in gpus for name in [entry["driver"], *entry["modules"]] if name]
+    names = [name for entry in gpus for name in [entry["driver"], *entry["modules"], *entry["other_modules"]] if name]
     return {normalised(name) for name in names if MODULE_NAME.fullmatch(name)}
 
 

@@ -7,7 +7,7 @@ import zlib
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from gpustack.hosts.facts.collector.addresses import PCI
-from gpustack.hosts.facts.collector.aliases import Aliases, aliases
+from gpustack.hosts.facts.collector.aliases import Aliases, modules_release, read_aliases
 from gpustack.hosts.facts.collector.functions import FunctionFiles, identity
 from gpustack.hosts.facts.collector.kernel import NVIDIA_RELEASE, running_release
 from gpustack.hosts.facts.collector.kernel_log import records
@@ -72,7 +72,9 @@ def _gpus(host: HostRoot, consoles: Sequence[Sequence[Optional[str]]]) -> Option
         if None not in ids.values():
             functions.append({"address": address, **ids})
     chosen = gpus(functions, consoles)
-    known = aliases(host) if chosen and host.names("/lib/modules") else None
+    release = modules_release(host) if chosen and host.names("/lib/modules") else None
+    names = [FunctionFiles(host, function["address"]).value("modalias") or "" for function in chosen]
+    known = read_aliases(host, release, names)[0] if release is not None else None
     return [{**function, **_bound(FunctionFiles(host, function["address"]), known)} for function in chosen]
 
 

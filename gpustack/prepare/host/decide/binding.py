@@ -161,7 +161,7 @@ def spared(host: Host, targets: Targets) -> dict[str, Function]:
     gpus = {function.vendor: function for function in retained if _is_kept_gpu(function)}
     used: dict[str, Function] = {}
     for function in retained:
-        for name in (function.driver, *function.modules):
+        for name in (function.driver, *function.matching):
             if name is not None:
                 used.setdefault(_stack(canonical(name)), function)
     needed = {module: gpus.get(vendor) or used.get(_stack(module)) for module, vendor in _gpu_drivers(targets).items()}
@@ -329,7 +329,7 @@ _XHCI_CLASS, _XHCI = "0c0330", "xhci_pci"
 
 def host_drivers(function: Function) -> tuple[str, ...]:
     """The host modules that may bind a function; names with ``_``."""
-    names = [canonical(name) for name in function.modules]
+    names = [canonical(name) for name in function.matching]
     if classes.is_gpu_class(function.pci_class):
         names += [canonical(name) for name in catalogue.host_drivers(function.vendor)]
     return tuple(dict.fromkeys(name for name in names if not is_passthrough_driver(name)))
@@ -388,7 +388,7 @@ def _names(host: Host, kernel: BootKernel, function: Function) -> Iterator[str]:
 
 
 def _has_no_module(host: Host, function: Function) -> bool:
-    """Whether a function is bound to a host driver but has no matching module: then the driver is built in.
+    """Whether a function is bound to a host driver but has no matching module: then the running kernel has it built in.
 
     If no function has matching modules, the table of aliases could not be read, and this is unknown.
     """

@@ -68,6 +68,7 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "driver_override": None,
         "modalias": "pci:v000010DEd000011B4sv000010DEsd00001096bc03sc00i00",
         "modules": ["nouveau", "nvidiafb"],
+        "other_modules": [],
         "iommu_group": 7,
         "numa_node": 1,
         "boot_vga": False,

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from gpustack.base.findings import Code, definitions
+from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.desired import desire
+from gpustack.prepare.host.own_files import MODPROBE
 from gpustack.prepare.host.plan import plan_host
 from gpustack.spec.load import parse_spec
 from support.boot_simulation import Machine
 from support.host_cases import load
 from support.host_samples import changed, snapshot
+from support.sysroot import HDA, NOUVEAU, NVIDIAFB, talk_host
 
 HERE = Path(__file__).parents[1]
 
@@ -144,6 +152,37 @@ def test_a_stack_that_a_device_of_the_host_uses_or_matches_is_not_blacklisted(
     (finding,) = [finding for finding in findings if finding.code == Code.HOST_DRIVER_NOT_BLACKLISTED]
     assert "0000:01:00.0" in finding.place
     assert card in finding.message
+
+
+ALIASES = (NOUVEAU, NVIDIAFB, HDA, ("pci:v000010DEd00000E0Asv*sd*bc04sc03i00*", "another-audio"))
+RELEASES = ("6.1.0-37-amd64", "6.12.1-cloud-amd64")
+OF_THE_HOST = ("pci:v00008086d00001521sv*sd*bc02sc00i00*", "nvidia")  # a device of the host that needs the stack
+BY_KERNEL = st.fixed_dictionaries({r: st.sets(st.sampled_from([*ALIASES, OF_THE_HOST])) for r in RELEASES})
+
+
+@settings(max_examples=25, deadline=None)
+@given(BY_KERNEL)
+@example(dict(zip(RELEASES, ({NOUVEAU, HDA}, set()), strict=True)))
+def test_the_file_is_the_same_whichever_kernel_runs(by_kernel: dict[str, set[tuple[str, str]]]) -> None:
+    """Kernel packages differ: Debian's for clouds has no drivers of GPUs and sound cards."""
+    modules = {module.replace("-", "_") for aliases in by_kernel.values() for _, module in aliases}
+    with tempfile.TemporaryDirectory() as directory:
+        root = talk_host(Path(directory))
+        for release, aliases in by_kernel.items():
+            root.kernel(release, aliases=sorted(aliases))
+        contents = set()
+        for release in RELEASES:
+            root.write("/proc/sys/kernel/osrelease", f"{release}\n")
+            facts = collect(directory)
+            for function in facts["pci"]:
+                function["driver"] = next(iter(function["modules"]), None)
+            host = parse_host(facts, "test")
+            contents.add(desire(parse_spec(yaml.safe_dump(SPEC), "test"), host).files[MODPROBE].content)
+    (content,) = contents
+    wanted = modules - {"nvidia"} | {"nouveau", "nvidiafb"}  # a GPU's vendor has known drivers
+    for module in wanted:
+        assert f"softdep {module} pre: vfio-pci\n" in content
+    assert ("blacklist nvidia\n" in content) == ("nvidia" not in modules)
 
 
 def test_every_finding_of_the_plan_and_of_the_verification_is_shown_by_a_test() -> None:

@@ -110,6 +110,20 @@ def test_what_is_wrong_is_found(name: str, prepared: tuple[Spec, Machine]) -> No
     assert verification.passed == (not any(code.endswith("error") for code in codes(verification)))
 
 
+def test_a_kernel_without_host_drivers_needs_the_files_of_the_others() -> None:
+    _, spec, machine = load(CASES / "booted-without-host-drivers.yaml")
+    assert verify_host(spec, machine.host, machine.images).passed
+    text = machine.raw["files"][MODPROBE]["text"]
+    line = "softdep snd_hda_intel pre: vfio-pci\n"
+    assert line in text
+    machine.raw["files"][MODPROBE]["text"] = text.replace(line, "")
+    assert codes(verify_host(spec, machine.host, machine.images)) == ["GPU206 error"]
+    for image in machine.images.values():
+        image["files"][MODPROBE]["text"] = text.replace(line, "")
+    verification = verify_host(spec, machine.host, machine.images)
+    assert codes(verification) == ["GPU206 error", "GPU207 error", "GPU207 error"]
+
+
 def test_a_kernel_to_come_without_the_arguments_fails() -> None:
     _, spec, machine = load(CASES / "rhel-9-prepared.yaml")
     assert verify_host(spec, machine.host, machine.images).passed
