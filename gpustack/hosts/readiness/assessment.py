@@ -172,11 +172,11 @@ def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
 def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
     """Members of the group without a driver: vfio accepts them until a host driver binds one."""
     members = [f for f in idle(host, gpu) if not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
-    wanted = [f for f in members if classes.is_controller(f.pci_class) and f.modules]
+    wanted = [f for f in members if classes.is_controller(f.pci_class) and f.matching]
     others = [f for f in members if f not in wanted]
     for code, functions in ((Code.GROUP_WITH_HOST_CONTROLLER, wanted), (Code.GROUP_WITH_DRIVERLESS_DEVICES, others)):
         if functions:
-            is_grave = any(classes.is_controller(f.pci_class) or f.modules for f in functions)
+            is_grave = any(classes.is_controller(f.pci_class) or f.matching for f in functions)
             yield finding(
                 code,
                 place=_place(host, gpu),
@@ -187,7 +187,7 @@ def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _idle_member(function: Function) -> str:
-    modules = f"; {', '.join(function.modules)} fits it" if function.modules else ""
+    modules = f"; {', '.join(function.matching)} fits it" if function.matching else ""
     description = catalogue.describe(function.vendor, function.product, function.pci_class)
     return f"{function.address} ({description}{modules})"
 
