@@ -1,6 +1,6 @@
-"""A second kernel for the lab's hosts: Debian's for real-time work. Its release sorts higher, so that GRUB starts it.
+"""A second kernel for the lab's hosts: Debian's for clouds. Its release sorts higher, so that GRUB starts it.
 
-It has the drivers of the first one.
+It has no host drivers for the lab's cards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from . import recipe
 from .image import Reporter, in_cache, run
 from .machine import Machine
 
-PACKAGE = "linux-image-rt-amd64"
+PACKAGE = "linux-image-cloud-amd64"
 _HOOK = """--extract-hook=tar -C "$1" --zstd -cf '{}' boot lib/modules"""
 
 
@@ -33,5 +33,5 @@ def unpack(host: Machine, files: Path) -> str:
     command = ["ssh", *host.ssh_options(), "root@127.0.0.1", "tar -C / --zstd -xf -"]
     with files.open("rb") as stream:
         subprocess.run(command, stdin=stream, check=True, timeout=600)
-    (release,) = {Path(path).name for path in host.ssh(["sh", "-c", "ls -d /lib/modules/*-rt-*"]).split()}
+    (release,) = {Path(path).name for path in host.ssh(["sh", "-c", "ls -d /lib/modules/*-cloud-*"]).split()}
     return release
