@@ -3,18 +3,21 @@
 Host preparation, Nova's configuration and flavors all use it, so that Nova never offers a GPU that is not bound.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpustack.hosts.facts import variants
 from gpustack.hosts.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.vgpu_model import VgpuType
+from gpustack.hosts.facts.vgpus import NVIDIA, framework, type_named
 from gpustack.linux.drivers import VFIO
 from gpustack.spec.card_model import candidates, model_of
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, Spec
+from gpustack.spec.models import Model
+from gpustack.spec.vgpu import Vgpu
 
-_VGPU_DRIVER = "nvidia"
 _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
 
 
@@ -64,8 +67,8 @@ class Assigned:
         return self._variant_of(function) or self.driver
 
     def _variant_of(self, function: Function) -> str | None:
-        if self.is_virtual and function.driver == _VGPU_DRIVER:
-            return _VGPU_DRIVER
+        if self.is_virtual and function.driver == NVIDIA:
+            return NVIDIA
         choice = self.choices.get(function.address)
         return choice.module if choice is not None else None
 
@@ -78,6 +81,8 @@ class Shared:
     :ivar count: the number of virtual functions that instances get.
     :ivar product: the product id that the virtual functions must have; None if any will do.
     :ivar vgpu_type: NVIDIA's number of the type of each virtual function.
+    :ivar vgpu: the vGPUs by the name of their type; without a count, ``count`` is the largest number that there can be.
+    :ivar fault: why the name has no number; None if there is no name.
     """
 
     function: Function
@@ -85,6 +90,8 @@ class Shared:
     count: int
     product: str | None = None
     vgpu_type: int | None = None
+    vgpu: Vgpu | None = None
+    fault: str | None = None
     is_network: bool = False
 
     @property
@@ -92,31 +99,91 @@ class Shared:
         """The address of the physical function."""
         return self.function.address
 
+    def has_type(self, part: Function) -> bool:
+        """Whether a virtual function of the card has the type that the spec wants, if it wants one."""
+        if self.fault is not None:
+            return False
+        return self.vgpu_type is None or part.vgpu_type == str(self.vgpu_type)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MediatedCard:
+    """A function on which Nova creates mediated devices: a card, or one of its virtual functions.
+
+    :ivar model: the name of the model in the spec.
+    :ivar count: the largest number of devices on the function; None for as many as the driver creates.
+    """
+
+    function: Function
+    model: str
+    type: VgpuType
+    count: int | None
+    resource_class: str
+
 
 def shared_functions(spec: Spec, host: Host) -> tuple[Shared, ...]:
-    """The physical functions of a host that its spec shares, of any class, by address."""
+    """The physical functions of a host whose virtual functions its spec shares, of any class, by address."""
+    shared = []
+    for function, name, model in shared_cards(spec, host):
+        vfs, vgpu = model.vfs, model.vgpu
+        if vgpu is not None and (function.vgpu_framework == "mdev" or not function.sriov_totalvfs):
+            continue  # it has mediated devices, or nothing
+        kind = None if vgpu is None else type_named(host, function, vgpu.type)
+        number = int(kind.number) if isinstance(kind, VgpuType) and kind.number.isdigit() else None
+        count = (vgpu and vgpu.count) or (vfs and vfs.count) or function.sriov_totalvfs or 0
+        shared.append(
+            Shared(
+                function=function,
+                model=name,
+                count=count,
+                product=model.ids[1],
+                vgpu_type=vfs.vgpu_type if vfs is not None and vgpu is None else number,
+                vgpu=vgpu,
+                fault=kind if isinstance(kind, str) else None,
+            )
+        )
+    return tuple(shared)
+
+
+def mediated_cards(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:
+    """The functions on which Nova creates mediated devices, by address; those without the type are left out."""
+    mediated = []
+    for card, name, model in shared_cards(spec, host):
+        vgpu, is_card = model.vgpu, card.vgpu_framework == "mdev"
+        if vgpu is None or framework(host, card) != "mdev" or (vgpu.mig and card.mig and card.mig.current is False):
+            continue
+        parts = [card] if is_card else sorted(host.virtual.get(card.address, ()), key=lambda f: f.bdf)[: vgpu.count]
+        mediated += [
+            MediatedCard(
+                function=part,
+                model=name,
+                type=kind,
+                count=vgpu.count if is_card else 1,
+                resource_class=vgpu.resource_class,
+            )
+            for part in parts
+            if isinstance(kind := type_named(host, part, vgpu.type), VgpuType)
+        ]
+    return tuple(mediated)
+
+
+def shared_cards(spec: Spec, host: Host) -> Iterator[tuple[Function, str, Model]]:
+    """The physical functions of a host whose models share them, with the models and their names, by address."""
     own = models_for(spec, host.hostname)
-    models = {name: model.vfs for name, model in own.items() if model.vfs is not None}
+    models = {name: model for name, model in own.items() if model.is_shared}
     among = candidates(spec.models, own) if models else {}
     named = ((function, model_of(among, function)) for function in host.pci if models)
-    return tuple(
-        Shared(
-            function=function,
-            model=name,
-            count=models[name].count,
-            product=spec.models[name].ids[1],
-            vgpu_type=models[name].vgpu_type,
-        )
-        for function, name in sorted(named, key=lambda pair: pair[0].bdf)
-        if name in models
-    )
+    for function, name in sorted(named, key=lambda pair: pair[0].bdf):
+        if name in models:
+            yield function, name, models[name]
 
 
 def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
     """The GPUs of a host that are assigned to passthrough, and virtual functions of GPUs, by address."""
     models = models_for(spec, host.hostname)
     shared = {entry.address: entry for entry in shared_functions(spec, host)}
-    cards = [gpu for gpu in (gpus(host) if models else ()) if gpu.main.address not in shared]
+    kept = {function.address for function, _, _ in shared_cards(spec, host)}
+    cards = [gpu for gpu in (gpus(host) if models else ()) if gpu.main.address not in kept]
     parts = (Gpu(main=part) for card in cards for part in card.virtual)
     among = candidates(spec.models, models)
     gpu_models = [(gpu, model_of(among, gpu.main)) for gpu in (*cards, *parts)]
@@ -124,6 +191,7 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
         (Gpu(main=part), entry.model)
         for entry in shared.values()
         for part in sorted(host.virtual.get(entry.address, ()), key=lambda f: f.bdf)[: entry.count]
+        if entry.vgpu is None or (part.vgpu_framework == "vfio" and entry.has_type(part))
     ]
     gpu_models.sort(key=lambda pair: pair[0].main.bdf)
     return tuple(

@@ -23,6 +23,7 @@ from gpustack.spec.model import OutOfService
 from gpustack.spec.models import Match
 from gpustack.spec.patterns import HostPattern, Patterns
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
+from gpustack.spec.vgpu import slices
 
 MAX_COMPARED = 1000
 """The number of hosts of a range that are compared with other patterns."""
@@ -37,7 +38,7 @@ def check(document: Document) -> Iterator[Problem]:
     yield from _unmanaged(document, models)
     yield from _shared_twice(document, models)
     matches = dict(_matches(models))
-    shared = {name for name in matches if models[name].get("vfs")}
+    shared = {name for name in matches if models[name].get("vfs") or models[name].get("vgpu")}
     yield from _ambiguous(document, matches, shared)
     yield from _of_one_host(document, matches, shared, hosts)
     for name, match in matches.items():
@@ -88,11 +89,29 @@ def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Proble
 
 
 def _shared_twice(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
-    """Virtual functions have no virtual functions."""
+    """Virtual functions have no virtual functions; a vGPU has one type, and a profile only if the type needs it."""
     for name, model in models.items():
-        if isinstance(model, dict) and model.get("vfs") and mapping(model, "match").get("function") == "virtual":
-            message = "creates virtual functions of cards: match the card, without function: virtual"
-            yield document.problem(("models", name, "vfs"), message)
+        if not isinstance(model, dict):
+            continue
+        for key in ("vfs", "vgpu"):
+            if model.get(key) and mapping(model, "match").get("function") == "virtual":
+                message = "creates virtual functions of cards: match the card, without function: virtual"
+                yield document.problem(("models", name, key), message)
+        vgpu, vfs = mapping(model, "vgpu"), model.get("vfs")
+        total = vfs.get("count") if isinstance(vfs, dict) else vfs
+        if vgpu and isinstance(vfs, dict) and "vgpu_type" in vfs:
+            yield document.problem(("models", name, "vfs", "vgpu_type"), "vgpu.type names the type: remove the number")
+        if isinstance(total, int) and isinstance(vgpu.get("count"), int) and vgpu["count"] > total:
+            message = f"more vGPUs than virtual functions ({total})"
+            yield document.problem(("models", name, "vgpu", "count"), message)
+        if not isinstance(kind := vgpu.get("type"), str) or not isinstance(profile := vgpu.get("mig", ""), str):
+            continue
+        needed = slices(kind)
+        if needed is None and profile:
+            yield document.problem(("models", name, "vgpu", "mig"), f"{quoted(kind)} needs no GPU instances")
+        elif needed is not None and not profile.startswith(f"{needed}g."):
+            message = f"{quoted(kind)} needs GPU instances: set mig to a profile of {needed} slices ({needed}g.…)"
+            yield document.problem(("models", name, "vgpu", "mig" if profile else "type"), message)
 
 
 def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 from gpustack.pci.address import Address
 from gpustack.spec.fields import Hex4, Name, NumaPolicy, SpecSection, described
 from gpustack.spec.flavors import Gib, Trait
+from gpustack.spec.vgpu import Vgpu
 from gpustack.spec.virtual_functions import Vfs
 
 ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
@@ -77,10 +78,18 @@ class Model(SpecSection):
     vfs: Vfs | None = None
     """Share the cards: the number of virtual functions (SR-IOV) of each card, or a mapping with `count`. They are created at each boot, and Nova gets them instead of the card."""  # noqa: E501
 
+    vgpu: Vgpu | None = None
+    """Share the cards as vGPUs of one type, which their host driver creates. Virtual functions and GPU instances are created at each boot; Nova creates mediated devices."""  # noqa: E501
+
     @property
     def is_virtual(self) -> bool:
-        """Whether Nova gets virtual functions of the cards, not the cards."""
-        return self.match.virtual or self.vfs is not None
+        """Whether Nova gets virtual functions or vGPUs of the cards, not the cards."""
+        return self.match.virtual or self.is_shared
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the host keeps the cards, and shares them."""
+        return self.vfs is not None or self.vgpu is not None
 
     @property
     def ids(self) -> tuple[str, str]:

@@ -14,9 +14,9 @@ import subprocess
 from collections.abc import Iterator, Mapping
 
 from gpustack.base.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
+from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
-from gpustack.hosts.readiness.assessment import RECORD
 from gpustack.prepare.host.next_boot.trial import TITLE
 from gpustack.prepare.host.own_files import (
     DRACUT,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, field_validator
+from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from gpustack.base.by_key import Key, by_key
 from gpustack.hosts.facts.boot_model import Boot, Tpm
@@ -33,7 +33,9 @@ from gpustack.hosts.facts.fields import (
     Module,
     Number,
     RootBus,
+    TypeNumber,
 )
+from gpustack.hosts.facts.vgpu_model import MOST_TYPES, MediatedDevice, Mig, VgpuType, from_older
 from gpustack.pci.address import Address
 
 MOST_FUNCTIONS = 8192
@@ -137,9 +139,12 @@ class Function(FactsModel):
     :ivar driver_module: the module of the driver; None if the driver is built in.
     :ivar modules: the modules of the running kernel that match it.
     :ivar other_modules: those that match it in other bootable kernels only; empty from older collectors.
-    :ivar mediated: the mediated devices (vGPU) on it that are active.
-    :ivar mediated_types: the types of mediated devices that its driver can create, with their names.
-    :ivar mig_instances: the GPU instances (MIG) on it; None if NVIDIA's driver does not serve it, or does not tell.
+    :ivar vgpu_framework: the way in which its driver creates vGPUs: ``vfio``, on virtual functions (NVIDIA, since
+        Linux 6.8), or ``mdev``, as mediated devices. None if it creates none here.
+    :ivar vgpu_types: the types that its driver supports. With ``vfio``, the card has those of its virtual functions.
+    :ivar vgpu_type: the number of the type that a virtual function has.
+    :ivar mediated_devices: the active mediated devices of this function.
+    :ivar mig: Multi-Instance GPU; None if NVIDIA's driver does not serve it, or does not report it.
     :ivar acs: the Access Control Services of a port; None for other functions, and from older collectors.
     :ivar parent: the bridge above it; None on a root bus.
     :ivar root_bus: the root bus above it, by domain and number (``0000:80``).
@@ -166,9 +171,11 @@ class Function(FactsModel):
     sriov_numvfs: Number | None = None
     physical_function: Bdf | None = None
     virtual_functions: tuple[Bdf, ...] = ()
-    mediated: tuple[Line, ...] = ()
-    mediated_types: tuple[Line, ...] = ()
-    mig_instances: Number | None = None
+    vgpu_framework: Literal["vfio", "mdev"] | None = None
+    vgpu_types: Annotated[tuple[VgpuType, ...], Field(max_length=MOST_TYPES)] = ()
+    vgpu_type: TypeNumber | None = None
+    mediated_devices: Annotated[tuple[MediatedDevice, ...], Field(max_length=MOST_TYPES)] = ()
+    mig: Mig | None = None
     reset_methods: tuple[Line, ...] = ()
     bars: tuple[Bar, ...] = ()
     link: Link | None = None
@@ -186,6 +193,8 @@ class Function(FactsModel):
     holders: tuple[Line, ...] | None = None
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, ignored_types=(cached_property,))
+
+    _older = model_validator(mode="before")(from_older)
 
     @cached_property
     def bdf(self) -> Address:

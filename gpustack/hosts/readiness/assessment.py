@@ -17,8 +17,10 @@ from typing import Self
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
+from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.gpus import Gpu, card_of, is_integrated
 from gpustack.hosts.facts.model import Bar, Function, Host, IommuGroup
+from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN
 from gpustack.hosts.readiness import isolation
 from gpustack.hosts.readiness.group_members import idle, in_the_way, needs, peers
 from gpustack.hosts.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
@@ -38,8 +40,6 @@ PREPARATION = frozenset(
 """Codes with a severity below ``error`` that also prevent passthrough, until the host is prepared."""
 UNKNOWN = frozenset({Code.READINESS_UNKNOWN, Code.IOMMU_UNKNOWN})
 """The same, until the host is completely read."""
-RECORD = "/run/gpustack/virtual-functions"
-"""The log of this boot by gpustack's script that creates virtual functions: one line per physical function."""
 
 _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
 _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
@@ -247,8 +247,10 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled, severity=severity)
     if bound := ", ".join(of_instances(gpu.virtual)):
         yield finding(Code.VIRTUAL_FUNCTIONS_OF_INSTANCES, place=place, functions=bound)
-    if types := list(dict.fromkeys(kind for f in (*gpu.functions, *gpu.virtual) for kind in f.mediated_types)):
-        active = sum(len(f.mediated) for f in (*gpu.functions, *gpu.virtual))
+    mediated = [f for f in (*gpu.functions, *gpu.virtual) if f.vgpu_framework == "mdev"]
+    kinds = (f"{kind.number} ({kind.name})" if kind.name else kind.number for f in mediated for kind in f.vgpu_types)
+    if types := [*dict.fromkeys(kinds)]:
+        active = sum(len(f.mediated_devices) for f in mediated)
         yield finding(
             Code.MEDIATED_TYPES,
             place=place,
@@ -256,8 +258,8 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
             types=listed(types, 4),
             active=count(active, "mediated device"),
         )
-    if main.mig_instances:
-        instances = count(main.mig_instances, "GPU instance")
+    if main.mig is not None and main.mig.instances:
+        instances = count(len(main.mig.instances), "GPU instance")
         yield finding(Code.MIG_ACTIVE, place=place, instances=instances, address=main.address)
     if not main.reset_methods:
         yield finding(Code.NO_RESET_METHOD, place=place)
@@ -279,7 +281,7 @@ def _framebuffer_advice(host: Host, main: Function) -> str:
 
 
 def boot_record(host: Host) -> list[str]:
-    """The lines of :data:`RECORD`."""
+    """The lines of the record of gpustack's script that creates virtual functions: one for each physical function."""
     file = host.files.get(RECORD)
     return file.text.splitlines() if file is not None else []
 
@@ -293,20 +295,17 @@ def of_instances(functions: Iterable[Function]) -> Iterator[str]:
     """The virtual functions that instances use, or may use, each with its users or its driver.
 
     A passthrough driver is enough: libvirt binds it for an instance. NVIDIA's driver has all virtual functions of its
-    cards; those with a vGPU type are usable. The facts show no users of mediated devices.
+    cards; those with a vGPU type are usable.
     """
     for function in functions:
         if function.holders:
             yield f"{function.address} ({', '.join(function.holders)})"
         elif is_passthrough_driver(function.driver):
             yield f"{function.address} ({function.driver})"
-        elif function.mediated and (function.holders is None or not _is_vgpu(function)):
-            yield f"{function.address} ({function.driver}, its users are unknown)"
-
-
-def _is_vgpu(function: Function) -> bool:
-    """Whether a virtual function has a vGPU type, instead of mediated devices."""
-    return all(name.startswith("vGPU type") for name in function.mediated)
+        elif function.vgpu_type and function.holders is None:
+            yield f"{function.address} ({function.driver}, {USER_UNKNOWN})"
+        elif users := [f"{d.uuid}: {d.user}" for d in function.mediated_devices if d.user is not None]:
+            yield f"{function.address} ({', '.join(users)})"
 
 
 def _is_unassigned(bar: Bar) -> bool:

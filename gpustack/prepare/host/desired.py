@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.gpus import is_gpu
-from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.model import Function, Host
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
@@ -208,9 +208,11 @@ def _mediated(host: Host, targets: Targets) -> Iterator[Finding]:
     """Findings about active mediated devices, and about those that mdevctl starts at boot."""
     going = targets.functions
     for function in sorted(host.pci, key=lambda f: f.bdf):
-        if function.mediated and (function.address in going or function.physical_function in going):
+        if (function.mediated_devices or function.vgpu_type) and (
+            function.address in going or function.physical_function in going
+        ):
             place = f"{host.hostname} {function.address}"
-            yield finding(Code.MEDIATED_DEVICES_ACTIVE, place=place, devices=", ".join(function.mediated))
+            yield finding(Code.MEDIATED_DEVICES_ACTIVE, place=place, devices=_vgpus(function))
     for path, file in sorted(host.files.items()):
         defined = _DEFINITION.fullmatch(path)
         if defined is not None and _starts(file.text):
@@ -219,6 +221,11 @@ def _mediated(host: Host, targets: Targets) -> Iterator[Finding]:
                 yield finding(
                     Code.MEDIATED_DEVICE_AT_BOOT, place=f"{host.hostname} {path}", uuid=defined[2], address=defined[1]
                 )
+
+
+def _vgpus(function: Function) -> str:
+    """The vGPUs of a function: mediated devices, or its type."""
+    return ", ".join(device.uuid for device in function.mediated_devices) or f"vGPU type {function.vgpu_type}"
 
 
 def _starts(text: str) -> bool:

@@ -10,15 +10,17 @@ import pytest
 
 from gpustack.base.errors import SpecError
 from gpustack.configure.desired import wanted
+from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.offer.flavor.shares import host_shares
 from gpustack.prepare.host.decide.targets import choose
-from gpustack.spec.assignment import assigned_gpus, assigned_switches, shared_functions
+from gpustack.spec.assignment import assigned_gpus, assigned_switches, mediated_cards, shared_functions
 from gpustack.spec.model import Spec
 from gpustack.spec.verdict import verdicts
+from support.vgpu_hosts import CARDS, MIG_TYPES, VgpuHost
 
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
 IDS = {"vendor": "10de", "product": "11b4"}
@@ -111,3 +113,64 @@ def test_a_board_that_other_hosts_share_is_not_of_the_general_model() -> None:
     assert assigned_gpus(wished, host("gpu01")) == ()
     assert [target.model for target in assigned_gpus(wished, host("gpu02"))] == ["board"]
     assert [entry.model for entry in shared_functions(wished, host("gpu03"))] == ["quarter"]
+
+
+def vgpu_spec(**vgpus: dict[str, Any]) -> Spec:
+    """Models by name; ``first`` and ``second`` match one card each."""
+    addresses = dict(zip(("first", "second"), CARDS, strict=True))
+    models = {
+        name: {"match": {"vendor": "10de", "product": "25b6", "addresses": [addresses[name]]}, "vgpu": vgpu}
+        for name, vgpu in vgpus.items()
+    }
+    return spec({"gpu01": list(models)}, models)
+
+
+def test_vgpu_types_of_two_cards_have_numbers(tmp_path: Path) -> None:
+    wished = vgpu_spec(first={"type": "A16-8Q", "count": 2}, second={"type": "A16-4Q"})
+    facts = VgpuHost(current=(711, 710)).read(tmp_path)
+    shared = [(entry.model, entry.vgpu_type, entry.count, entry.fault) for entry in shared_functions(wished, facts)]
+    assert shared == [("first", 711, 2, None), ("second", 710, 16, None)]
+    assigned = [(target.address, target.model) for target in assigned_gpus(wished, facts)]
+    assert assigned == [("0000:41:00.4", "first"), ("0000:81:00.5", "second")], "functions of another type are left out"
+    assert mediated_cards(wished, facts) == ()
+
+
+def test_vgpu_type_without_number_offers_nothing(tmp_path: Path) -> None:
+    facts = VgpuHost(current=(711, 711)).read(tmp_path)
+    (entry,) = shared_functions(wished := vgpu_spec(first={"type": "A16-1Q"}), facts)
+    assert (entry.vgpu_type, entry.fault) == (
+        None,
+        "the driver does not support the type A16-1Q, or has no room for it",
+    )
+    assert assigned_gpus(wished, facts) == ()
+
+
+@pytest.mark.parametrize(
+    ("framework", "count", "expected"),
+    [
+        ("mdev", 2, [("0000:41:00.0", 2)]),
+        ("mdev", None, [("0000:41:00.0", None)]),
+        ("sriov-mdev", 2, [("0000:41:00.4", 1), ("0000:41:00.5", 1)]),
+        ("sriov-mdev", None, [(f"0000:41:00.{number}", 1) for number in range(4, 8)]),
+    ],
+)
+def test_mediated_devices_are_of_cards_or_their_functions(
+    tmp_path: Path, framework: str, count: int | None, expected: list[tuple[str, int | None]]
+) -> None:
+    wished = vgpu_spec(first={"type": "A16-8Q", "count": count, "resource_class": "CUSTOM_A"}, second={"type": "x"})
+    facts = VgpuHost(framework=framework).read(tmp_path)
+    cards = mediated_cards(wished, facts)
+    assert [(card.function.address, card.count) for card in cards] == expected
+    assert {(card.model, card.type.number, card.resource_class) for card in cards} == {
+        ("first", "nvidia-711", "CUSTOM_A")
+    }
+    assert assigned_gpus(wished, facts) == ()
+
+
+def test_card_without_its_mig_mode_is_left_out(tmp_path: Path) -> None:
+    wished = vgpu_spec(first={"type": "A100-1-5C", "mig": "1g.5gb"})
+    given = VgpuHost(framework="sriov-mdev", types=MIG_TYPES, instances=())
+    record = f"{CARDS[0]} MIG mode {{}}, pending Enabled\n"
+    for mode, number in (("Disabled", 0), ("Enabled", 4)):
+        facts = given.read(tmp_path / mode, {RECORD: record.format(mode)})
+        assert len(mediated_cards(wished, facts)) == number

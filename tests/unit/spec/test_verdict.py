@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import gpustack.spec.verdict as module
+from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
-from gpustack.hosts.readiness.assessment import RECORD, State
+from gpustack.hosts.readiness.assessment import State
 from gpustack.prepare.host.decide.targets import choose
 from gpustack.prepare.host.plan import plan_host
 from gpustack.spec.model import Spec

@@ -11,6 +11,7 @@ from .iomem import claims
 from .limits import ADDRESS, VALUE_LIMIT
 from .reader import HostRoot
 from .resources import access_control, bars, config_serial, responds
+from .vgpus import vgpus
 
 _HEX4 = re.compile(r"0x([0-9a-fA-F]{4})")
 _HEX6 = re.compile(r"0x([0-9a-fA-F]{6})")
@@ -120,53 +121,6 @@ def virtual_functions(files: FunctionFiles) -> List[str]:
     return [address for address in (files.function(name) for _number, name in links) if address]
 
 
-def mediated_devices(files: FunctionFiles) -> List[str]:
-    """The UUIDs of a function's mediated devices, and the vGPU type that NVIDIA's driver configured on it.
-
-    See ``Documentation/driver-api/vfio-mediated-device.rst``. Since Linux 6.8, NVIDIA's driver uses an attribute
-    instead of mdev.
-    """
-    devices = sorted(name for name in files.present if _UUID.fullmatch(name))
-    kind = files.host.value(files.path("nvidia/current_vgpu_type")) if "nvidia" in files.present else None
-    return [*devices, f"vGPU type {kind}"] if kind not in (None, "", "0") else devices
-
-
-def mediated_types(files: FunctionFiles) -> List[str]:
-    """The types of mediated devices that the host driver can create, each with its name: ``nvidia-63 (GRID P40-1Q)``.
-
-    Only they show a host driver for vGPUs of kernels before 6.8 whose devices do not exist yet.
-    """
-    if "mdev_supported_types" not in files.present:
-        return []
-    types = []
-    for kind in files.host.names(files.path("mdev_supported_types")):
-        name = files.host.value(files.path("mdev_supported_types/%s/name" % kind))
-        types.append("%s (%s)" % (kind, name) if name else kind)
-    return types
-
-
-def nvidia_minor(host: HostRoot, address: str) -> Optional[str]:
-    """The minor number of a GPU's device node, if NVIDIA's driver serves it."""
-    match = _MINOR.search(host.text("/proc/driver/nvidia/gpus/%s/information" % address, VALUE_LIMIT) or "")
-    return match.group(1) if match else None
-
-
-def mig_instances(files: FunctionFiles) -> Optional[int]:
-    """The number of GPU instances (MIG) of a GPU; ``None`` if its driver does not tell.
-
-    Source: NVIDIA, Multi-Instance GPU User Guide, Device Nodes and Capabilities.
-    """
-    minor = nvidia_minor(files.host, files.base.rpartition("/")[2]) if files.link("driver") == "nvidia" else None
-    if minor is None:
-        return None
-    names = files.host.names("/proc/driver/nvidia/capabilities/gpu%s/mig" % minor)
-    return sum(name.startswith("gi") for name in names)
-
-
-_MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
 class Tables:
     """Tables that are read once for all functions."""
 
@@ -226,9 +180,7 @@ def kernel_view(files: FunctionFiles) -> Dict[str, Any]:
         "sriov_numvfs": files.number("sriov_numvfs"),
         "physical_function": files.function("physfn"),
         "virtual_functions": virtual_functions(files),
-        "mediated": mediated_devices(files),
-        "mediated_types": mediated_types(files),
-        "mig_instances": mig_instances(files),
+        **vgpus(files.host, files.base, sorted(files.present), files.link("driver")),
     }
 
 

@@ -7,9 +7,9 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from .addresses import PCI
 from .class_devices import ANY, CARD, class_devices
-from .functions import nvidia_minor
 from .limits import TABLE_LIMIT, VALUE_LIMIT
 from .reader import HostRoot
+from .vgpus import nvidia_minor
 
 GPU_BASE = ("03", "12")
 NVSWITCH = ("10de", "0680")
@@ -63,6 +63,9 @@ def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, S
             add(f"{_VFIO}{entry['iommu_group']}", [entry["address"]])
         for name in host.names(f"{PCI}/{entry['address']}/vfio-dev"):
             add(f"{_VFIO}devices/{name}", [entry["address"]])
+    for device in (device for entry in functions for device in entry["mediated_devices"]):
+        group = (host.link(f"/sys/bus/mdev/devices/{device['uuid']}/iommu_group") or "").rpartition("/")[2]
+        add(_VFIO + group, [device["uuid"]])
     # On virtual functions, NVIDIA's driver serves vGPUs: its nodes are those of the card.
     cards = [entry for entry in functions if entry not in virtual]
     nvidia = {entry["address"] for entry in cards if (entry["driver"] or "").startswith("nvidia")}
@@ -216,6 +219,9 @@ def holders(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, Option
         return {}
     by_address: Dict[str, List[str]] = {entry["address"]: [] for entry in held}
     by_process, complete = processes(host, device_nodes(host, functions))
+    for device in (device for entry in functions for device in entry["mediated_devices"]):
+        users = by_process.get(device["uuid"], [])
+        device["user"] = ", ".join(users) or (None if complete else "its users are unknown")
     playing = sounding(host)
     others = [*consoles(host, functions), *storage_in_use(host)]
     for entry in held:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.vgpus import NVIDIA
 from gpustack.hosts.readiness.assessment import boot_record, made_at_boot, of_instances
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.prepare.host.decide.addresses import kept_at_boot
@@ -16,8 +17,6 @@ from gpustack.prepare.host.foreign_config import elsewhere
 from gpustack.prepare.host.own_files import is_ours
 from gpustack.spec.assignment import Shared
 
-NVIDIA = "nvidia"
-"""The host driver that creates all virtual functions of a card; those with a vGPU type work."""
 _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio"})
 """The drivers that give a card to a process, such as DPDK, besides vfio-pci."""
 _SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
@@ -45,7 +44,7 @@ def fault(host: Host, shared: Shared) -> str | None:
     if number < shared.count or (number > shared.count and function.driver != NVIDIA):
         return f"{shared.address} has {number} virtual functions instead of {shared.count}"
     parts = ordered(host, shared.address)[: shared.count]
-    others = [part.address for part in parts if part.driver == NVIDIA and not _has_type(part, shared)]
+    others = [part.address for part in parts if part.driver == NVIDIA and not shared.has_type(part)]
     return f"the vGPU type of {', '.join(others)} is not {shared.vgpu_type}" if others else None
 
 
@@ -84,7 +83,7 @@ def lost(host: Host, shared: Iterable[Shared] = ()) -> Iterator[tuple[Function, 
         entry = wanted.get(function.address)
         parts = ordered(host, function.address)
         if entry is not None:
-            retyped = [part for part in parts[: entry.count] if part.mediated and not _has_type(part, entry)]
+            retyped = [part for part in parts[: entry.count] if part.vgpu_type and not entry.has_type(part)]
             parts = (*parts[entry.count :], *retyped)
         if users := "; ".join(of_instances(parts)):
             yield function, users
@@ -93,11 +92,6 @@ def lost(host: Host, shared: Iterable[Shared] = ()) -> Iterator[tuple[Function, 
 def ordered(host: Host, address: str) -> tuple[Function, ...]:
     """The virtual functions of a physical function, by number."""
     return tuple(sorted(host.virtual.get(address, ()), key=lambda f: f.bdf))
-
-
-def _has_type(part: Function, entry: Shared) -> bool:
-    """Whether a virtual function has the planned vGPU type, as the facts name it."""
-    return entry.vgpu_type is None or f"vGPU type {entry.vgpu_type}" in part.mediated
 
 
 def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:

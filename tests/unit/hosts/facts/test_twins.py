@@ -88,6 +88,7 @@ def test_equal_servers_are_decided_once(kind: server_fleets.Kind, monkeypatch: p
 VALUES: tuple[Any, ...] = (
     *(True, 7, "7", "x", "0000:99:00.0", "0000:99", "ffff", "ffffff"),
     *([], ["x"], ["0000:99:00.0"], [{"path": "/x", "error": "x"}], {}, {"x": "y"}, {"x": "module"}),
+    *("vfio", [{"number": "1"}], [{"uuid": "x"}]),
 )
 """Values, of which one fits each field."""
 SAME_KIND = {

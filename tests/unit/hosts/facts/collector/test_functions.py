@@ -20,39 +20,6 @@ def functions(root: SysRoot) -> dict[str, dict[str, Any]]:
     return {entry["address"]: entry for entry in collect(str(root.path))["pci"]}
 
 
-def test_mediated_devices_are_found_with_and_without_mdev(tmp_path: Path) -> None:
-    root = SysRoot(tmp_path).host()
-    for address in ("0000:88:00.0", "0000:88:00.4"):
-        root.function(address, vendor="10de", product="2235", cls="030200", driver="nvidia")
-    base = "/sys/bus/pci/devices/0000:88:00"
-    root.write(f"{base}.0/aa618089-8b16-4d01-a136-25a0f3c73123/mdev_type", "")
-    root.write(f"{base}.4/nvidia/current_vgpu_type", "557\n")
-    mediated = {function["address"]: function["mediated"] for function in collect(str(root.path))["pci"]}
-    assert mediated == {
-        "0000:88:00.0": ["aa618089-8b16-4d01-a136-25a0f3c73123"],
-        "0000:88:00.4": ["vGPU type 557"],
-    }
-    root.write(f"{base}.0/mdev_supported_types/nvidia-63/name", "GRID P40-1Q\n")
-    root.write(f"{base}.0/mdev_supported_types/i915-GVTg_V5_4/available_instances", "1\n")
-    card = collect(str(root.path))["pci"][0]
-    assert card["mediated_types"] == ["i915-GVTg_V5_4", "nvidia-63 (GRID P40-1Q)"]
-    root.write(f"{base}.4/nvidia/current_vgpu_type", "0\n")
-    assert collect(str(root.path))["pci"][1]["mediated"] == []
-
-
-def test_gpu_instances_are_counted_where_nvidias_driver_tells(tmp_path: Path) -> None:
-    root = SysRoot(tmp_path).host()
-    for number, driver in enumerate(("nvidia", "nvidia", "vfio-pci", "nvidia")):
-        root.function(f"0000:8{number}:00.0", vendor="10de", product="20b0", cls="030200", driver=driver)
-    for number in (0, 1, 2):
-        root.write(f"/proc/driver/nvidia/gpus/0000:8{number}:00.0/information", f"Device Minor: \t {number}\n")
-        root.write(f"/proc/driver/nvidia/capabilities/gpu{number}/mig/config", "")
-    for name in ("gi1", "gi2"):
-        root.write(f"/proc/driver/nvidia/capabilities/gpu1/mig/{name}/access", "")
-        root.write(f"/proc/driver/nvidia/capabilities/gpu2/mig/{name}/access", "")
-    assert [card["mig_instances"] for card in collect(str(root.path))["pci"]] == [0, 2, None, None]
-
-
 def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> None:
     document = collect(str(talk_host(tmp_path).path))
     card = next(entry for entry in document["pci"] if entry["address"] == "0000:88:00.0")
@@ -76,9 +43,11 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "sriov_numvfs": None,
         "physical_function": None,
         "virtual_functions": [],
-        "mediated": [],
-        "mediated_types": [],
-        "mig_instances": None,
+        "vgpu_framework": None,
+        "vgpu_types": [],
+        "vgpu_type": None,
+        "mediated_devices": [],
+        "mig": None,
         "reset_methods": ["bus"],
         "bars": [
             {"index": 0, "start": 0xC8000000, "size": 16 << 20, "prefetchable": False, "bits": 32, "io": False},

@@ -1,0 +1,127 @@
+"""vGPUs of a function: the types that its driver supports, mediated devices, and GPU instances (MIG).
+
+Since Linux 6.8, NVIDIA's driver has a directory ``nvidia`` on virtual functions, whose ``creatable_vgpu_types`` lists
+the types that it can create at present, and whose ``current_vgpu_type`` is 0 without a type (NVIDIA Virtual GPU
+Software User Guide, Creating an NVIDIA vGPU on a Linux with KVM Hypervisor that Uses a Vendor-Specific VFIO Framework).
+Other drivers create mediated devices (``Documentation/driver-api/vfio-mediated-device.rst``).
+"""
+
+import re
+from typing import Any, Dict, List, Optional
+
+from .limits import VALUE_LIMIT
+from .reader import HostRoot
+
+RECORD = "/run/gpustack/virtual-functions"
+"""The record of the unit that prepares cards at boot. Only NVIDIA's program knows the MIG mode; the unit runs it."""
+MOST_TYPES = 4096
+_DIRECTORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,127}")
+_TYPE = re.compile(r"\s*([0-9]{1,9})\s*:?\s+(\S.*?)\s*")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_MEMORY = re.compile(r"framebuffer=([0-9]{1,9})M")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_VIRTUAL = re.compile(r"virtfn[0-9]{1,5}")
+_MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
+_INSTANCE = re.compile(r"gi([0-9]{1,4})")
+_MODE = re.compile(r"(\S+) MIG mode (Enabled|Disabled), pending (Enabled|Disabled)")
+_PROFILE = re.compile(r"(\S+) GPU instance ([0-9]{1,4}) of ([\w.+]{1,64}) at ([0-9]{1,4}:[0-9]{1,4})")
+
+
+def vgpus(host: HostRoot, base: str, names: List[str], driver: Optional[str]) -> Dict[str, Any]:
+    """The vGPUs of a function.
+
+    :param base: its directory.
+    :param names: the names in the directory.
+    """
+    types: List[Dict[str, Any]] = []
+    framework = current = None
+    parts = [base + "/" + name for name in names if _VIRTUAL.fullmatch(name)]
+    if "mdev_supported_types" in names:
+        framework, types = "mdev", mediated_types(host, base + "/mdev_supported_types")
+    elif "nvidia" in names:
+        framework, current = "vfio", host.word(base + "/nvidia/current_vgpu_type", _NUMBER)
+    elif driver == "nvidia" and parts:
+        types = creatable_types(host, parts)
+    return {
+        "vgpu_framework": framework,
+        "vgpu_types": types,
+        "vgpu_type": current if current != "0" else None,
+        "mediated_devices": [mediated_device(host, base, name) for name in names if _UUID.fullmatch(name)],
+        "mig": mig(host, base.rpartition("/")[2]) if driver == "nvidia" else None,
+    }
+
+
+def mediated_types(host: HostRoot, directory: str) -> List[Dict[str, Any]]:
+    """The types of mediated devices that a driver supports: a directory each."""
+    types: List[Dict[str, Any]] = []
+    for number in host.names(directory):
+        if not _DIRECTORY.fullmatch(number) or len(types) == MOST_TYPES:
+            host.note(f"{directory}/{number[:128]}", "left out: not a type, or one too many")
+            continue
+        available = host.number(f"{directory}/{number}/available_instances")
+        memory = _MEMORY.search(host.text(f"{directory}/{number}/description", VALUE_LIMIT) or "")
+        entry = {
+            "number": number,
+            "name": host.value(f"{directory}/{number}/name") or None,
+            "creatable": available > 0 if available is not None else None,
+            "available": available,
+            "memory_mib": int(memory.group(1)) if memory else None,
+        }
+        types.append(entry)
+    return types
+
+
+def creatable_types(host: HostRoot, parts: List[str]) -> List[Dict[str, Any]]:
+    """The types that NVIDIA's driver can create on at least one of the virtual functions, by number."""
+    types: Dict[str, Dict[str, Any]] = {}
+    for part in parts:
+        path = part + "/nvidia/creatable_vgpu_types"
+        for line in (host.text(path, VALUE_LIMIT) or "").splitlines():
+            match = _TYPE.fullmatch(line)
+            if match and match.group(2).isprintable():
+                types.setdefault(match.group(1), {"number": match.group(1), "name": match.group(2), "creatable": True})
+            elif match:
+                host.note(path, "unexpected content")
+    return [types[number] for number in sorted(types, key=int)]
+
+
+def mediated_device(host: HostRoot, base: str, uuid: str) -> Dict[str, Any]:
+    """An active mediated device with its type; its user is found later, by its group."""
+    kind = (host.link(f"{base}/{uuid}/mdev_type") or "").rpartition("/")[2]
+    return {"uuid": uuid, "type": kind if _DIRECTORY.fullmatch(kind) else None, "user": None}
+
+
+def nvidia_minor(host: HostRoot, address: str) -> Optional[str]:
+    """The minor number of a GPU's device node, if NVIDIA's driver serves it."""
+    match = _MINOR.search(host.text("/proc/driver/nvidia/gpus/%s/information" % address, VALUE_LIMIT) or "")
+    return match.group(1) if match else None
+
+
+def mig(host: HostRoot, address: str) -> Optional[Dict[str, Any]]:
+    """MIG mode and GPU instances of a GPU; ``None`` if its driver does not report them.
+
+    The driver lists the instances (NVIDIA, Multi-Instance GPU User Guide, Device Nodes and Capabilities); modes and
+    profiles are from the unit's last start.
+    """
+    minor = nvidia_minor(host, address)
+    if minor is None:
+        return None
+    numbers = sorted(
+        int(match.group(1))
+        for match in map(_INSTANCE.fullmatch, host.names("/proc/driver/nvidia/capabilities/gpu%s/mig" % minor))
+        if match
+    )
+    modes: List[Optional[bool]] = [None, None]
+    profiles: Dict[int, Any] = {}
+    for line in (host.text(RECORD) or "").splitlines():
+        mode, profile = _MODE.fullmatch(line), _PROFILE.fullmatch(line)
+        if mode and mode.group(1) == address:
+            modes = [word == "Enabled" for word in mode.group(2, 3)]
+            profiles = {}  # each start lists all of them
+        elif profile and profile.group(1) == address:
+            profiles[int(profile.group(2))] = profile.group(3, 4)
+    instances = []
+    for number in numbers:
+        name, place = profiles.get(number, (None, None))
+        instances.append({"gpu_instance": number, "profile": name, "placement": place})
+    return {"current": modes[0], "pending": modes[1], "instances": instances}

@@ -1,0 +1,66 @@
+"""The vGPU framework of a card, and the types that its driver supports, by name.
+
+The numbers of types change with releases of NVIDIA's driver; their names do not.
+"""
+
+import re
+from typing import Literal
+
+from gpustack.hosts.facts.collector.vgpus import RECORD
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.vgpu_model import VgpuType
+
+NVIDIA = "nvidia"
+"""The host driver that creates all virtual functions of a card; those with a vGPU type work."""
+_RESOLVED = re.compile(r"(\S+) has the vGPU type (\S+) as number (\S+)")
+
+
+def framework(host: Host, function: Function) -> Literal["vfio", "mdev"] | None:
+    """The way in which the driver of a card, or of a virtual function, creates vGPUs.
+
+    None if it creates none at present: without a vGPU driver, or before the virtual functions of the card exist.
+    """
+    parts = host.virtual.get(function.address, ())
+    return next((f.vgpu_framework for f in (function, *parts) if f.vgpu_framework is not None), None)
+
+
+def type_named(host: Host, function: Function, name: str) -> VgpuType | str:
+    """The type with a name on a card or a virtual function, or the reason why it has none.
+
+    NVIDIA's driver lists only the types that it can create at present. A card without room has the number that the unit
+    found at boot.
+    """
+    card = host.functions.get(function.physical_function or "", function)
+    own = function.vgpu_types or card.vgpu_types
+    numbers = {kind.number: kind for kind in own if is_named(kind, name)}
+    if len(numbers) > 1:
+        return f"the driver has the type {name} with several numbers: {', '.join(sorted(numbers))}"
+    if numbers:
+        return next(iter(numbers.values()))
+    if (number := _at_boot(host).get((card.address, name))) is not None:
+        return VgpuType(number=number, name=name, creatable=False)
+    if framework(host, function) is None:
+        return _without_framework(host, card)
+    return f"the driver does not support the type {name}, or has no room for it"
+
+
+def is_named(kind: VgpuType, name: str) -> bool:
+    """Whether a type has a name: the last word of the driver's, which has a brand before it, or its directory."""
+    return name in (kind.name, kind.number) or (kind.name or "").rpartition(" ")[2] == name
+
+
+def _at_boot(host: Host) -> dict[tuple[str, str], str]:
+    """The numbers that the unit found at boot, by card and name."""
+    file = host.files.get(RECORD)
+    lines = file.text.splitlines() if file is not None else ()
+    return {(match[1], match[2]): match[3] for line in lines if (match := _RESOLVED.fullmatch(line)) is not None}
+
+
+def _without_framework(host: Host, card: Function) -> str:
+    if card.driver is None:
+        return "the card has no driver"
+    if card.driver == NVIDIA and "nvidia_vgpu_vfio" not in host.kernel.loaded_modules:
+        return "the driver nvidia is not the vGPU driver: the module nvidia_vgpu_vfio is not loaded"
+    if card.sriov_totalvfs and not card.sriov_numvfs:
+        return "the virtual functions of the card do not exist yet"
+    return f"the driver {card.driver} creates no vGPUs"

@@ -1,0 +1,34 @@
+"""The key ``vgpu`` of the spec's models: cards whose host driver creates vGPUs."""
+
+import re
+from typing import Annotated
+
+from gpustack.spec.fields import SpecSection, matching
+from gpustack.spec.virtual_functions import Number
+
+TYPE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$"
+CLASS_PATTERN = r"^(VGPU|CUSTOM_[A-Z0-9_]{1,248})$"
+PROFILE_PATTERN = r"^[1-9]g\.[1-9][0-9]{0,3}gb(\+[a-z.]{1,8})?$"
+DEFAULT_CLASS = "VGPU"
+_SLICES = re.compile(r"-([1-9])-[0-9]+[A-Z]+$")
+
+
+class Vgpu(SpecSection):
+    """The vGPUs of each card of a model. The facts of a host decide how its driver creates them."""
+
+    type: Annotated[str, matching(TYPE_PATTERN, "the name of a vGPU type, without its brand", "A16-8Q")]
+    """The name of the type, without the word before it (`A16-8Q` of `NVIDIA A16-8Q`), because its number changes with releases of the driver; or the directory of a type of mediated devices (`i915-GVTg_V5_4`)."""  # noqa: E501
+    count: Number | None = None
+    """The number of vGPUs of each card. The default is as many as the driver creates."""
+    mig: Annotated[str | None, matching(PROFILE_PATTERN, "a profile of GPU instances", "1g.10gb")] = None
+    """The profile of the GPU instances (MIG) that types such as `A100-1-10C` need. They are created at each boot, one for each vGPU."""  # noqa: E501
+    resource_class: Annotated[
+        str, matching(CLASS_PATTERN, "VGPU or a class with the prefix CUSTOM_", "CUSTOM_A16_8Q")
+    ] = DEFAULT_CLASS
+    """The resource class of mediated devices of this type in Placement. For virtual functions, see `resource_class` of the model."""  # noqa: E501
+
+
+def slices(type_name: str) -> str | None:
+    """The number of slices of a GPU instance that a type needs: 1 for ``A100-1-10C``; None for types without MIG."""
+    match = _SLICES.search(type_name)
+    return match[1] if match else None

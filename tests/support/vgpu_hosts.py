@@ -1,0 +1,154 @@
+"""Hosts whose drivers create vGPUs, as files of sysfs and procfs: stand-ins for drivers that no test has.
+
+They follow the documentation:
+
+* ``vfio``: NVIDIA's driver since Linux 6.8 (NVIDIA Virtual GPU Software User Guide, Creating an NVIDIA vGPU on a Linux
+  with KVM Hypervisor that Uses a Vendor-Specific VFIO Framework). ``creatable_vgpu_types`` has the head and the columns
+  of the driver's format ``%-5d : %s``.
+* ``mdev``: mediated devices on a card (Linux, ``Documentation/driver-api/vfio-mediated-device.rst``, and the user
+  guide for its older kernels); ``sriov-mdev``: on the virtual functions of a card.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.store import parse_host
+from support.sysroot import SysRoot
+
+CARDS = ("0000:41:00.0", "0000:81:00.0")
+TYPES: Mapping[int, str] = {709: "NVIDIA A16-2Q", 710: "NVIDIA A16-4Q", 711: "NVIDIA A16-8Q", 712: "NVIDIA A16-16Q"}
+MIG_TYPES: Mapping[int, str] = {474: "NVIDIA A100-1-5C", 475: "NVIDIA A100-2-10C", 476: "NVIDIA A100-3-20C"}
+UUIDS = ("aa618089-8b16-4d01-a136-25a0f3c73123", "bb618089-8b16-4d01-a136-25a0f3c73123")
+INSTANCE = "5ae5d3a1-4c61-4f0e-9c4b-6a2f3b1d7c90"
+MODULES = ("nvidia", "nvidia_vgpu_vfio", "mdev")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VgpuHost:
+    """The files of a host.
+
+    :ivar types: the types by number.
+    :ivar virtual: the number of virtual functions of each card; 0 before its host driver creates them.
+    :ivar current: the numbers of the types of the first virtual functions of each card.
+    :ivar devices: the mediated devices on the first function of the first card, each with the number of its type.
+    :ivar instances: the numbers of the GPU instances (MIG) of each card; None without MIG.
+    :ivar absent: attributes that are left out, by the ends of their paths.
+    :ivar texts: other texts of attributes, by the ends of their paths.
+    """
+
+    framework: str = "vfio"
+    cards: Sequence[str] = CARDS
+    types: Mapping[int, str] = field(default_factory=lambda: TYPES)
+    virtual: int = 4
+    current: Sequence[int] = ()
+    devices: Mapping[str, int] = field(default_factory=dict)
+    instances: Sequence[int] | None = None
+    driver: str | None = "nvidia"
+    modules: Sequence[str] = MODULES
+    absent: Sequence[str] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def attributes(self) -> dict[str, str]:
+        """The attributes of vGPUs, by path."""
+        files: dict[str, str] = {}
+        for minor, card in enumerate(self.cards):
+            files[f"/proc/driver/nvidia/gpus/{card}/information"] = f"Model: \t NVIDIA A16\nDevice Minor: \t {minor}\n"
+            if self.instances is not None:
+                mig = f"/proc/driver/nvidia/capabilities/gpu{minor}/mig"
+                files[f"{mig}/config"] = "DeviceFileMinor: 1\nDeviceFileMode: 256\n"
+                files |= {f"{mig}/gi{number}/access": "DeviceFileMinor: 30\n" for number in self.instances}
+            for number, function in enumerate(self.functions(card)):
+                base = f"/sys/bus/pci/devices/{function}"
+                if self.framework == "vfio":
+                    files |= {f"{base}/nvidia/{name}": text for name, text in self._vendor(number).items()}
+                else:
+                    files |= {f"{base}/{name}": text for name, text in self._mediated().items()}
+        return {
+            path: next((text for end, text in self.texts.items() if path.endswith(end)), text)
+            for path, text in files.items()
+            if not path.endswith(tuple(self.absent) or ("\0",))
+        }
+
+    def functions(self, card: str) -> list[str]:
+        """The functions on which the driver creates vGPUs."""
+        if self.framework == "mdev":
+            return [card]
+        slot = card.removesuffix("00.0")
+        return [f"{slot}{number // 8:02x}.{number % 8}" for number in range(4, 4 + self.virtual)]
+
+    def _vendor(self, number: int) -> dict[str, str]:
+        """The directory ``nvidia`` of a virtual function. The driver lists no type on a card without room."""
+        has_room = len(self.current) < self.virtual
+        lines = [f"{kind:<5d} : {name}\n" for kind, name in self.types.items() if has_room]
+        return {
+            "creatable_vgpu_types": "ID    : vGPU Name\n" + "".join(lines),
+            "current_vgpu_type": f"{self.current[number] if number < len(self.current) else 0}\n",
+            "gpu_instance_id": "0\n",
+            "placement_id": "0\n",
+            "vgpu_params": "\n",
+        }
+
+    def _mediated(self) -> dict[str, str]:
+        """The directory ``mdev_supported_types`` of a function."""
+        files = {}
+        for number, name in self.types.items():
+            base = f"mdev_supported_types/nvidia-{number}"
+            mib = int(name.rpartition("-")[2].rstrip("ABCQ")) * 1024
+            files[f"{base}/name"] = f"{name}\n"
+            files[f"{base}/description"] = f"num_heads=4, frl_config=60, framebuffer={mib}M, max_instance=2\n"
+            files[f"{base}/available_instances"] = "0\n" if self.devices else "2\n"
+            files[f"{base}/device_api"] = "vfio-pci\n"
+            files[f"{base}/create"] = ""
+        return files
+
+    def make(self, path: Path) -> SysRoot:
+        """Write the files."""
+        root = SysRoot(path).host()
+        groups = itertools.count(20)
+        for card in self.cards:
+            parts = [] if self.framework == "mdev" else self.functions(card)
+            total = None if self.framework == "mdev" else 16
+            for address in (card, *parts):
+                root.function(
+                    address,
+                    vendor="10de",
+                    product="25b6",
+                    cls="030200",
+                    driver=self.driver,
+                    group=next(groups),
+                    totalvfs=total if address == card else None,
+                    numvfs=len(parts),
+                )
+            root.virtual_functions(card, *parts)
+        root.write("/proc/modules", "".join(f"{name} 16384 0 - Live 0x0\n" for name in self.modules))
+        for attribute, text in self.attributes().items():
+            root.write(attribute, text)
+        for group, (uuid, number) in enumerate(self.devices.items(), 90):
+            parent = f"/sys/bus/pci/devices/{self.functions(self.cards[0])[0]}"
+            root.link(f"{parent}/{uuid}/mdev_type", f"../mdev_supported_types/nvidia-{number}")
+            root.link(f"{parent}/{uuid}/iommu_group", f"/sys/kernel/iommu_groups/{group}")
+            root.link(f"/sys/bus/mdev/devices/{uuid}", f"../../../..{parent}/{uuid}")
+        return root
+
+    def read(self, path: Path, files: Mapping[str, str] | None = None) -> Host:
+        """The facts of the host.
+
+        :param files: further files, by path.
+        """
+        root = self.make(path)
+        for name, text in (files or {}).items():
+            root.write(name, text)
+        return parse_host(collect(str(path)), "gpu01")
+
+
+def used_by_instance(root: SysRoot, node: str) -> SysRoot:
+    """A process of QEMU that has a device node open."""
+    root.write("/proc/4711/cmdline", f"qemu-kvm\0-name\0guest=instance-0000002a\0-uuid\0{INSTANCE}\0")
+    root.write("/proc/4711/comm", "qemu-kvm\n").write("/proc/4711/maps", "")
+    return root.link("/proc/4711/fd/11", node)

@@ -1,0 +1,103 @@
+"""vGPUs as the collector reads them from stand-ins for the vendors' drivers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.store import parse_host
+from support.vgpu_hosts import CARDS, INSTANCE, TYPES, UUIDS, VgpuHost, used_by_instance
+
+VF = "0000:41:00.4"
+
+
+def functions(root: Path) -> dict[str, dict[str, Any]]:
+    return {entry["address"]: entry for entry in collect(str(root))["pci"]}
+
+
+def test_types_of_virtual_functions_are_those_of_their_card(tmp_path: Path) -> None:
+    VgpuHost(current=(711, 711)).make(tmp_path)
+    read = functions(tmp_path)
+    card = read[CARDS[0]]
+    assert [(kind["number"], kind["name"]) for kind in card["vgpu_types"]] == [(str(n), t) for n, t in TYPES.items()]
+    assert all(kind["creatable"] for kind in card["vgpu_types"])
+    assert (card["vgpu_framework"], card["vgpu_type"]) == (None, None)
+    parts = [read[address] for address in card["virtual_functions"]]
+    assert [part["vgpu_type"] for part in parts] == ["711", "711", None, None]
+    assert {part["vgpu_framework"] for part in parts} == {"vfio"}
+
+
+def test_card_without_room_lists_no_type(tmp_path: Path) -> None:
+    VgpuHost(current=(711,) * 4).make(tmp_path)
+    assert functions(tmp_path)[CARDS[0]]["vgpu_types"] == []
+
+
+@pytest.mark.parametrize(("framework", "address"), [("mdev", CARDS[0]), ("sriov-mdev", VF)])
+def test_mediated_devices_have_type_and_user(tmp_path: Path, framework: str, address: str) -> None:
+    root = VgpuHost(framework=framework, devices=dict.fromkeys(UUIDS, 711)).make(tmp_path)
+    used_by_instance(root, "/dev/vfio/91")
+    function = functions(tmp_path)[address]
+    assert function["vgpu_framework"] == "mdev"
+    assert function["vgpu_types"][2] == {
+        "number": "nvidia-711",
+        "name": "NVIDIA A16-8Q",
+        "creatable": False,
+        "available": 0,
+        "memory_mib": 8192,
+    }
+    assert function["mediated_devices"] == [
+        {"uuid": UUIDS[0], "type": "nvidia-711", "user": None},
+        {"uuid": UUIDS[1], "type": "nvidia-711", "user": f"instance {INSTANCE} (instance-0000002a)"},
+    ]
+
+
+def test_modes_and_profiles_are_from_the_last_start(tmp_path: Path) -> None:
+    root = VgpuHost(instances=(3, 7)).make(tmp_path)
+    record = (
+        f"{CARDS[0]} MIG mode Disabled, pending Enabled\n{CARDS[0]} GPU instance 9 of 2g.10gb at 0:2\n"
+        f"{CARDS[0]} MIG mode Enabled, pending Enabled\n{CARDS[0]} GPU instance 7 of 1g.5gb at 4:1\n"
+    )
+    root.write("/run/gpustack/virtual-functions", record)
+    read = functions(tmp_path)
+    assert read[CARDS[0]]["mig"] == {
+        "current": True,
+        "pending": True,
+        "instances": [
+            {"gpu_instance": 3, "profile": None, "placement": None},
+            {"gpu_instance": 7, "profile": "1g.5gb", "placement": "4:1"},
+        ],
+    }
+    assert (read[CARDS[1]]["mig"]["current"], len(read[CARDS[1]]["mig"]["instances"])) == (None, 2)
+
+
+def test_card_on_another_driver_has_no_gpu_instances(tmp_path: Path) -> None:
+    VgpuHost(driver="vfio-pci", instances=(3,)).make(tmp_path)
+    assert functions(tmp_path)[CARDS[0]]["mig"] is None
+
+
+def test_thousand_types_and_hostile_names_are_read(tmp_path: Path) -> None:
+    types = {number: f"NVIDIA A16-{number}Q" for number in range(1, 1001)}
+    root = VgpuHost(framework="mdev", types=types, cards=CARDS[:1]).make(tmp_path)
+    base = f"/sys/bus/pci/devices/{CARDS[0]}/mdev_supported_types"
+    for name in ("nvidia 1", "-x", "x" * 200, "$(reboot)"):
+        root.write(f"{base}/{name}/name", "NVIDIA A16-1Q\n")
+    root.write(f"{base}/nvidia-7/name", "evil\x1b[2J\n").write(f"{base}/nvidia-8/available_instances", "many\n")
+    document = collect(str(tmp_path))
+    (card,) = parse_host(document, "gpu01").pci
+    kinds = {kind.number: kind for kind in card.vgpu_types}
+    assert len(kinds) == 1000
+    assert (kinds["nvidia-7"].name, kinds["nvidia-8"].available) == (None, None)
+    assert sum(entry["path"].startswith(base) for entry in document["unread"]) == 6
+
+
+def test_hostile_lists_of_virtual_functions_are_bounded(tmp_path: Path) -> None:
+    text = "ID    : vGPU Name\n711 : \x1b]0;x\x07\n9999999999 : NVIDIA A16-1Q\n-1 : x\n712 : " + "y" * 5000
+    VgpuHost(texts={"creatable_vgpu_types": text, "current_vgpu_type": "0x2c7\n"}).make(tmp_path)
+    document = collect(str(tmp_path))
+    card = next(function for function in parse_host(document, "gpu01").pci if function.address == CARDS[0])
+    assert [(kind.number, len(kind.name or "")) for kind in card.vgpu_types] == [("712", 4096 - len(text) + 5000)]
+    noted = {entry["path"].rpartition("/")[2] for entry in document["unread"]}
+    assert noted >= {"creatable_vgpu_types", "current_vgpu_type"}

@@ -1,0 +1,59 @@
+"""Framework and types of a card by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustack.hosts.facts.vgpu_model import VgpuType
+from gpustack.hosts.facts.vgpus import framework, type_named
+from support.vgpu_hosts import CARDS, TYPES, VgpuHost
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (VgpuHost(), "vfio"),
+        (VgpuHost(framework="mdev"), "mdev"),
+        (VgpuHost(framework="sriov-mdev"), "mdev"),
+        (VgpuHost(virtual=0), None),
+        (VgpuHost(absent=("creatable_vgpu_types",)), "vfio"),
+    ],
+)
+def test_facts_decide_the_framework(tmp_path: Path, given: VgpuHost, expected: str | None) -> None:
+    host = given.read(tmp_path)
+    assert {framework(host, host.functions[card]) for card in CARDS} == {expected}
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "expected"),
+    [
+        (VgpuHost(), "A16-8Q", "711"),
+        (VgpuHost(types={800: "NVIDIA A16-8Q"}), "A16-8Q", "800"),
+        (VgpuHost(framework="mdev"), "A16-8Q", "nvidia-711"),
+        (VgpuHost(framework="mdev"), "nvidia-711", "nvidia-711"),
+        (VgpuHost(framework="mdev", absent=("/name",)), "nvidia-711", "nvidia-711"),
+        (VgpuHost(types=TYPES | {900: "GRID A16-8Q"}), "A16-8Q", "several numbers: 711, 900"),
+        (VgpuHost(), "A16-1Q", "does not support the type A16-1Q"),
+        (VgpuHost(current=(711,) * 4), "A16-8Q", "no room"),
+        (VgpuHost(absent=("creatable_vgpu_types",)), "A16-8Q", "does not support"),
+        (VgpuHost(virtual=0), "A16-8Q", "do not exist yet"),
+        (VgpuHost(virtual=0, modules=("nvidia",)), "A16-8Q", "is not the vGPU driver"),
+        (VgpuHost(virtual=0, driver=None), "A16-8Q", "the card has no driver"),
+        (VgpuHost(virtual=0, driver="nouveau"), "A16-8Q", "do not exist yet"),
+    ],
+)
+def test_type_has_one_number_or_a_reason(tmp_path: Path, given: VgpuHost, name: str, expected: str) -> None:
+    host = given.read(tmp_path)
+    kind = type_named(host, host.functions[CARDS[0]], name)
+    assert kind.number == expected if isinstance(kind, VgpuType) else expected in kind
+
+
+def test_full_card_has_the_number_that_the_unit_found(tmp_path: Path) -> None:
+    record = {"/run/gpustack/virtual-functions": f"{CARDS[0]} has the vGPU type A16-8Q as number 711\n"}
+    host = VgpuHost(current=(711,) * 4).read(tmp_path, record)
+    assert type_named(host, host.functions[CARDS[0]], "A16-8Q") == VgpuType(
+        number="711", name="A16-8Q", creatable=False
+    )
+    assert isinstance(type_named(host, host.functions[CARDS[1]], "A16-8Q"), str)
