@@ -11,15 +11,15 @@ from gpustack.configure.sources import Source
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
+from gpustack.nova_options.mediated import STANDARD, At, TypeSection, card_types, is_address
 
 _TITLE = "Start of nova-compute"
 _PIN = releases.option("DEFAULT/vcpu_pin_set")
 _RESERVED = releases.option("DEFAULT/reserved_host_cpus")
 _PAGES = releases.option("DEFAULT/reserved_huge_pages")
 _SETS = (releases.option("compute/cpu_shared_set"), releases.option("compute/cpu_dedicated_set"))
-_ADDRESS = re.compile(r"[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}.[0-7]")
 _SIZE = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([kKMGTPEZYRQ]i?)?(b|bit|B)?")
-_TRAIN, _VICTORIA, _CARACAL = 20, 22, 29
+_TRAIN, _VICTORIA = 20, 22
 
 
 @check(_TITLE)
@@ -108,39 +108,28 @@ def mediated(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _types(subject: LintSubject, source: Source, listing: Setting, types: Sequence[str]) -> Iterator[Finding]:
-    first_alone = subject.release.major < _CARACAL
-    if first_alone and len(types) == 1:
-        for setting in source.configuration.settings:
-            if setting.group in (f"mdev_{types[0].lower()}", f"vgpu_{types[0].lower()}"):
-                what = f"up to 2023.2, Nova ignores the section [{setting.group}] of a single type"
-                yield finding(Code.MEDIATED_VALUE_IGNORED, place=setting.place, what=what)
-                break
-        return
-    owner: dict[str, str] = {}
-    default = None
+    lines: dict[tuple[str, At], Setting | None] = {}
+    sections = []
     for type_ in types:
         addresses, line = _addresses(subject, source, type_)
         if addresses is None:
             return
-        if not addresses and first_alone:
-            what = f"{type_} has no device_addresses, so Nova offers only the first type, {types[0]}, on every GPU"
-            yield finding(Code.MEDIATED_VALUE_IGNORED, place=listing.place, what=what)
-            return
-        if not addresses and default is not None:
-            what = f"{type_} has no device_addresses, and {default} is already the default type: Nova drops {type_}"
-            yield finding(Code.MEDIATED_VALUE_IGNORED, place=listing.place, what=what)
-        elif not addresses:
-            default = type_
-            yield from _class_without_addresses(subject, source, type_)
-        for address in addresses if line else ():
-            assert line is not None  # noqa: S101 - for the type checker
-            if address in owner:
-                yield _refused(line, f"{address} is already an address of {owner[address]}")
-            elif _ADDRESS.fullmatch(address) is None:
-                yield _refused(line, f"{address!r} is no PCI address such as 0000:84:00.0")
-            elif address != address.lower():
+        class_ = _of_section(subject, source, type_, "mdev_class")
+        sections.append(
+            TypeSection(type=type_, addresses=addresses, resource_class=class_.value if class_ else STANDARD)
+        )
+        groups = [f"{prefix}_{type_.lower()}" for prefix in ("mdev", "vgpu")]
+        lines[type_, "list"], lines[type_, "device_addresses"], lines[type_, "mdev_class"] = listing, line, class_
+        lines[type_, "section"] = next((s for s in source.configuration.settings if s.group in groups), None)
+        for address in addresses:
+            if line and is_address(address) and address != address.lower():
                 yield finding(Code.CAPITAL_IN_ADDRESS, place=line.place, value=address)
-            owner.setdefault(address, type_)
+    for problem in card_types(sections, subject.release).problems:
+        line = lines[problem.type, problem.at]
+        if line and problem.refused:
+            yield _refused(line, problem.what)
+        elif line:
+            yield finding(Code.MEDIATED_VALUE_IGNORED, place=line.place, what=problem.what)
 
 
 @check(_TITLE)
@@ -168,7 +157,7 @@ def offered_twice(subject: LintSubject) -> Iterator[Finding]:
 def _matches(subject: LintSubject, entry: DeviceLine, address: str) -> bool:
     """Whether an entry matches the device at an address; without facts, only by its address."""
     spec = entry.spec
-    if spec is None or _ADDRESS.fullmatch(address) is None:
+    if spec is None or not is_address(address):
         return False
     functions = [(host.functions.get(address), host) for host in subject.hosts_of(entry.source)]
     if functions:
@@ -178,19 +167,15 @@ def _matches(subject: LintSubject, entry: DeviceLine, address: str) -> bool:
 
 def _addresses(subject: LintSubject, source: Source, type_: str) -> tuple[tuple[str, ...] | None, Setting | None]:
     """The addresses of a type and their line; None if the value depends on another option."""
-    option = subject.table(source).find(f"mdev_{type_.lower()}", "device_addresses")
-    setting = subject.last(source, option) if option else None
+    setting = _of_section(subject, source, type_, "device_addresses")
     if setting is None:
         return (), None
     return (None if setting.unknown else values(setting.value)), setting
 
 
-def _class_without_addresses(subject: LintSubject, source: Source, type_: str) -> Iterator[Finding]:
-    option = subject.table(source).find(f"mdev_{type_.lower()}", "mdev_class")
-    setting = subject.last(source, option) if option else None
-    if setting is not None and setting.value != "VGPU":
-        what = f"mdev_class of {type_} has no effect on the inventory without device_addresses"
-        yield finding(Code.MEDIATED_VALUE_IGNORED, place=setting.place, what=what)
+def _of_section(subject: LintSubject, source: Source, type_: str, name: str) -> Setting | None:
+    option = subject.table(source).find(f"mdev_{type_.lower()}", name)
+    return subject.last(source, option) if option else None
 
 
 def _refused(setting: Setting, reason: str) -> Finding:

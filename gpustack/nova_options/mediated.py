@@ -1,0 +1,146 @@
+"""The type of mediated devices of each card, as nova-compute reads it when it starts.
+
+``nova/virt/libvirt/driver.py``, ``_get_supported_vgpu_types``: ``[devices] enabled_mdev_types``, and a section for each
+type. Lint and rendering ask it, so that they know the same rules of each release.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpustack.nova_options import releases
+from gpustack.nova_options.options import Release
+
+STANDARD = "VGPU"
+"""The resource class of mediated devices without ``mdev_class``."""
+LIST = "enabled_mdev_types"
+_ADDRESS = re.compile(r"[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}.[0-7]")
+_VICTORIA, _CARACAL, _SEVERAL_PROVIDERS = 22, 29, 33
+
+At = Literal["list", "section", "device_addresses", "mdev_class"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeSection:
+    """A type, and the settings of its section ``[mdev_TYPE]``.
+
+    :ivar limit: the number of devices of the type on the host (``max_instances``).
+    """
+
+    type: str
+    addresses: tuple[str, ...] = ()
+    resource_class: str = STANDARD
+    limit: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """A setting that Nova refuses or ignores.
+
+    :ivar at: the setting: the list of types, or one of the section of ``type``.
+    :ivar refused: whether nova-compute does not start.
+    """
+
+    type: str
+    at: At
+    what: str
+    refused: bool = False
+
+
+@dataclass(kw_only=True)
+class CardTypes:
+    """The types and resource classes of cards, by their addresses.
+
+    :ivar default: the type of all other cards.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    classes: dict[str, str] = field(default_factory=dict)
+    default: str | None = None
+
+    def of(self, address: str) -> tuple[str | None, str]:
+        """The type and the resource class of a card; no type if Nova offers no devices of it."""
+        return self.types.get(address, self.default), self.classes.get(address, STANDARD)
+
+
+def card_types(sections: Sequence[TypeSection], release: Release) -> CardTypes:
+    """The types of cards that a release reads from its configuration.
+
+    Up to 2023.2, the first type is the only one if any type lacks addresses, or if there is no other.
+    """
+    made, first_alone = CardTypes(), release.major < _CARACAL
+    if sections and (release.major < _VICTORIA or (first_alone and len(sections) == 1)):
+        what = f"up to 2023.2, Nova ignores the section [{group_of(sections[0].type, release)}] of a single type"
+        return CardTypes(default=sections[0].type, problems=[Problem(type=sections[0].type, at="section", what=what)])
+    for section in sections:
+        name = section.type
+        if not section.addresses and first_alone:
+            first = sections[0].type
+            what = f"{name} has no device_addresses, so Nova offers only the first type, {first}, on every GPU"
+            made.problems.append(Problem(type=name, at="list", what=what))
+            return CardTypes(default=first, problems=made.problems)
+        if not section.addresses and made.default is not None:
+            what = f"{name} has no device_addresses, and {made.default} is already the default type: Nova drops {name}"
+            made.problems.append(Problem(type=name, at="list", what=what))
+        elif not section.addresses:
+            made.default = name
+            if section.resource_class != STANDARD:
+                what = f"mdev_class of {name} has no effect on the inventory without device_addresses"
+                made.problems.append(Problem(type=name, at="mdev_class", what=what))
+        for address in section.addresses:
+            _add(made, section, address)
+    return made
+
+
+def _add(made: CardTypes, section: TypeSection, address: str) -> None:
+    what = ""
+    if address in made.types:
+        what = f"{address} is already an address of {made.types[address]}"
+    elif not is_address(address):
+        what = f"{address!r} is no PCI address such as 0000:84:00.0"
+    if what:
+        made.problems.append(Problem(type=section.type, at="device_addresses", what=what, refused=True))
+    made.types.setdefault(address, section.type)
+    made.classes.setdefault(address, section.resource_class)
+
+
+def is_address(text: str) -> bool:
+    """Whether Nova reads a text as the PCI address of a card."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def group_of(type_: str, release: Release) -> str:
+    """The name of the section of a type."""
+    table = releases.table(release)
+    return next((o.group for o in table.dynamic if o.name == "device_addresses"), "mdev_*").replace("*", type_)
+
+
+def settings(sections: Sequence[TypeSection], release: Release) -> Mapping[str, Mapping[str, str]]:
+    """The settings of types by section and name, as far as the release has them."""
+    table = releases.table(release)
+    name = LIST if table.find("devices", LIST) else "enabled_vgpu_types"
+    made: dict[str, dict[str, str]] = {"devices": {name: ",".join(section.type for section in sections)}}
+    for section in sections:
+        group = group_of(section.type, release)
+        values = {
+            "device_addresses": ",".join(section.addresses),
+            "mdev_class": section.resource_class if section.resource_class != STANDARD else "",
+            "max_instances": str(section.limit or ""),
+        }
+        made[group] = {key: value for key, value in values.items() if value and table.find(group, key)}
+    return {group: values for group, values in made.items() if values}
+
+
+def has_limits(release: Release) -> bool:
+    """Whether a release limits the devices of a type (``max_instances``)."""
+    return releases.table(release).find("mdev_*", "max_instances") is not None
+
+
+def takes_several(release: Release) -> bool:
+    """Whether an instance gets the mediated devices of more than one provider.
+
+    Earlier releases take the first allocation, and warn (``_allocate_mdevs``).
+    """
+    return release.major >= _SEVERAL_PROVIDERS
