@@ -16,6 +16,7 @@ from gpustack.offer.guest.requirements import GuestRequirement
 from gpustack.spec.flavors import named
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
+from gpustack.spec.offered_vgpus import drivers_of
 from gpustack.spec.requests import by_model
 
 
@@ -47,8 +48,7 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         spec = load_spec(parsed_args.spec)
-        drivers_of_hosts = (host.kernel.nvidia_driver for host in snapshot_hosts(parsed_args, self.report))
-        hosts = sorted({driver for driver in drivers_of_hosts if driver})
+        hosts = drivers_of(snapshot_hosts(parsed_args, self.report))
         flavors = _chosen(spec, parsed_args.flavor)
         needed = [requirements.requirement_of_flavor(spec, name, spec.flavors[name]) for name in flavors]
         found = {

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure import preflight, tenancy, vendordata
+from gpustack.base.findings import Code, Finding, Severity, errors, finding
+from gpustack.configure import preflight, tenancy, vendordata, vgpus
 from gpustack.configure.coverage import proof
 from gpustack.configure.networks import doubts as network_doubts
 from gpustack.configure.networks import selections
@@ -21,14 +21,16 @@ from gpustack.configure.packing import Advised, Requested, advised, gpus_by_alia
 from gpustack.configure.selection import moves
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
+from gpustack.nova_options.mediated import TypeSection
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec import markers
-from gpustack.spec.assignment import Assigned
+from gpustack.spec.assignment import Assigned, mediated_cards
 from gpustack.spec.attributes import required
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.models import Model
 from gpustack.spec.network_functions import NetworkFunctions, network_functions
+from gpustack.spec.offered_vgpus import devices, names_of, offered_vgpus, with_memory
 from gpustack.spec.twins import decided_by
 from gpustack.spec.verdict import HostVerdicts, verdicts
 from gpustack.spec.verdict import unknown as unknown_of
@@ -89,10 +91,12 @@ class DesiredConfig:
     :ivar aliases: for the API and every compute host.
     :ivar filters: the filters that the scheduler must enable.
     :ivar computes: the ``device_spec`` entries of each compute host with facts, by its name.
+    :ivar mediated: the types of mediated devices on each of these hosts, with the cards of each type.
     :ivar advised: options that keep requests for several GPUs possible.
     :ivar markers: the units of each marker class (quotas) on each compute host with facts, by its name.
-    :ivar unknown: errors about GPUs whose facts are incomplete, by host. The host is not in ``computes``: its present
-        configuration must stay.
+    :ivar traits: the traits that providers of mediated devices need, by host and by the provider's name.
+    :ivar unknown: errors about GPUs whose facts are incomplete, or that Nova can't offer, by host. The host is not in
+        ``computes``: its present configuration must stay.
     :ivar without_ids: whether an alias carries not both ids. Nova 2025.2 refuses such an alias unless
         ``pci_in_placement`` is on, in nova-compute too.
     """
@@ -102,14 +106,20 @@ class DesiredConfig:
     aliases: tuple[Alias, ...]
     filters: tuple[str, ...] = (PCI_FILTER,)
     computes: Mapping[str, tuple[DeviceEntry, ...]]
+    mediated: Mapping[str, tuple[TypeSection, ...]] = field(default_factory=dict)
     advised: tuple[Advised, ...] = ()
     markers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    traits: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     findings: tuple[Finding, ...]
     unknown: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
 
     @property
     def without_ids(self) -> bool:
         return any(alias.vendor_id is None or alias.product_id is None for alias in self.aliases)
+
+    def has_devices(self, host: str) -> bool:
+        """Whether a compute host offers GPUs: as PCI devices, or as mediated devices."""
+        return bool(self.computes.get(host) or self.mediated.get(host))
 
 
 def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredConfig:
@@ -118,6 +128,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
     """
     mode: Placement = wanted_stage(spec)
+    spec = with_memory(spec, hosts)
     of_host = {
         host.hostname: decided_by(spec, host, (_of_host, mode, release), functools.partial(_of_host, mode, release))
         for host in sorted(hosts, key=lambda h: h.hostname)
@@ -125,7 +136,8 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     judged = [decided.judged for decided in of_host.values()]
     counts = requested(spec, [decided.gpus for decided in of_host.values()])
     aliases = _aliases(spec, [target for service in judged for target in service.assigned], mode)
-    findings = list(preflight.doubts(spec, judged, release, mode, counts))
+    models = {model for decided in of_host.values() for model in decided.models}
+    findings = list(preflight.doubts(spec, judged, release, mode, counts, mediated=models))
     offered = [target for service in judged for target in service.offered]
     for alias in aliases if mode == "schedule" else ():
         findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, offered)
@@ -136,8 +148,10 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
         aliases=aliases,
         filters=required_filters(spec),
         computes={name: decided.entries for name, decided in of_host.items() if not decided.unknown},
+        mediated={name: decided.types for name, decided in of_host.items() if not decided.unknown},
         advised=all_advised(spec, counts, release, mode),
         markers={name: decided.markers for name, decided in of_host.items()},
+        traits={name: vgpus.of_providers(name, decided.traits) for name, decided in of_host.items()},
         findings=tuple(findings),
         unknown={name: decided.unknown for name, decided in of_host.items() if decided.unknown},
     )
@@ -148,36 +162,50 @@ class _HostConfig:
     """The settings of one host.
 
     :ivar gpus: the number of offered GPUs by alias.
-    :ivar unknown: errors about GPUs whose facts are incomplete; the host then has no entries.
+    :ivar traits: the traits of providers of mediated devices, by the address of the card.
+    :ivar unknown: errors about GPUs whose facts are incomplete, or that Nova can't offer; the host then has no entries.
     """
 
     judged: HostVerdicts
     gpus: Mapping[str, int]
     markers: Mapping[str, int]
     entries: tuple[DeviceEntry, ...]
+    types: tuple[TypeSection, ...]
+    traits: Mapping[str, tuple[str, ...]]
+    models: frozenset[str]
     findings: tuple[Finding, ...]
     unknown: tuple[Finding, ...]
 
 
 def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _HostConfig:
     judged, networks = verdicts(spec, host), network_functions(spec, host)
-    unknown, entries, findings = tuple(unknown_of(judged)), tuple[DeviceEntry, ...](), list[Finding]()
+    cards = offered_vgpus(spec, host)
+    types = vgpus.sections(cards)
+    used = list(vgpus.in_use(spec, host, types, release))
+    unknown = (*unknown_of(judged), *vgpus.faults(host, cards, release), *errors(used))
+    entries, findings = tuple[DeviceEntry, ...](), [entry for entry in used if entry.severity is not Severity.ERROR]
     if not unknown:
         entries = (*_entries(spec, judged, mode, release), *_of_networks(spec, host, networks))
         findings += proof(host, [entry.to_dict() for entry in entries], judged.offered, networks.addresses)
     return _HostConfig(
         judged=judged,
         gpus=gpus_by_alias(spec, judged),
-        markers=markers_of(spec, judged.offered),
+        markers=markers_of(spec, host),
         entries=entries,
-        findings=(*findings, *network_doubts(host, networks), *_absent(host, judged)),
+        types=types,
+        traits=vgpus.traits(spec, cards),
+        models=frozenset(card.model for card in cards),
+        findings=(*findings, *network_doubts(host, networks), *_absent(spec, host, judged)),
         unknown=unknown,
     )
 
 
-def markers_of(spec: Spec, targets: Sequence[Assigned]) -> dict[str, int]:
-    """The units of each marker class on a host: one for each GPU that it offers."""
-    return markers.units(spec, Counter(spec.alias_of(target.model) for target in targets))
+def markers_of(spec: Spec, host: Host) -> dict[str, int]:
+    """The units of each marker class on a host: one for each GPU, and for each mediated device, that it offers."""
+    units = Counter(spec.alias_of(target.model) for target in verdicts(spec, host).offered)
+    for card in offered_vgpus(spec, host):
+        units[spec.alias_of(card.model)] += devices(card) or card.count or 0
+    return markers.units(spec, units)
 
 
 def required_filters(spec: Spec) -> tuple[str, ...]:
@@ -259,10 +287,12 @@ def _selections(spec: Spec, kinds: Mapping[str, str], placement: Placement) -> I
         )
 
 
-def _absent(host: Host, service: HostVerdicts) -> Iterator[Finding]:
+def _absent(spec: Spec, host: Host, service: HostVerdicts) -> Iterator[Finding]:
     """GPUs out of service that the facts of the host do not show, so that nothing proves that they are left out."""
+    mediated = {name for card in mediated_cards(spec, host) for name in names_of(host, card)}
     for entry in service.absent:
-        yield finding(Code.OUT_OF_SERVICE_ABSENT, place=f"{host.hostname} {entry.card}", host=host.hostname)
+        if mediated.isdisjoint((entry.address, entry.serial)):
+            yield finding(Code.OUT_OF_SERVICE_ABSENT, place=f"{host.hostname} {entry.card}", host=host.hostname)
     for entry in service.unknown:
         yield finding(Code.SERIAL_NUMBERS_UNKNOWN, place=f"{host.hostname} {entry.card}", host=host.hostname)
 

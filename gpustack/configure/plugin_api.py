@@ -34,6 +34,7 @@ from gpustack.hosts.facts.store import load_snapshot, parse_host
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files, selected
 from gpustack.nova_options.markers import BEGIN, END
+from gpustack.nova_options.mediated import TypeSection
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec.hosts import hosts_of, left_out, not_in_spec, patterns_for
@@ -56,18 +57,21 @@ CONTAINERS = {
 }
 """The containers of each service in kolla-ansible."""
 _SHOWN = 5
-_Line = TypeVar("_Line", Alias, DeviceEntry)
+_Line = TypeVar("_Line", Alias, DeviceEntry, TypeSection)
 
 
 class NovaNeeds(TaskResult):
-    """The alias lines for all hosts, and by host the device_spec lines and the units of marker classes (quotas).
+    """The alias lines for all hosts, and by host the device_spec lines, the types of mediated devices, the units of
+    marker classes (quotas), and the traits of providers.
 
     ``unknown``: the errors about hosts whose facts are incomplete; these hosts keep their files.
     """
 
     aliases: list[dict[str, object]]
     computes: dict[str, list[dict[str, object]]]
+    mediated: dict[str, list[dict[str, object]]]
     markers: dict[str, dict[str, int]]
+    traits: dict[str, dict[str, tuple[str, ...]]]
     unknown: dict[str, str]
 
 
@@ -127,6 +131,8 @@ def overall(
     return {
         "aliases": [asdict(alias) for alias in needs.aliases],
         "computes": {name: [asdict(entry) for entry in entries] for name, entries in needs.computes.items()},
+        "mediated": {name: [asdict(section) for section in types] for name, types in needs.mediated.items() if types},
+        "traits": {name: dict(of_host) for name, of_host in needs.traits.items() if of_host},
         "markers": {name: dict(units) for name, units in needs.markers.items() if units},
         "unknown": {name: printable("\n".join(map(str, found)), keep=LAYOUT) for name, found in needs.unknown.items()},
         "warnings": warnings,
@@ -170,7 +176,7 @@ def for_host(
     groups = [(service,) for service in services] if kolla else [tuple(services)]
     files = [_file_of(config, group, answer, hosts, hostname, kolla=kolla) for group in groups]
     findings = list(dict.fromkeys(finding for file in files for finding in file.findings))
-    if kolla and markers(spec) and "compute" in services:
+    if kolla and (markers(spec) or decided.get("traits", {}).get(hostname)) and "compute" in services:
         findings.append(providers.not_written(hostname, "kolla"))
     resources = None if kolla or "compute" not in services else _resources(decided, hostname)
     changed = {service for file in files for service in file.affected} | set(answer.pending)
@@ -188,8 +194,8 @@ def for_host(
 
 
 def _resources(decided: Mapping[str, Any], hostname: str) -> NovaFile | None:
-    """provider.yaml of a host with markers."""
-    text = providers.text(decided.get("markers", {}).get(hostname, {}))
+    """provider.yaml of a host with markers, or with traits of providers."""
+    text = providers.text(*(decided.get(key, {}).get(hostname, {}) for key in ("markers", "traits")))
     return None if text is None else {"path": providers.PATH, "content": text, "mode": "0644"}
 
 
@@ -244,6 +250,7 @@ def _file_of(
 def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, services: Sequence[str]) -> DesiredConfig:
     """The configuration of one host from the result of :func:`overall`."""
     entries = tuple(_of_plain(DeviceEntry, entry) for entry in decided["computes"].get(hostname, ()))
+    types = tuple(_of_plain(TypeSection, section) for section in decided.get("mediated", {}).get(hostname, ()))
     release, placement = _release(spec), wanted_stage(spec)
     return DesiredConfig(
         release=release,
@@ -252,6 +259,7 @@ def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, servi
         filters=required_filters(spec),
         advised=all_advised(spec, requested(spec), release, placement),
         computes={hostname: entries} if "compute" in services else {},
+        mediated={hostname: types},
         findings=(),
     )
 
@@ -289,7 +297,8 @@ def _host(name: str, raw: object) -> Host:
 
 
 def _of_plain(kind: type[_Line], plain: Mapping[str, Any]) -> _Line:
-    return kind(**{**plain, "traits": tuple(plain["traits"])})
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+    return kind(**plain)
 
 
 def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostname: str) -> Iterable[Finding]:

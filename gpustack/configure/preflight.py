@@ -26,13 +26,21 @@ _MANY = 8
 
 
 def doubts(
-    spec: Spec, judged: Collection[HostVerdicts], release: Release, placement: Placement, counts: Requested
+    spec: Spec,
+    judged: Collection[HostVerdicts],
+    release: Release,
+    placement: Placement,
+    counts: Requested,
+    mediated: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """All findings about a spec on these hosts, except :func:`gpustack.spec.verdict.unknown`."""
+    """All findings about a spec on these hosts, except :func:`gpustack.spec.verdict.unknown`.
+
+    :param mediated: the models of which the hosts offer mediated devices.
+    """
     hosts = [of_host.host for of_host in judged]
     targets = [target for of_host in judged for target in of_host.assigned]
     yield from _release_findings(spec, targets, release, placement)
-    yield from _fact_findings(spec, hosts, targets)
+    yield from _fact_findings(spec, hosts, {*mediated, *(target.model for target in targets)})
     for of_host in judged:
         yield from obstacles(of_host)
     yield from _switch_findings(spec, hosts)
@@ -97,11 +105,11 @@ def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
             yield finding(Code.NVSWITCHES_WITHOUT_ALIAS, place=host.hostname, count=count, ids=ids, mode=mode.value)
 
 
-def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned]) -> Iterator[Finding]:
+def _fact_findings(spec: Spec, hosts: Sequence[Host], present: Collection[str]) -> Iterator[Finding]:
     """Models without a card on any host, hosts without facts."""
     requested = {name for entry in spec.hosts.values() for name in entry.models}
     for name in spec.models:
-        if name in requested and all(t.model != name for t in targets):
+        if name in requested and name not in present:
             yield finding(Code.NO_CARD_OF_MODEL, place=f"models.{name}", model=name)
     unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
     if unseen:

@@ -104,26 +104,27 @@ def not_written(place: str, deployment: str = "") -> Finding:
     return finding(Code.PROVIDERS_NOT_WRITTEN, place=place, instead=_INSTEAD.get(deployment, _BY_HAND))
 
 
-def content(markers: Mapping[str, int]) -> dict[str, object]:
-    """The content of the file.
+def content(markers: Mapping[str, int], traits: Mapping[str, Sequence[str]]) -> dict[str, object] | None:
+    """The content of the file; None if the host needs none.
 
     :param markers: the units by marker class.
+    :param traits: the traits of providers of mediated devices, by the provider's name.
     """
     inventories = [{name: {"total": total, "max_unit": total}} for name, total in sorted(markers.items())]
-    return {
-        "meta": {"schema_version": "1.0"},
-        "providers": [{"identification": {"uuid": "$COMPUTE_NODE"}, "inventories": {"additional": inventories}}],
-    }
+    own: list[object] = [{"identification": {"uuid": "$COMPUTE_NODE"}, "inventories": {"additional": inventories}}]
+    of_cards = [{"identification": {"name": n}, "traits": {"additional": [*names]}} for n, names in traits.items()]
+    if not markers and not traits:
+        return None
+    return {"meta": {"schema_version": "1.0"}, "providers": [*(own if markers else ()), *of_cards]}
 
 
-def text(markers: Mapping[str, int]) -> str | None:
-    """The text of the file; None if the host needs none.
-
-    :param markers: the units by marker class.
-    """
-    if not markers:
+def text(markers: Mapping[str, int], traits: Mapping[str, Sequence[str]]) -> str | None:
+    """The text of the file; None if the host needs none. The parameters are those of :func:`content`."""
+    made = content(markers, traits)
+    if made is None:
         return None
     import yaml
 
-    head = f"{MARK}: change the spec and render again.\n# Nova counts these units against the limits of projects.\n"
-    return head + yaml.safe_dump(content(markers), sort_keys=False)
+    head = f"{MARK}: change the spec and render again.\n"
+    head += "# Nova counts these units against the limits of projects.\n" if markers else ""
+    return head + yaml.safe_dump(made, sort_keys=False)

@@ -26,7 +26,7 @@ from gpustack.configure.rendered import Job, Rendering, Tool
 from gpustack.configure.retained import retained, retained_finding
 from gpustack.configure.sources import PLACEMENT, SERVICES, HostNames
 from gpustack.hosts.facts.model import Host
-from gpustack.nova_options import releases
+from gpustack.nova_options import mediated, releases
 from gpustack.nova_options.config import Setting, foreign, in_drop_in
 from gpustack.nova_options.device_spec import offered, parse_line
 from gpustack.nova_options.options import Option
@@ -92,7 +92,9 @@ def render(
         *tool.findings(job, names),
         *_conflicts(job, deployment, hosts, appended=appended),
     ]
-    if any(wanted.markers.values()) and not providers.is_written(deployment, wanted.release):
+    if any((*wanted.markers.values(), *wanted.traits.values())) and not providers.is_written(
+        deployment, wanted.release
+    ):
         findings.append(providers.not_written(deployment, deployment))
     files = tuple(replace(file, mode=existing.mode) for file in tool.files(job, names))
     unknown = [entry for name, of_host in wanted.unknown.items() if only is None or name in only for entry in of_host]
@@ -250,7 +252,7 @@ def _decided_for_one_host(
 
 def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host]) -> Iterator[Finding]:
     """A device_spec beside the rendered ones whose devices are unknown until the template is evaluated."""
-    names = [host.hostname for host in hosts if wanted.computes.get(host.hostname)]
+    names = [host.hostname for host in hosts if wanted.has_devices(host.hostname)]
     if names:
         conflict = "if the same cards match, Nova goes by the first entry that fits"
         why = f" on {listed(names, 5)}, and is a Jinja expression: {conflict}"
@@ -287,7 +289,13 @@ def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> I
     except EntryError as error:
         yield error.finding(setting.place, "device_spec")
         return
-    shared = sorted(offered(specs, host) & rendered_devices(wanted, host))
+    matched, types = offered(specs, host), wanted.mediated.get(host.hostname, ())
+    for address in sorted(matched.intersection(address for section in types for address in section.addresses)):
+        other = f"the rendered device_addresses of {host.hostname}"
+        yield finding(
+            Code.CARD_OFFERED_TWICE, place=setting.place, severity=Severity.ERROR, address=address, other=other
+        )
+    shared = sorted(matched & rendered_devices(wanted, host))
     if shared:
         yield finding(
             Code.FOREIGN_LINE_IN_FORCE,
@@ -314,7 +322,8 @@ def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in:
                 continue
             for setting in foreign(source.configuration.named_last().effective(option)):
                 if not _right(setting, option, wanted) and not in_drop_in(setting.file):
-                    value = ",".join(kept(source, setting, wanted)) if option.kind == "list" else "true"
+                    values_kept = kept(source, setting, wanted) if option.name == FILTERS.name else _types(wanted)
+                    value = ",".join(values_kept) if option.kind == "list" else "true"
                     grave = Severity.ERROR if source.with_files else None
                     yield finding(
                         Code.LINE_DECIDES_WITH_CONFIG_FILE,
@@ -342,9 +351,17 @@ def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
         yield releases.option("pci/report_in_placement")
     if wanted.placement == "schedule":
         yield releases.option("filter_scheduler/pci_in_placement")
+    if any(wanted.mediated.values()):
+        yield mediated.list_option(wanted.release)
+
+
+def _types(wanted: DesiredConfig) -> Sequence[str]:
+    return tuple(dict.fromkeys(section.type for types in wanted.mediated.values() for section in types))
 
 
 def _right(setting: Setting, option: Option, wanted: DesiredConfig) -> bool:
+    if option.group == "devices":
+        return tuple(values(setting.value)) == _types(wanted)
     if option.kind == "list":
         return set(wanted.filters) <= set(values(setting.value))
     return setting.value.lower() in releases.TRUE

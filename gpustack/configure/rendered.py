@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.files import file_error, read_text, share_dir
 from gpustack.base.findings import Finding
+from gpustack.configure import providers
 from gpustack.configure.deployed import Existing, carried
 from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.sections import Carried, ConfigSection, sections
@@ -111,18 +112,23 @@ class Job:
         return self.root / path.lstrip("/") if self.root else None
 
     def sections(self, services: Collection[str], host: str | None = None) -> tuple[ConfigSection, ...]:
-        """All settings for services that read the same configuration, with the device_spec of ``host``."""
+        """All settings for services that read the same configuration, with the devices of ``host``."""
         devices = self.wanted.computes[host] if host else ()
-        return sections(self.wanted, services, filters=self.filters, devices=devices)
+        types = self.wanted.mediated.get(host or "", ())
+        return sections(self.wanted, services, filters=self.filters, devices=devices, types=types)
+
+    def provider_text(self, host: str) -> str | None:
+        """The file of a compute host that adds to its providers in Placement; None if the host needs none."""
+        return providers.text(self.wanted.markers.get(host, {}), self.wanted.traits.get(host, {}))
 
     def of_placement(self) -> tuple[ConfigSection, ...]:
         """The settings for Placement's own configuration; empty if it needs none."""
         return sections(self.wanted, (PLACEMENT,)) if self.placement else ()
 
     def of_host(self, host: str, path: str) -> tuple[ConfigSection, ...]:
-        """The device_spec of a compute host in a file that replaces all its lines; empty if the host has none."""
-        entries, retained = self.wanted.computes[host], self.kept(host, path)
-        return sections(self.wanted, ("compute",), devices=entries, carried=retained, parts={"devices"})
+        """The devices of a compute host in a file that replaces all its lines; empty if the host has none."""
+        entries, types, retained = self.wanted.computes[host], self.wanted.mediated.get(host, ()), self.kept(host, path)
+        return sections(self.wanted, ("compute",), devices=entries, types=types, carried=retained, parts={"devices"})
 
     def yaml(self, path: str, services: tuple[str, ...], text: str) -> RenderedFile:
         """A file of variables or resources below the tool's directory, with gpustack's mark."""

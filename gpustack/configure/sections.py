@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpustack.configure.desired import PCI_FILTER, DesiredConfig, DeviceEntry
-from gpustack.nova_options import releases
+from gpustack.nova_options import mediated, releases
 
 CONTROL = ("api", "scheduler", "conductor")
+_TYPES = "Nova creates the mediated devices (vGPU). Without device_addresses of each type, it would use other cards."
 ALL_PARTS = frozenset({"alias", "devices", "switches", "filters"})
 
 
@@ -53,6 +54,7 @@ def sections(
     *,
     filters: Sequence[str] = (),
     devices: Sequence[DeviceEntry] = (),
+    types: Sequence[mediated.TypeSection] = (),
     carried: Carried = NOTHING,
     parts: Collection[str] = ALL_PARTS,
 ) -> tuple[ConfigSection, ...]:
@@ -60,12 +62,19 @@ def sections(
 
     :param filters: the scheduler's complete list.
     :param devices: the device_spec entries of the host, for nova-compute.
+    :param types: the types of the host's mediated devices, for nova-compute.
     :param parts: the members of :data:`ALL_PARTS` to include in this file; ``switches`` are all single values.
     """
     lines = {
         "pci": list(_pci(wanted, services, devices, carried, parts)),
         "filter_scheduler": list(_scheduling(wanted, services, filters, parts)),
     }
+    of_types = (
+        mediated.settings(types, wanted.release) if types and {"devices", "compute"} <= {*parts, *services} else {}
+    )
+    for group, values in of_types.items():
+        comment = _TYPES if group == "devices" else ""
+        lines[group] = [Line(name=name, value=value, comment=comment) for name, value in values.items()]
     for advice in wanted.advised if "switches" in parts else ():
         if set(advice.option.services) & set(services):
             line = Line(name=advice.option.name, value=advice.value, comment=advice.comment)

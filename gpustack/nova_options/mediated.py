@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpustack.nova_options import releases
-from gpustack.nova_options.options import Release
+from gpustack.nova_options.options import Option, Release
 
 STANDARD = "VGPU"
 """The resource class of mediated devices without ``mdev_class``."""
@@ -117,16 +117,24 @@ def group_of(type_: str, release: Release) -> str:
     return next((o.group for o in table.dynamic if o.name == "device_addresses"), "mdev_*").replace("*", type_)
 
 
+def list_option(release: Release) -> Option:
+    """The option that lists the types, under its name in a release (since Queens)."""
+    table = releases.table(release)
+    option = table.find("devices", LIST) or table.find("devices", "enabled_vgpu_types")
+    return option or releases.option(f"devices/{LIST}")
+
+
 def settings(sections: Sequence[TypeSection], release: Release) -> Mapping[str, Mapping[str, str]]:
     """The settings of types by section and name, as far as the release has them."""
     table = releases.table(release)
-    name = LIST if table.find("devices", LIST) else "enabled_vgpu_types"
-    made: dict[str, dict[str, str]] = {"devices": {name: ",".join(section.type for section in sections)}}
+    made: dict[str, dict[str, str]] = {
+        "devices": {list_option(release).name: ",".join(section.type for section in sections)}
+    }
     for section in sections:
         group = group_of(section.type, release)
         values = {
             "device_addresses": ",".join(section.addresses),
-            "mdev_class": section.resource_class if section.resource_class != STANDARD else "",
+            "mdev_class": section.resource_class,
             "max_instances": str(section.limit or ""),
         }
         made[group] = {key: value for key, value in values.items() if value and table.find(group, key)}

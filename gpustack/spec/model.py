@@ -228,9 +228,7 @@ class Spec(SpecSection):
         """The models with the attributes of each selection, by alias."""
         return {
             alias: tuple(
-                name
-                for name, model in self.models.items()
-                if not model.is_virtual and attributes.fits(selection, model)
+                name for name, model in self.models.items() if model.is_selectable and attributes.fits(selection, model)
             )
             for alias, selection in self.selections.items()
         }
@@ -251,19 +249,19 @@ class Spec(SpecSection):
     def resource_class_of(self, model: str) -> str | None:
         """The resource class of a model's cards; None for Nova's default."""
         entry = self.models[model]
-        return entry.resource_class or (attributes.POOL_CLASS if self.pooled and not entry.is_virtual else None)
+        return entry.resource_class or (attributes.POOL_CLASS if self.pooled and entry.is_selectable else None)
 
     def traits_of(self, model: str) -> tuple[str, ...]:
         """The traits of a model's cards: those of the spec, and those of their attributes if a flavor may need them."""
         entry = self.models[model]
-        is_whole = self.by_attribute and not entry.is_virtual
-        derived = attributes.traits_of(entry, self.alias_of(model), THRESHOLDS) if is_whole else ()
+        by_attribute = self.by_attribute and entry.is_selectable
+        derived = attributes.traits_of(entry, self.alias_of(model), THRESHOLDS) if by_attribute else ()
         return tuple(dict.fromkeys((*entry.traits, *derived)))
 
     def required_traits_of(self, model: str) -> tuple[str, ...]:
         """The traits that the alias of a model requires."""
         entry = self.models[model]
-        is_in_pool = self.pooled and not entry.is_virtual
+        is_in_pool = self.pooled and entry.is_selectable
         own = (attributes.alias_trait(self.alias_of(model)),) if is_in_pool else ()
         return (*entry.traits, *own)
 

@@ -87,6 +87,11 @@ class Model(SpecSection):
         return self.match.virtual or self.is_shared
 
     @property
+    def is_selectable(self) -> bool:
+        """Whether flavors can select its GPUs by attribute: complete cards, and vGPUs."""
+        return self.vgpu is not None or not self.is_virtual
+
+    @property
     def is_shared(self) -> bool:
         """Whether the host keeps the cards, and shares them."""
         return self.vfs is not None or self.vgpu is not None

@@ -45,7 +45,7 @@ def _of_placement(job: Job, target: str) -> Iterator[RenderedFile]:
 
 
 def _of_markers(job: Job, host: str) -> Iterator[RenderedFile]:
-    text = providers.text(job.wanted.markers.get(host, {})) if "compute" in job.services else None
+    text = job.provider_text(host) if "compute" in job.services else None
     if text is not None:
         yield RenderedFile(target=host, path=providers.PATH, text=text, services=("compute",))
 

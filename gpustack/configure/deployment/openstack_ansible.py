@@ -67,8 +67,8 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
     if "scheduler" in job.services:
         common[_FILTERS] = list(wanted.filters)
     # The group has all services, so a rendering for one of them must not lose the overrides of the others.
-    if overrides := typed(sections(wanted, SERVICES, parts={"switches"})):
-        common[_OVERRIDES] = overrides
+    if switches := typed(sections(wanted, SERVICES, parts={"switches"})):
+        common[_OVERRIDES] = switches
     yield _GROUP, common
     modern = releases.device_spec_option(wanted.release).name == "device_spec"
     variable = "nova_device_spec" if modern else "nova_pci_passthrough_whitelist"
@@ -82,8 +82,14 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
             raise NovaConfigError("one line can't join expressions", where=path, remedy="name values with --from")
         elif lines:  # an older role writes its variable into one line
             of_host[variable] = json.dumps([entry for line in lines for entry in specs_of(line)])
-        if (units := wanted.markers.get(host)) and providers.is_written("openstack-ansible", wanted.release):
-            of_host[_PROVIDERS] = [{"name": "gpustack", "content": providers.content(units)}]
+        if types := wanted.mediated.get(
+            host
+        ):  # The role's own variable has no mdev_class; a host's value replaces it all.
+            of_types = sections(wanted, ("compute",), types=types, parts={"devices"})
+            of_host[_OVERRIDES] = {**switches, **typed(of_types)}
+        content = providers.content(wanted.markers.get(host, {}), wanted.traits.get(host, {}))
+        if content and providers.is_written("openstack-ansible", wanted.release):
+            of_host[_PROVIDERS] = [{"name": "gpustack", "content": content}]
         if of_host:
             yield path, of_host
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure import providers
 from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template
 from gpustack.configure.sections import CONTROL, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SUPER_CONDUCTOR, Source
@@ -57,13 +56,14 @@ def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, s
     yield f"{_SERVICE}-none", {KEY: _text(job.sections(("compute",)))}
     by_text: dict[tuple[str, str | None], list[str]] = {}
     for host in names:
-        if job.wanted.computes[host]:
-            texts = _text(job.sections(("compute",), host)), providers.text(job.wanted.markers.get(host, {}))
+        if job.wanted.has_devices(host):
+            texts = _text(job.sections(("compute",), host)), job.provider_text(host)
             by_text.setdefault(texts, []).append(host)
     used: set[str] = set()
     for (text, provider), hosts in by_text.items():
-        ids = dict.fromkeys(f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes[hosts[0]])
-        name = _name(_SERVICE, *ids)
+        ids = [f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes[hosts[0]]]
+        types = [section.type for section in job.wanted.mediated.get(hosts[0], ())]
+        name = _name(_SERVICE, *dict.fromkeys([*ids, *types]))
         name = name if name not in used else _name(_SERVICE, hosts[0])
         used.add(name)
         data = {KEY: f"# {', '.join(hosts)}\n{text}"}

@@ -223,7 +223,7 @@ def _vendor_data(conf):
 
 
 def _mediated(_conf):
-    """The types of mediated devices, and the type of each address."""
+    """The types of mediated devices, and the type and the resource class of each address."""
     from collections import defaultdict
 
     from nova.virt.libvirt import driver
@@ -237,11 +237,18 @@ def _mediated(_conf):
         def __init__(self):
             self.pgpu_type_mapping, self.mdev_class_mapping = defaultdict(str), defaultdict(lambda: "VGPU")
             self.mdev_type_max_mapping, self.mdev_classes = {}, set()
-            self.pgpu_type_default, self._warned = None, True
+            self.pgpu_type_default, self.virtual_mdevs = None, set()
 
     host = Driver()
     types = method(host)
-    return {"types": list(types), "addresses": dict(host.pgpu_type_mapping), "classes": sorted(host.mdev_classes)}
+    of_address = dict(host.mdev_class_mapping)
+    return {
+        "types": list(types),
+        "addresses": dict(host.pgpu_type_mapping),
+        "classes": of_address,
+        "default": host.pgpu_type_default or (types[0] if types and not of_address else None),
+        "limits": host.mdev_type_max_mapping,
+    }
 
 
 def _providers(conf, exists):

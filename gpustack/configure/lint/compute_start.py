@@ -11,7 +11,7 @@ from gpustack.configure.sources import Source
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
-from gpustack.nova_options.mediated import STANDARD, At, TypeSection, card_types, is_address
+from gpustack.nova_options.mediated import STANDARD, At, TypeSection, card_types, group_of, is_address, list_option
 
 _TITLE = "Start of nova-compute"
 _PIN = releases.option("DEFAULT/vcpu_pin_set")
@@ -101,8 +101,7 @@ def _is_integer(text: str) -> bool:
 def mediated(subject: LintSubject) -> Iterator[Finding]:
     """Types of mediated devices: addresses that Nova refuses, and types and sections without effect."""
     for source in subject.serving("compute") if subject.release.major >= _VICTORIA else ():
-        option = subject.table(source).find("devices", "enabled_mdev_types")
-        setting = subject.last(source, option) if option else None
+        setting = subject.last(source, list_option(subject.release))
         if setting is not None and not setting.unknown:
             yield from _types(subject, source, setting, values(setting.value))
 
@@ -144,8 +143,7 @@ def provider_files(subject: LintSubject) -> Iterator[Finding]:
 def offered_twice(subject: LintSubject) -> Iterator[Finding]:
     """Cards of mediated devices that a device_spec matches too."""
     for source in subject.serving("compute"):
-        option = subject.table(source).find("devices", "enabled_mdev_types")
-        setting = subject.last(source, option) if option else None
+        setting = subject.last(source, list_option(subject.release))
         for type_ in values(setting.value) if setting and not setting.unknown else ():
             addresses, line = _addresses(subject, source, type_)
             for address in addresses or ():
@@ -174,7 +172,7 @@ def _addresses(subject: LintSubject, source: Source, type_: str) -> tuple[tuple[
 
 
 def _of_section(subject: LintSubject, source: Source, type_: str, name: str) -> Setting | None:
-    option = subject.table(source).find(f"mdev_{type_.lower()}", name)
+    option = subject.table(source).find(group_of(type_.lower(), subject.release), name)
     return subject.last(source, option) if option else None
 
 

@@ -23,9 +23,9 @@ from gpustack.nova_options.options import Option, OptionTable, Release
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of, traits
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec.model import Spec
+from gpustack.spec.offered_vgpus import frameworks
 from gpustack.spec.requests import restricted
 from gpustack.spec.tenancy import Tenancy
-from gpustack.spec.verdict import verdicts
 
 ALIAS = releases.option("pci/alias")
 REPORT = releases.option("pci/report_in_placement")
@@ -125,15 +125,16 @@ class LintSubject:
     def of_spec(cls, spec: Spec, release: Release, hosts: Sequence[Host]) -> Self:
         """What a spec needs, without configurations."""
         models = {model for host in spec.hosts.values() for model in host.models}
+        mediated = frameworks(spec, hosts).mediated
         counts = requested(spec, gpus_of(spec, hosts))
         return cls(
             release=release,
             hosts=hosts,
-            expected={alias for model in models for alias in spec.aliases_of(model)},
+            expected={alias for model in models - mediated for alias in spec.aliases_of(model)},
             advised=tuple(advised(counts, release, wanted_stage(spec))),
             shapes=shapes(spec),
             limited=spec.quotas is not None,
-            marked={host.hostname: markers_of(spec, verdicts(spec, host).offered) for host in hosts},
+            marked={host.hostname: markers_of(spec, host) for host in hosts},
             tenancy=spec.tenancy,
             ports={host.hostname: ports(spec, host) for host in hosts},
             spec=spec,

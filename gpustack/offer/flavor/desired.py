@@ -9,6 +9,7 @@ from gpustack.cloud.flavors import Sizes
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Release
+from gpustack.offer.flavor import vgpus
 from gpustack.offer.flavor.fitting import fitting
 from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.offer.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
@@ -30,6 +31,7 @@ from gpustack.spec.extra_specs import (
 )
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
+from gpustack.spec.offered_vgpus import UNKNOWN, Frameworks, frameworks, with_memory
 from gpustack.spec.requests import Entry, by_alias, entries, models_of
 from gpustack.spec.verdict import doubts
 
@@ -51,16 +53,17 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
     :param release: the release of Nova, which determines the extra specs.
     :param hosts: the facts of hosts, for ``auto`` and for findings about flavors that fit no host.
     """
+    spec, known = with_memory(spec, hosts), frameworks(spec, hosts)
     shares = host_shares(spec, hosts)
     flavors: list[WantedFlavor] = []
     findings: list[Finding] = list(doubts(spec, hosts))
     for entry in entries(spec):
-        problems = list(_release_problems(spec, entry, release))
+        problems = _release_problems(spec, entry, release)
+        of_vgpus = list(vgpus.problems(spec, known, entry, release))
         sizes, missing = sizes_of(entry, shares)
         nodes, unknown = _nodes(entry, shares)
-        problems += [*missing, *unknown]
-        findings += problems
-        if sizes is None or unknown:
+        findings += [*problems, *missing, *unknown, *of_vgpus]
+        if sizes is None or unknown or of_vgpus:
             continue
         findings += fitting(
             name=entry.name,
@@ -77,7 +80,7 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
             shares=shares,
             knows_maxphysaddr=MAXPHYSADDR in releases.extra_specs(release),
         )
-        flavors.append(_made(spec, entry, release, sizes, nodes))
+        flavors.append(_made(spec, entry, release, sizes, nodes, known))
     return Wanted(flavors=tuple(flavors), findings=tuple(findings))
 
 
@@ -117,13 +120,15 @@ def _model_policy(spec: Spec, entry: Entry) -> str | None:
     return "required" if "required" in policies else next(iter(policies - {None}), None)
 
 
-def _made(spec: Spec, entry: Entry, release: Release, sizes: Sizes, nodes: int | None) -> WantedFlavor:
+def _made(
+    spec: Spec, entry: Entry, release: Release, sizes: Sizes, nodes: int | None, known: Frameworks
+) -> WantedFlavor:
     flavor = entry.flavor
     return WantedFlavor(
         name=entry.name,
         sizes=sizes,
-        gpus=by_alias(spec, entry.models),
-        extra_specs=extra_specs_of(spec, entry, release, nodes),
+        gpus=by_alias(spec, _of_aliases(spec, entry, known)),
+        extra_specs=extra_specs_of(spec, entry, release, nodes, known),
         id=named(flavor.id, entry.count) if flavor.id else None,
         description=named(flavor.description or _parts(spec, entry), entry.count),
         access=None if flavor.access is None else tuple(dict.fromkeys(flavor.access)),
@@ -131,28 +136,39 @@ def _made(spec: Spec, entry: Entry, release: Release, sizes: Sizes, nodes: int |
 
 
 def _parts(spec: Spec, entry: Entry) -> str:
-    """The parts of shared cards that a flavor requests, such as ``2 x 1/4 A16``; empty for complete cards."""
+    """The parts of shared cards that a flavor requests: ``2 x 1/4 A16``, ``A16-8Q``; empty for complete cards."""
     parts = []
     for name, count in entry.models.items():
         model = spec.models.get(name)
-        if model is None or model.vfs is None:
-            return ""
-        card = card_of(model)
+        card = card_of(model) if model else None
         of = card.name if card else name
-        part = f"1/{model.vfs.count} {f'({of})' if '/' in of else of}"
+        if model is not None and model.vgpu is not None:
+            part = model.vgpu.type
+        elif model is not None and model.vfs is not None:
+            part = f"1/{model.vfs.count} {f'({of})' if '/' in of else of}"
+        else:
+            return ""
         parts.append(part if count == 1 else f"{count} x {part}")
     return ", ".join(parts)
 
 
-def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None = None) -> dict[str, str]:
+def _of_aliases(spec: Spec, entry: Entry, known: Frameworks) -> dict[str, int]:
+    """The number of GPUs by model that a flavor requests by alias."""
+    return {name: count for name, count in entry.models.items() if not vgpus.is_mediated(spec, known, name)}
+
+
+def extra_specs_of(
+    spec: Spec, entry: Entry, release: Release, nodes: int | None = None, known: Frameworks = UNKNOWN
+) -> dict[str, str]:
     """Return the extra specs of an entry.
 
     :param nodes: the number of NUMA nodes of the instance; None if it is not set or not known.
+    :param known: how the hosts create vGPUs.
     """
     flavor = entry.flavor
     gpus = by_alias(spec, entry.models)
     return extra_specs(
-        gpus,
+        by_alias(spec, _of_aliases(spec, entry, known)),
         release=release,
         policy=flavor.numa.policy,
         nodes=nodes,
@@ -164,6 +180,7 @@ def extra_specs_of(spec: Spec, entry: Entry, release: Release, nodes: int | None
         tpm=flavor.tpm,
         others={
             **flavor.extra_specs,
+            **vgpus.extra_specs(spec, known, entry.models),
             **markers.extra_specs(spec, gpus),
             **(spec.tenancy.extra_specs if spec.tenancy else {}),
         },

@@ -19,6 +19,7 @@ from gpustack.cloud import Connection
 from gpustack.cloud.flavors import Flavor, FlavorCloud, Sizes
 from gpustack.cloud.identity import Lookup
 from gpustack.spec.extra_specs import ALIAS, parse_alias
+from gpustack.spec.markers import RESOURCES
 
 SETS = "gpustack:sets"
 ORIGIN = "gpustack:origin"
@@ -77,8 +78,13 @@ class PresentFlavor(Flavor):
 
     @property
     def half_made(self) -> bool:
-        """Whether the flavor has the mark but is incomplete: its creation was interrupted, or its alias was removed."""
-        return self.ours and not {SETS, ALIAS} <= self.extra_specs.keys()
+        """Whether the flavor has the mark but is incomplete: its creation was interrupted, or its alias was removed.
+
+        A flavor of mediated devices has a resource class instead of an alias.
+        """
+        of_classes = {key for key in self.owned if key.startswith(RESOURCES)}
+        requests = {ALIAS} if ALIAS in self.owned else of_classes or {ALIAS}
+        return self.ours and not {SETS, *requests} <= self.extra_specs.keys()
 
     @property
     def managed(self) -> bool:

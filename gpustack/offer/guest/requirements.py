@@ -11,6 +11,7 @@ from gpustack.pci.requirement import Requirement
 from gpustack.spec.attributes import card_of
 from gpustack.spec.flavors import Flavor
 from gpustack.spec.model import Spec
+from gpustack.spec.offered_vgpus import needs_licensed_driver
 from gpustack.spec.requests import models_of
 
 NVIDIA = "10de"
@@ -165,7 +166,7 @@ def requirement_of_model(spec: Spec, name: str) -> ModelRequirement:
     model = spec.models[name]
     card = card_of(model) or catalogue.card_of_function(model.match.vendor, model.match.product)
     requirement = requirement_of(card) if card else Requirement()
-    vgpu = model.vfs is not None and model.vfs.vgpu_type is not None
+    vgpu = needs_licensed_driver(model)
     return ModelRequirement(model=name, vendor=model.match.vendor, card=card, requirement=requirement, vgpu=vgpu)
 
 

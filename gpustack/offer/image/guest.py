@@ -21,6 +21,7 @@ _DEBIAN_CLOUD = re.compile(r"generic-?cloud", re.IGNORECASE)
 def guest_problems(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
     """Yield the problems of the operating system."""
     yield from _driver(image, needs)
+    yield from _of_vgpus(image, needs)
     if needs.windows or image.resembles_windows:
         yield from _windows(image, needs)
         return
@@ -43,6 +44,20 @@ def _driver(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
         if declared < branch:
             values = {"driver": driver, "card": card, "branch": str(branch)}
             yield Problem(code=Code.IMAGE_DRIVER_TOO_OLD, values=values)
+
+
+def _of_vgpus(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
+    """The licensed guest driver: it must not be newer than the host's."""
+    if needs.vgpus:
+        newest = max((int(text.partition(".")[0]) for text in needs.host_drivers), default=None)
+        is_newer = newest is not None and (_branch(image) or 0) > newest
+        values = {
+            "models": ", ".join(needs.vgpus),
+            "release": " or ".join(needs.host_drivers) or "unknown",
+            "driver": image.properties.get(DRIVER) or "no driver",
+        }
+        severity = Severity.WARNING if is_newer else None
+        yield Problem(code=Code.VGPU_IMAGE_DRIVER, severity=severity, values=values)
 
 
 def _windows(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:

@@ -26,6 +26,8 @@ class FlavorNeeds:
     :ivar architectures: the architectures of the hosts with these models; empty if unknown.
     :ivar first_branches: the first branch of NVIDIA's driver by card, as far as known.
     :ivar last_branches: the last branch of NVIDIA's driver by card, for cards that newer drivers ignore.
+    :ivar vgpus: the models whose instances get vGPUs of NVIDIA, which only the licensed guest driver serves.
+    :ivar host_drivers: the releases of NVIDIA's driver on the hosts.
     """
 
     name: str
@@ -40,6 +42,8 @@ class FlavorNeeds:
     architectures: frozenset[str] = frozenset()
     first_branches: Mapping[str, int] = field(default_factory=dict)
     last_branches: Mapping[str, int] = field(default_factory=dict)
+    vgpus: tuple[str, ...] = ()
+    host_drivers: tuple[str, ...] = ()
 
     @property
     def hides_hypervisor(self) -> bool:

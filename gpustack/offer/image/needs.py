@@ -10,6 +10,14 @@ from gpustack.offer.image.model import FlavorNeeds, Pair
 from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec
+from gpustack.spec.offered_vgpus import (
+    Frameworks,
+    drivers_of,
+    frameworks,
+    needs_licensed_driver,
+    offered_vgpus,
+    with_memory,
+)
 from gpustack.spec.requests import Entry, entries, models_of
 from gpustack.spec.verdict import verdicts
 
@@ -21,13 +29,15 @@ def needs_of(spec: Spec, release: Release, hosts: Sequence[Host] = ()) -> tuple[
 
     :param hosts: the facts of hosts, for their architectures.
     """
-    return tuple(_needs(spec, entry, release, hosts) for entry in entries(spec))
+    spec, known = with_memory(spec, hosts), frameworks(spec, hosts)
+    return tuple(_needs(spec, entry, release, hosts, known) for entry in entries(spec))
 
 
-def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host]) -> FlavorNeeds:
+def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host], known: Frameworks) -> FlavorNeeds:
     flavor = entry.flavor
     models = models_of(spec, flavor)
-    cards = [card for model in models if (card := card_of(spec.models[model]))]
+    vgpus = tuple(model for model in models if needs_licensed_driver(spec.models[model]))
+    cards = [card for model in models if model not in vgpus and (card := card_of(spec.models[model]))]
     return FlavorNeeds(
         name=entry.name,
         models=models,
@@ -36,11 +46,13 @@ def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host]) ->
         windows=flavor.is_windows,
         disk=flavor.disk if flavor.disk is not None else (flavor.per_gpu.disk or 0) * entry.count,
         ram=_ram(entry),
-        extra_specs=extra_specs_of(spec, entry, release),
+        extra_specs=extra_specs_of(spec, entry, release, known=known),
         hidden_from=refusing_hypervisor(spec, flavor),
         first_branches={card.full_name: first for card in cards if (first := requirement_of(card).first)},
         last_branches={card.full_name: last for card in cards if (last := requirement_of(card).last)},
         architectures=_architectures(spec, models, hosts),
+        vgpus=vgpus,
+        host_drivers=drivers_of(hosts),
     )
 
 
@@ -60,7 +72,10 @@ def _architectures(spec: Spec, models: Iterable[str], hosts: Sequence[Host]) -> 
     found = {
         host.architecture
         for host in hosts
-        if host.architecture and any(assigned.model in wanted for assigned in verdicts(spec, host).offered)
+        if host.architecture
+        and not wanted.isdisjoint(
+            [target.model for target in verdicts(spec, host).offered] + [c.model for c in offered_vgpus(spec, host)]
+        )
     }
     if not found and wanted and all(_COHERENT in _quirks(spec, model) for model in wanted):
         found = {"aarch64"}

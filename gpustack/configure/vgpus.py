@@ -1,0 +1,104 @@
+"""The types of mediated devices (vGPU) that nova-compute of a host gets, and why a release can't offer them as wanted.
+
+Virtual functions with a type are PCI devices for Nova: :mod:`gpustack.configure.desired` lists them in device_spec.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpustack.base.by_key import by_key
+from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.hostnames import short
+from gpustack.base.text import listed
+from gpustack.hosts.facts.model import Host
+from gpustack.nova_options.mediated import TypeSection, card_types
+from gpustack.nova_options.options import Release
+from gpustack.spec.assignment import MediatedCard
+from gpustack.spec.model import Spec
+from gpustack.spec.offered_vgpus import devices, has_vgpus, provided_traits
+
+_SHOWN = 5
+
+
+def sections(cards: Sequence[MediatedCard]) -> tuple[TypeSection, ...]:
+    """The types of a host with the addresses of their cards.
+
+    ``max_instances`` counts the devices of a type on the host.
+    """
+    made = []
+    for number, of_type in by_key((card.type.number, card) for card in cards).items():
+        counts = [card.count for card in of_type if card.count is not None]
+        made.append(
+            TypeSection(
+                type=number,
+                addresses=tuple(card.function.address for card in of_type),
+                resource_class=of_type[0].resource_class,
+                limit=sum(counts) if len(counts) == len(of_type) else None,
+            )
+        )
+    return tuple(made)
+
+
+def faults(host: Host, cards: Sequence[MediatedCard], release: Release) -> Iterator[Finding]:
+    """The reasons why Nova would not start, or would offer other vGPUs than the spec wants."""
+    read = card_types(sections(cards), release)
+    for card in cards:
+        address, total = card.function.address, devices(card)
+        place, (type_, class_) = f"{host.hostname} {address}", read.of(address)
+        if type_ != card.type.number:
+            yield finding(Code.VGPU_TYPE_TWICE, place=place, release=release, types=f"{type_} and {card.type.number}")
+        elif class_ != card.resource_class:
+            wanted = card.resource_class
+            yield finding(
+                Code.VGPU_CLASS_IGNORED, place=place, release=release, type=type_, found=class_, wanted=wanted
+            )
+        if card.count is not None and total is not None and total > card.count:
+            yield finding(
+                Code.VGPU_COUNT_NOT_IN_NOVA, place=place, type=card.type.number, count=card.count, total=total
+            )
+    own = {card.function.address for card in cards}
+    others = [f.address for f in host.pci if f.address not in own and read.default in [t.number for t in f.vgpu_types]]
+    if others:
+        cards_text = listed(others, _SHOWN)
+        yield finding(
+            Code.VGPU_OF_OTHER_CARDS, place=host.hostname, release=release, type=read.default, cards=cards_text
+        )
+
+
+def in_use(spec: Spec, host: Host, types: Sequence[TypeSection], release: Release) -> Iterator[Finding]:
+    """Mediated devices whose type would no longer be that of their card.
+
+    After a reboot, nova-compute creates the devices of its instances again, and does not start if their type is another
+    (``_recreate_assigned_mediated_devices``). Without vGPUs in the spec, the operator's own configuration lists types.
+    """
+    read = card_types(types, release)
+    for function in host.pci:
+        wanted, _ = read.of(function.address)
+        for device in function.mediated_devices if has_vgpus(spec) else ():
+            if device.type in (None, wanted) or (device.user is None and wanted is None):
+                continue
+            yield finding(
+                Code.VGPU_TYPE_IN_USE,
+                place=f"{host.hostname} {function.address}",
+                severity=None if device.user else Severity.WARNING,
+                device=device.uuid,
+                type=device.type,
+                user=device.user or "no running instance; a stopped one may have it",
+                wanted=wanted or "no type",
+            )
+
+
+def traits(spec: Spec, cards: Sequence[MediatedCard]) -> dict[str, tuple[str, ...]]:
+    """The traits that the providers of mediated devices need, by the addresses of their cards."""
+    return {card.function.address: needed for card in cards if (needed := provided_traits(spec, card.model))}
+
+
+def of_providers(hostname: str, needed: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The traits by the names of providers: that of the compute node, and the card's in libvirt.
+
+    The compute node has the host's name in full or in short form. Nova ignores names that no provider has.
+    """
+    return {
+        f"{node}_pci_{address.replace(':', '_').replace('.', '_')}": names
+        for address, names in needed.items()
+        for node in dict.fromkeys((hostname, short(hostname)))
+    }

@@ -1,0 +1,122 @@
+"""The mediated devices (vGPU) that Nova offers for a spec, and how flavors request vGPUs.
+
+Virtual functions with a type are PCI devices, which flavors request by alias. For mediated devices, Nova reports a
+provider of each card with the resource class of the model. Nova gives it no traits: types with the same class have
+traits from a file of provider_config.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.vgpus import framework, type_named
+from gpustack.spec import attributes
+from gpustack.spec.assignment import MediatedCard, mediated_cards, shared_functions
+from gpustack.spec.model import Spec
+from gpustack.spec.models import Model
+
+_MIB, _NVIDIA = 1024, "10de"
+
+
+def has_vgpus(spec: Spec) -> bool:
+    """Whether a model has vGPUs."""
+    return any(model.vgpu for model in spec.models.values())
+
+
+def offered_vgpus(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:
+    """The functions of a host on which Nova creates mediated devices, without those that are out of service."""
+    if not has_vgpus(spec):
+        return ()
+    out = {name for entry in spec.out_of_service_on(host.hostname) for name in (entry.address, entry.serial) if name}
+    return tuple(card for card in mediated_cards(spec, host) if out.isdisjoint(names_of(host, card)))
+
+
+def names_of(host: Host, card: MediatedCard) -> tuple[str, ...]:
+    """The addresses of a function and of its card, and the serial number of the card, in lower case."""
+    parent = host.functions.get(card.function.physical_function or "", card.function)
+    return tuple(name for name in (card.function.address, parent.address, (parent.serial or "").lower()) if name)
+
+
+def devices(card: MediatedCard) -> int | None:
+    """The number of devices of its type that a card can have: those that exist, and those that its driver can add."""
+    if card.type.available is None:
+        return None
+    return card.type.available + sum(device.type == card.type.number for device in card.function.mediated_devices)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frameworks:
+    """The models whose vGPUs are mediated devices on some host, and those whose vGPUs are virtual functions.
+
+    :ivar single: the models of mediated devices on virtual functions: each provider has one device.
+    """
+
+    mediated: frozenset[str] = frozenset()
+    virtual: frozenset[str] = frozenset()
+    single: frozenset[str] = frozenset()
+
+
+UNKNOWN = Frameworks()
+"""Without facts of hosts."""
+
+
+def frameworks(spec: Spec, hosts: Sequence[Host]) -> Frameworks:
+    """How the hosts of a spec create the vGPUs of its models."""
+    hosts = hosts if has_vgpus(spec) else ()
+    cards = [card for host in hosts for card in mediated_cards(spec, host)]
+    shared = [(host, entry) for host in hosts for entry in shared_functions(spec, host) if entry.vgpu is not None]
+    return Frameworks(
+        mediated=frozenset(card.model for card in cards),
+        virtual=frozenset(entry.model for host, entry in shared if framework(host, entry.function) == "vfio"),
+        single=frozenset(card.model for card in cards if card.function.physical_function is not None),
+    )
+
+
+def class_of(spec: Spec, model: str) -> str:
+    """The resource class of the mediated devices of a model; empty for a model without vGPUs."""
+    vgpu = spec.models[model].vgpu
+    return vgpu.resource_class if vgpu else ""
+
+
+def required_traits(spec: Spec, name: str) -> tuple[str, ...]:
+    """The traits by which flavors request the mediated devices of a model, or of a selection by attribute."""
+    if name in spec.selections:
+        return attributes.required(spec.selections[name])
+    alike = [other for other in spec.models if class_of(spec, other) == class_of(spec, name)]
+    own = (attributes.alias_trait(spec.alias_of(name)),) if len(alike) > 1 else ()
+    return tuple(dict.fromkeys((*spec.models[name].traits, *own)))
+
+
+def provided_traits(spec: Spec, model: str) -> tuple[str, ...]:
+    """The traits of the providers of a model's mediated devices."""
+    return tuple(dict.fromkeys((*required_traits(spec, model), *spec.traits_of(model))))
+
+
+def needs_licensed_driver(model: Model) -> bool:
+    """Whether instances get vGPUs of NVIDIA, which only the guest driver of the host's vGPU release serves."""
+    return model.match.vendor == _NVIDIA and bool(model.vgpu or (model.vfs and model.vfs.vgpu_type))
+
+
+def drivers_of(hosts: Iterable[Host]) -> tuple[str, ...]:
+    """The releases of NVIDIA's driver on hosts."""
+    return tuple(sorted({host.kernel.nvidia_driver for host in hosts if host.kernel.nvidia_driver}))
+
+
+def with_memory(spec: Spec, hosts: Sequence[Host]) -> Spec:
+    """The spec with the memory of vGPUs, as the hosts' drivers report it, for flavors by memory."""
+    sizes: dict[str, list[int]] = {}
+    for host in hosts if has_vgpus(spec) else ():
+        cards = [(card.model, card.type) for card in mediated_cards(spec, host)]
+        shared = [(e.model, type_named(host, e.function, e.vgpu.type)) for e in shared_functions(spec, host) if e.vgpu]
+        cards += [(model, kind) for model, kind in shared if not isinstance(kind, str)]
+        for model, kind in cards:
+            if kind.memory_mib:
+                sizes.setdefault(model, []).append(kind.memory_mib // _MIB)
+    known = {model: min(of_model) for model, of_model in sizes.items() if spec.models[model].memory is None}
+    if not any(known.values()):
+        return spec
+    models = {n: m.model_copy(update={"memory": known.get(n) or m.memory}) for n, m in spec.models.items()}
+    copy = spec.model_copy(update={"models": models})
+    for name in ("selected", "of_twins"):
+        copy.__dict__.pop(name, None)
+    return copy
