@@ -135,7 +135,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     }
     judged = [decided.judged for decided in of_host.values()]
     counts = requested(spec, [decided.gpus for decided in of_host.values()])
-    aliases = _aliases(spec, [target for service in judged for target in service.assigned], mode)
+    aliases = _aliases(spec, [target for service in judged for target in service.assigned], mode, release)
     models = {model for decided in of_host.values() for model in decided.models}
     findings = list(preflight.doubts(spec, judged, release, mode, counts, mediated=models))
     offered = [target for service in judged for target in service.offered]
@@ -222,12 +222,13 @@ def all_advised(spec: Spec, counts: Requested, release: Release, placement: Plac
     return (*advised(counts, release, placement), *tenancy.advised(spec), *vendordata.advised(spec))
 
 
-def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> tuple[Alias, ...]:
+def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement, release: Release) -> tuple[Alias, ...]:
     """The aliases in the order of the spec's models.
 
     PCI in Placement allows one line for each name. Models that share a name are requested by their resource class.
     """
     kinds = {t.model: t.gpu.dev_type for t in targets}
+    unmovable = {t.model for t in targets if not vgpus.migrates(spec, t, release)}
     by_name: dict[str, list[Alias]] = {}
     for name, model in spec.models.items():
         if name not in kinds:
@@ -243,7 +244,7 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> t
                 numa_policy=model.numa_policy,
                 resource_class=spec.resource_class_of(name) if scheduled else None,
                 traits=spec.required_traits_of(name) if scheduled else (),
-                live_migratable=model.live_migratable,
+                live_migratable=model.live_migratable if name in unmovable else True,
             )
         )
     lines: list[Alias] = []
@@ -307,9 +308,9 @@ def _entries(spec: Spec, service: HostVerdicts, placement: Placement, release: R
         ids = model.ids
         with_ids = {f.address for f in assigned[0].host.pci if (f.vendor, f.product) == ids}
         if service.complete and with_ids == {t.gpu.main.address for t in assigned}:
-            entries.append(_entry(spec, assigned[0], None, placement, _managed(model, assigned[0], release)))
+            entries.append(_entry(spec, assigned[0], None, placement, release))
         else:
-            entries += [_entry(spec, t, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned]
+            entries += [_entry(spec, t, t.gpu.main.address, placement, release) for t in assigned]
     return tuple(entries)
 
 
@@ -326,9 +327,7 @@ def _managed(model: Model, target: Assigned, release: Release) -> bool | None:
     return False if releases.keys("device_spec")["managed"].known_to(release) else None
 
 
-def _entry(
-    spec: Spec, target: Assigned, address: str | None, placement: Placement, managed: bool | None
-) -> DeviceEntry:
+def _entry(spec: Spec, target: Assigned, address: str | None, placement: Placement, release: Release) -> DeviceEntry:
     name, placed = target.model, placement != "off"
     model = spec.models[name]
     return DeviceEntry(
@@ -337,7 +336,7 @@ def _entry(
         address=address,
         resource_class=spec.resource_class_of(name) if placed else None,
         traits=spec.traits_of(name) if placed else (),
-        managed=managed,
-        live_migratable=model.live_migratable,
+        managed=_managed(model, target, release),
+        live_migratable=vgpus.migrates(spec, target, release),
         one_time_use=None if target.is_virtual else model.one_time_use,  # Nova refuses even false on virtual functions
     )

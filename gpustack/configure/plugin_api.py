@@ -351,6 +351,8 @@ def _affected(file: RenderedFile, before: str | None, place: str, services: Sequ
     old, new = (_settings(text, place) for text in (before, file.text))
     different = {path for path in {*old, *new} if old.get(path) != new.get(path)}
     readers = {service for option in releases.all_options() if option.path in different for service in option.services}
+    if any(path.startswith(("mdev_", "vgpu_", "devices/")) for path in different):
+        readers.add("compute")  # the sections of types have no names of their own
     if "filter_scheduler/pci_in_placement" in different and "api" not in services:
         readers.add("compute")  # rendered for nova-compute only when an alias has no ids
     return [service for service in services if service in readers]

@@ -10,13 +10,15 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.hostnames import short
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
+from gpustack.nova_options import releases
 from gpustack.nova_options.mediated import TypeSection, card_types
 from gpustack.nova_options.options import Release
-from gpustack.spec.assignment import MediatedCard
+from gpustack.spec.assignment import Assigned, MediatedCard
 from gpustack.spec.model import Spec
 from gpustack.spec.offered_vgpus import devices, has_vgpus, provided_traits
 
 _SHOWN = 5
+_MIGRATING, _DRIVER = {"ubuntu": 24, "rhel": 10}, 580
 
 
 def sections(cards: Sequence[MediatedCard]) -> tuple[TypeSection, ...]:
@@ -85,6 +87,26 @@ def in_use(spec: Spec, host: Host, types: Sequence[TypeSection], release: Releas
                 user=device.user or "no running instance; a stopped one may have it",
                 wanted=wanted or "no type",
             )
+
+
+def migrates(spec: Spec, target: Assigned, release: Release) -> bool | None:
+    """Whether a PCI device can be live-migrated: as the spec has it, else True for vGPUs whose host can do it.
+
+    With the tag, nova-compute does not start before libvirt 10.0 and QEMU 8.2.2 (``_check_pci_whitelist``), which the
+    systems have for which NVIDIA lists migration (NVIDIA AI Enterprise 7, Live Migration Platform Support).
+    """
+    model, host = spec.models[target.model], target.host
+    if model.live_migratable is not None or model.vgpu is None:
+        return model.live_migratable
+    first = _MIGRATING.get(host.os_release.get("ID", ""))
+    known = releases.keys("device_spec")["live_migratable"].known_to(release)
+    system, driver = host.os_release.get("VERSION_ID", ""), host.kernel.nvidia_driver or ""
+    return True if known and first and _major(system) >= first and _major(driver) >= _DRIVER else None
+
+
+def _major(version: str) -> int:
+    major = version.partition(".")[0]
+    return int(major) if major.isdecimal() else 0
 
 
 def traits(spec: Spec, cards: Sequence[MediatedCard]) -> dict[str, tuple[str, ...]]:

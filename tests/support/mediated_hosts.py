@@ -46,9 +46,8 @@ def parted(address: str, count: int, *, kind: str = "A16", mdev: bool = False, c
     own: dict[str, Any] = {"vgpu_framework": "vfio", "vgpu_types": types, "vgpu_type": current}
     if mdev:
         own = {"vgpu_framework": "mdev", "vgpu_types": [{"number": n, **t, "available": 1} for n, t in TYPES.items()]}
-    physical = function(
-        address, ids=IDS[kind], driver="nvidia", sriov_totalvfs=16, sriov_numvfs=count, virtual_functions=parts
-    )
+    of_card = {"sriov_totalvfs": 16, "sriov_numvfs": count, "virtual_functions": parts}
+    physical = function(address, ids=IDS[kind], driver="nvidia", vgpu_types=[] if mdev else types, **of_card)
     more = {"driver": "nvidia", "physical_function": address, "ids": IDS[kind]}
     return [physical, *(function(part, **more, **own, iommu_group=50 + n) for n, part in enumerate(parts))]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from gpustack.base.errors import NovaConfigError
 from gpustack.configure import plugin_api as controller
 from gpustack.hosts.facts.store import save_snapshot
+from support.mediated_hosts import CASES, host_of
 from support.nova_hosts import host
 
 SPEC = """\
@@ -228,3 +230,41 @@ def test_only_hosts_with_quotas_and_nova_compute_get_markers(tmp_path: Path, mon
     outcome = decide(tmp_path, of_kolla, kolla=True)
     assert outcome["write"] == []
     assert "GPU752" in str(outcome)
+
+
+def of_vgpus(tmp_path: Path, answer: object, name: str = "one type on two cards", **more: Any) -> dict[str, Any]:
+    """The files of a host with mediated devices; two models share a class, so that its providers have traits."""
+    case = json.loads(json.dumps(CASES[name]).replace("CUSTOM_A", "VGPU"))
+    models = {**case["models"], "other": {"match": {"vendor": "10de", "product": "20b5"}, "vgpu": {"type": "A100-4C"}}}
+    spec = {"version": 1, "models": models, "hosts": {"gpu01": ["a"]}, "nova": {"release": case["release"]}}
+    path = tmp_path / "gpustack.yaml"
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    facts = host_of(case).model_dump(mode="json", by_alias=True)
+    decided = json.loads(json.dumps(controller.overall(str(path), {"gpu01": facts})))
+    return controller.for_host(
+        str(path), decided, "gpu01", services=("compute",), facts=facts, module_answer=answer, **more
+    )
+
+
+def test_a_host_with_mediated_devices_gets_types_and_traits(tmp_path: Path) -> None:
+    first = of_vgpus(tmp_path, {"files": [GOOD], "units": ["nova-compute.service"]})
+    drop_in, traits = first["write"]
+    assert "[mdev_nvidia-711]\ndevice_addresses = 0000:41:00.0,0000:42:00.0\n" in drop_in["content"]
+    assert "name: gpu01_pci_0000_41_00_0\n" in traits["content"]
+    assert "- CUSTOM_GPU_MODEL_A\n" in traits["content"]
+    there = [GOOD, {"path": "/etc/nova/nova.conf.d/300-gpustack.conf", "text": drop_in["content"]}]
+    settled = {"files": [*there, {"path": PROVIDERS, "text": traits["content"]}]}
+    assert of_vgpus(tmp_path, settled)["services"] == []
+    there[1]["text"] = there[1]["text"].replace(",0000:42:00.0", "")
+    changed = {"files": [*there, {"path": PROVIDERS, "text": traits["content"]}]}
+    assert of_vgpus(tmp_path, changed)["services"] == ["compute"]
+    of_kolla = {"files": [{"path": "/etc/kolla/nova-compute/nova.conf", "text": "[pci]\n"}], "engine": "docker"}
+    outcome = of_vgpus(tmp_path, of_kolla, kolla=True)
+    assert "[mdev_nvidia-711]" in outcome["blocks"][0]["text"]
+    assert "GPU752" in str(outcome)
+
+
+def test_a_host_whose_devices_would_lose_their_type_keeps_its_files(tmp_path: Path) -> None:
+    refused = of_vgpus(tmp_path, {"files": [GOOD]}, "a device of an instance with another type")
+    assert (refused["failed"], refused["write"]) == (True, [])
+    assert "used by instance 5ae5d3a1" in refused["msg"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ import yaml
 
 from gpustack.base.findings import Finding, Severity
 from gpustack.configure.desired import DesiredConfig, wanted
+from gpustack.configure.inspection import existing_for
 from gpustack.configure.render import TOOLS, render
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
-from support.mediated_hosts import CASES, host_of, spec_of
+from support.mediated_hosts import CASES, host_of, mediated_host, parted, spec_of
 
 QUIET = ("GPU307", "GPU308", "GPU310", "GPU311")
 
@@ -85,3 +87,75 @@ def test_each_deployment_tool_gets_the_sections(deployment: str) -> None:
     needs = wanted(spec, [host], release=releases.release(case["release"]))
     assert of_tool(deployment, needs) == case["settings"]
     assert all("mdev_" not in f.text for f in render(needs, deployment=deployment, services=["api", "scheduler"]).files)
+
+
+def test_a_device_spec_of_the_operator_that_matches_a_shared_card_is_refused(tmp_path: Path) -> None:
+    case = CASES["one type on two cards"]
+    path = tmp_path / "nova-compute.conf"
+    path.write_text('[pci]\ndevice_spec = {"address": "0000:41:00.0"}\n', encoding="utf-8")
+    host = host_of(case)
+    existing = existing_for("drop-in", arguments=[str(path)], root=None, directory=None)
+    rendering = render(desired(case), existing=existing, hosts=[host])
+    (twice,) = [f for f in rendering.findings if f.code == "GPU548"]
+    assert (twice.severity, twice.place) == (Severity.ERROR, f"{path}:2")
+    assert "0000:41:00.0" in twice.message
+
+
+@pytest.mark.parametrize(("types", "reported"), [("nvidia-711", False), ("nvidia-711,nvidia-710", True)])
+def test_types_in_a_file_that_nova_reads_later_are_reported(tmp_path: Path, types: str, reported: bool) -> None:
+    directory = tmp_path / "nova.conf.d"
+    directory.mkdir()
+    later = directory / "900-own.conf"
+    later.write_text(f"[devices]\nenabled_mdev_types = {types}\n", encoding="utf-8")
+    existing = existing_for("drop-in", arguments=[f"compute={directory}"], root=None, directory=None)
+    rendering = render(desired(CASES["one type on two cards"]), existing=existing)
+    assert [f.place for f in rendering.findings if f.code == "GPU314"] == [f"{later}:2"] * reported
+
+
+UBUNTU, OLDER = {"ID": "ubuntu", "VERSION_ID": "24.04"}, {"ID": "ubuntu", "VERSION_ID": "22.04"}
+
+
+@pytest.mark.parametrize(
+    ("release", "driver", "system", "tags"),
+    [
+        ("2025.1", "580.65.06", UBUNTU, {"managed": "no", "live_migratable": "yes"}),
+        ("2025.1", "580.65.06", {"ID": "rhel", "VERSION_ID": "10.0"}, {"managed": "no", "live_migratable": "yes"}),
+        ("2025.1", "580.65.06", OLDER, {"managed": "no"}),  # libvirt 8.0: nova-compute would not start
+        ("2025.1", "550.90.05", UBUNTU, {"managed": "no"}),
+        ("2025.1", None, {}, {"managed": "no"}),
+        ("2024.2", "580.65.06", UBUNTU, {}),
+    ],
+)
+def test_virtual_functions_with_a_type_are_pci_devices(
+    release: str, driver: str | None, system: dict[str, str], tags: dict[str, str]
+) -> None:
+    model = {"match": {"vendor": "10de", "product": "25b6"}, "vgpu": {"type": "A16-8Q", "count": 2}}
+    spec = spec_of({"models": {"a": model}, "release": release})
+    made = mediated_host(*parted("0000:41:00.0", 3, current="711"), driver=driver)
+    needs = wanted(spec, [made.model_copy(update={"os_release": system})], release=releases.release(release))
+    assert [entry.to_dict() for entry in needs.computes["gpu01"]] == [
+        {"vendor_id": "10de", "product_id": "25b6", "address": f"0000:41:00.{number}", **tags} for number in (1, 2)
+    ]
+    assert needs.mediated["gpu01"] == ()
+    movable = {key: value for key, value in tags.items() if key == "live_migratable"}
+    (alias,) = needs.aliases
+    assert alias.to_dict() == {
+        "name": "a",
+        "vendor_id": "10de",
+        "product_id": "25b6",
+        "device_type": "type-VF",
+        **movable,
+    }
+
+
+def test_one_host_without_live_migration_leaves_it_out_of_the_alias() -> None:
+    model = {"match": {"vendor": "10de", "product": "25b6"}, "vgpu": {"type": "A16-8Q"}}
+    hosts = [
+        mediated_host(*parted("0000:41:00.0", 1, current="711"), driver="580.65.06", name=name).model_copy(
+            update={"os_release": system}
+        )
+        for name, system in (("gpu01", UBUNTU), ("gpu02", OLDER))
+    ]
+    needs = wanted(spec_of({"models": {"a": model}, "release": "2025.2"}), hosts, release=releases.release("2025.2"))
+    assert [entry.live_migratable for name in ("gpu01", "gpu02") for entry in needs.computes[name]] == [True, None]
+    assert [alias.live_migratable for alias in needs.aliases] == [None]

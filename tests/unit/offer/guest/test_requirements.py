@@ -195,8 +195,9 @@ def test_known_facts_have_a_field_and_unknown_ones_are_named() -> None:
     assert dict(fields(card("8086:56c0")))["Kernel argument"] == "i915.force_probe=56c0"
 
 
-def test_vgpus_need_the_licensed_guest_driver() -> None:
-    shared = {"a100": {"vfs": {"count": 4, "vgpu_type": 63}}}
+@pytest.mark.parametrize("more", [{"vfs": {"count": 4, "vgpu_type": 63}}, {"vgpu": {"type": "A100-4C"}}])
+def test_vgpus_need_the_licensed_guest_driver(more: dict[str, object]) -> None:
+    shared = {"a100": more}
     requirement = needs({"gpus": {"a100": 1}}, **shared)
     assert (requirement.nvidia, requirement.vgpus, codes(requirement)) == (None, ("a100",), [Code.VGPU_GUEST_DRIVER])
     assert installations(requirement) == ()

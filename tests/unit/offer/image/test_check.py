@@ -12,6 +12,7 @@ from gpustack.nova_options.releases import release
 from gpustack.offer.image.check import Checked, check, unmatched
 from gpustack.offer.image.needs import needs_of, pairs
 from gpustack.spec.load import parse_spec
+from support.mediated_hosts import card, mediated_host
 
 SPEC = """
 version: 1
@@ -158,3 +159,25 @@ def test_no_remedy_is_uefi_alone() -> None:
 
 def test_names_without_an_image_are_reported() -> None:
     assert [(entry.code.value, entry.place) for entry in unmatched(["gone"])] == [("GPU817", "gone")]
+
+
+@pytest.mark.parametrize(
+    ("declared", "driver", "severity", "words"),
+    [
+        ({}, "580.65.06", Severity.INFO, "declares no driver"),
+        ({"gpustack_driver": "570.172.08"}, "580.65.06", Severity.INFO, "declares 570.172.08"),
+        ({"gpustack_driver": "590.10"}, "580.65.06", Severity.WARNING, "driver of the hosts: 580.65.06"),
+        ({"gpustack_driver": "590.10"}, None, Severity.INFO, "driver of the hosts: unknown"),
+    ],
+)
+def test_vgpus_need_the_guest_driver_of_the_hosts_release(declared, driver, severity, words):
+    """The first branch of the card itself is no matter: only the licensed driver serves vGPUs."""
+    models = 'a16: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q}}'
+    text = f"version: 1\nmodels: {{{models}}}\nhosts: {{gpu01: [a16]}}\nflavors: {{f: {{model: a16, {SIZES}}}}}\n"
+    host = mediated_host(card("0000:41:00.0"), driver=driver)
+    needs = needs_of(parse_spec(text, "spec"), release("2025.2"), [host])
+    assert needs[0].extra_specs == {"resources:VGPU": "1"}
+    (result,) = check(pairs([image(**declared)], needs)[0])
+    (found,) = [entry for entry in result.findings if entry.code == "GPU978"]
+    assert (found.severity, words in found.message, "ClientConfigToken" in found.remedy) == (severity, True, True)
+    assert {entry.code.value for entry in result.findings} <= {"GPU978"}
