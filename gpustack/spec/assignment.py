@@ -81,7 +81,8 @@ class Shared:
     :ivar count: the number of virtual functions that instances get.
     :ivar product: the product id that the virtual functions must have; None if any will do.
     :ivar vgpu_type: NVIDIA's number of the type of each virtual function.
-    :ivar vgpu: the vGPUs by the name of their type; without a count, ``count`` is the largest number that there can be.
+    :ivar vgpu: the vGPUs by the name of their type.
+    :ivar limit: the number of vGPUs in the spec; without it, ``count`` is the largest number that there can be.
     :ivar fault: why the name has no number; None if there is no name.
     """
 
@@ -91,6 +92,7 @@ class Shared:
     product: str | None = None
     vgpu_type: int | None = None
     vgpu: Vgpu | None = None
+    limit: int | None = None
     fault: str | None = None
     is_network: bool = False
 
@@ -98,6 +100,12 @@ class Shared:
     def address(self) -> str:
         """The address of the physical function."""
         return self.function.address
+
+    @property
+    def is_created(self) -> bool:
+        """Whether the unit at boot creates virtual functions; the driver of other cards creates vGPUs without them."""
+        is_parted = self.function.sriov_totalvfs and self.function.vgpu_framework != "mdev"
+        return self.vgpu is None or bool(is_parted)
 
     def has_type(self, part: Function) -> bool:
         """Whether a virtual function of the card has the type that the spec wants, if it wants one."""
@@ -123,26 +131,30 @@ class MediatedCard:
 
 def shared_functions(spec: Spec, host: Host) -> tuple[Shared, ...]:
     """The physical functions of a host whose virtual functions its spec shares, of any class, by address."""
-    shared = []
+    return tuple(entry for entry in kept_cards(spec, host) if entry.is_created)
+
+
+def kept_cards(spec: Spec, host: Host) -> tuple[Shared, ...]:
+    """The same, and the cards whose driver creates vGPUs without virtual functions, or none at all."""
+    kept = []
     for function, name, model in shared_cards(spec, host):
         vfs, vgpu = model.vfs, model.vgpu
-        if vgpu is not None and (function.vgpu_framework == "mdev" or not function.sriov_totalvfs):
-            continue  # it has mediated devices, or nothing
         kind = None if vgpu is None else type_named(host, function, vgpu.type)
         number = int(kind.number) if isinstance(kind, VgpuType) and kind.number.isdigit() else None
-        count = (vgpu and vgpu.count) or (vfs and vfs.count) or function.sriov_totalvfs or 0
-        shared.append(
+        limit = (vgpu and vgpu.count) or (vfs and vfs.count) or None
+        kept.append(
             Shared(
                 function=function,
                 model=name,
-                count=count,
+                count=limit or function.sriov_totalvfs or 0,
                 product=model.ids[1],
                 vgpu_type=vfs.vgpu_type if vfs is not None and vgpu is None else number,
                 vgpu=vgpu,
+                limit=limit,
                 fault=kind if isinstance(kind, str) else None,
             )
         )
-    return tuple(shared)
+    return tuple(kept)
 
 
 def mediated_cards(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:

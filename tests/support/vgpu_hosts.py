@@ -12,18 +12,22 @@ They follow the documentation:
 from __future__ import annotations
 
 import itertools
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import parse_host
+from gpustack.prepare.host.own_files import VFS_SCRIPT
+from gpustack.prepare.host.render import render_virtual_functions
 from support.sysroot import SysRoot
 
 CARDS = ("0000:41:00.0", "0000:81:00.0")
-TYPES: Mapping[int, str] = {709: "NVIDIA A16-2Q", 710: "NVIDIA A16-4Q", 711: "NVIDIA A16-8Q", 712: "NVIDIA A16-16Q"}
-MIG_TYPES: Mapping[int, str] = {474: "NVIDIA A100-1-5C", 475: "NVIDIA A100-2-10C", 476: "NVIDIA A100-3-20C"}
+TYPES: dict[int, str] = {709: "NVIDIA A16-2Q", 710: "NVIDIA A16-4Q", 711: "NVIDIA A16-8Q", 712: "NVIDIA A16-16Q"}
+MIG_TYPES: dict[int, str] = {474: "NVIDIA A100-1-5C", 475: "NVIDIA A100-2-10C", 476: "NVIDIA A100-3-20C"}
 UUIDS = ("aa618089-8b16-4d01-a136-25a0f3c73123", "bb618089-8b16-4d01-a136-25a0f3c73123")
 INSTANCE = "5ae5d3a1-4c61-4f0e-9c4b-6a2f3b1d7c90"
 MODULES = ("nvidia", "nvidia_vgpu_vfio", "mdev")
@@ -33,6 +37,7 @@ MODULES = ("nvidia", "nvidia_vgpu_vfio", "mdev")
 class VgpuHost:
     """The files of a host.
 
+    :ivar framework: ``vfio``, ``mdev``, ``sriov-mdev``; ``none`` without a vGPU driver.
     :ivar types: the types by number.
     :ivar virtual: the number of virtual functions of each card; 0 before its host driver creates them.
     :ivar current: the numbers of the types of the first virtual functions of each card.
@@ -67,7 +72,7 @@ class VgpuHost:
                 base = f"/sys/bus/pci/devices/{function}"
                 if self.framework == "vfio":
                     files |= {f"{base}/nvidia/{name}": text for name, text in self._vendor(number).items()}
-                else:
+                elif self.framework.endswith("mdev"):
                     files |= {f"{base}/{name}": text for name, text in self._mediated().items()}
         return {
             path: next((text for end, text in self.texts.items() if path.endswith(end)), text)
@@ -110,7 +115,7 @@ class VgpuHost:
     def make(self, path: Path) -> SysRoot:
         """Write the files."""
         root = SysRoot(path).host()
-        groups = itertools.count(20)
+        groups = itertools.count(220)
         for card in self.cards:
             parts = [] if self.framework == "mdev" else self.functions(card)
             total = None if self.framework == "mdev" else 16
@@ -152,3 +157,65 @@ def used_by_instance(root: SysRoot, node: str) -> SysRoot:
     root.write("/proc/4711/cmdline", f"qemu-kvm\0-name\0guest=instance-0000002a\0-uuid\0{INSTANCE}\0")
     root.write("/proc/4711/comm", "qemu-kvm\n").write("/proc/4711/maps", "")
     return root.link("/proc/4711/fd/11", node)
+
+
+class Programs:
+    """Stand-ins for NVIDIA's programs, and the script of the unit on a host's files.
+
+    ``sriov-manage`` makes the virtual functions of a card visible; ``nvidia-smi`` keeps modes and GPU
+    instances in files, and has room for two instances.
+    """
+
+    def __init__(self, root: SysRoot, *, modes: str = "Disabled, Disabled", resets: bool = True) -> None:
+        self.root, self.path = root, root.path
+        devices, hidden = root.at("/sys/bus/pci/devices"), self.path / "hidden"
+        hidden.mkdir()
+        for card in (devices / card for card in CARDS if (devices / card / "virtfn0").exists()):
+            for link in card.glob("virtfn*"):
+                (devices / link.readlink().name).rename(hidden / link.readlink().name)
+                link.rename(card / f".{link.name}")
+            (card / "sriov_numvfs").write_text("0\n")
+        (self.path / "modes").write_text(f"{modes}\n")
+        (self.path / "instances").write_text("")
+        self._program(
+            "sriov-manage",
+            f"cd {devices}/$2 && for link in .virtfn*; do\n"
+            f'mv "{hidden}/$(basename "$(readlink "$link")")" {devices} && mv "$link" "${{link#.}}"; done\n'
+            "ls -d virtfn* | wc -l >sriov_numvfs",
+        )
+        row = "|   0  MIG $3          19        $n          $n:1     |"
+        enable = 'echo "Disabled, Enabled" >modes' if not resets else 'echo "Enabled, Enabled" >modes'
+        self._program(
+            "nvidia-smi",
+            f'cd {self.path}; echo "$*" >>calls; case "$*" in\n'
+            f'*query-gpu*) cat modes ;;\n*"-mig 1") {enable} ;;\n*--gpu-reset) echo "In use"; exit 19 ;;\n'
+            '*-lgi) cat instances ;;\n*-cgi*) shift 4; n=$(wc -l <instances); set -- x x "$1"\n'
+            '[ "$n" -lt 2 ] || { echo "Insufficient Resources"; exit 19; }\n'
+            f'echo "{row}" >>instances ;;\nesac',
+        )
+
+    def _program(self, name: str, text: str) -> None:
+        file = self.path / name
+        file.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        file.chmod(0o755)
+
+    def start(self, cards: Sequence[Sequence[str]], **environment: str) -> tuple[int, list[str]]:
+        """The exit status of the script for some cards, and its record."""
+        return self.run(render_virtual_functions(cards)[VFS_SCRIPT].content, **environment)
+
+    def run(self, text: str, **environment: str) -> tuple[int, list[str]]:
+        """The exit status of a script, and its record."""
+        script = self.path / "script"
+        script.write_text(text, encoding="utf-8")
+        own = {"SYSFS": "sys", "RUN": "run/gpustack", "PATIENCE": "0", "PATH": "/usr/bin:/bin"}
+        own |= {"SRIOV_MANAGE": f"{self.path}/sriov-manage", "NVIDIA_SMI": f"{self.path}/nvidia-smi"}
+        done = subprocess.run(
+            ["sh", str(script)], cwd=self.path, env=own | environment, check=False, capture_output=True
+        )
+        record = self.root.at(RECORD)
+        return done.returncode, record.read_text(encoding="utf-8").splitlines() if record.exists() else []
+
+    def types(self, card: str) -> list[str]:
+        """The types of the virtual functions of a card."""
+        parts = sorted(self.root.at(f"/sys/bus/pci/devices/{card}").glob("virtfn*/nvidia/current_vgpu_type"))
+        return [part.read_text(encoding="ascii").strip() for part in parts]

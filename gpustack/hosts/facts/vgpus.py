@@ -31,7 +31,8 @@ def type_named(host: Host, function: Function, name: str) -> VgpuType | str:
     found at boot.
     """
     card = host.functions.get(function.physical_function or "", function)
-    own = function.vgpu_types or card.vgpu_types
+    places = (function, card, *host.virtual.get(card.address, ()))
+    own: tuple[VgpuType, ...] = next((place.vgpu_types for place in places if place.vgpu_types), ())
     numbers = {kind.number: kind for kind in own if is_named(kind, name)}
     if len(numbers) > 1:
         return f"the driver has the type {name} with several numbers: {', '.join(sorted(numbers))}"

@@ -1,7 +1,5 @@
 """The desired state of a host, which the plan compares with the facts, and which verification checks."""
 
-import json
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -14,7 +12,7 @@ from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.pci import classes
 from gpustack.prepare.host import support
-from gpustack.prepare.host.decide import addresses, iommu, virtual_functions
+from gpustack.prepare.host.decide import addresses, iommu, vgpus, virtual_functions
 from gpustack.prepare.host.decide.binding import Binding, bind
 from gpustack.prepare.host.decide.targets import Targets, choose
 from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
@@ -35,7 +33,6 @@ MANAGED = frozenset(map(canonical, PARAMETERS))
 LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
 BOOT_IMAGE = 128  # reserve for GRUB's own arguments: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
-_DEFINITION = re.compile(r"/etc/mdevctl\.d/([^/]+)/([^/]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +86,9 @@ def desire(spec: Spec, host: Host) -> Desired:
     files = render(() if planned or is_image else added, binding, dracut=has_dracut(host)) | (
         planned.files if planned else {}
     )
+    created = [entry for entry in targets.shared if entry.is_created]
     cards, network_cards = (
-        [virtual_functions.arguments(entry) for entry in targets.shared if entry.is_network is network]
+        [virtual_functions.arguments(entry) for entry in created if entry.is_network is network]
         for network in (False, True)
     )
     files |= render_virtual_functions(cards, network_cards)
@@ -213,24 +211,12 @@ def _mediated(host: Host, targets: Targets) -> Iterator[Finding]:
         ):
             place = f"{host.hostname} {function.address}"
             yield finding(Code.MEDIATED_DEVICES_ACTIVE, place=place, devices=_vgpus(function))
-    for path, file in sorted(host.files.items()):
-        defined = _DEFINITION.fullmatch(path)
-        if defined is not None and _starts(file.text):
-            parent = host.functions.get(defined[1])
-            if parent is not None and (parent.address in going or parent.physical_function in going):
-                yield finding(
-                    Code.MEDIATED_DEVICE_AT_BOOT, place=f"{host.hostname} {path}", uuid=defined[2], address=defined[1]
-                )
+    parents = {f.address for f in host.pci if f.address in going or f.physical_function in going}
+    for path in vgpus.defined(host, parents):
+        *_, address, uuid = path.split("/")
+        yield finding(Code.MEDIATED_DEVICE_AT_BOOT, place=f"{host.hostname} {path}", uuid=uuid, address=address)
 
 
 def _vgpus(function: Function) -> str:
     """The vGPUs of a function: mediated devices, or its type."""
     return ", ".join(device.uuid for device in function.mediated_devices) or f"vGPU type {function.vgpu_type}"
-
-
-def _starts(text: str) -> bool:
-    """Whether mdevctl starts a device at boot (mdevctl(8)); True if the definition can't be parsed."""
-    try:
-        return bool(json.loads(text).get("start") == "auto")
-    except (ValueError, AttributeError, RecursionError):
-        return True

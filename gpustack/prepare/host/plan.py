@@ -14,6 +14,7 @@ from gpustack.linux.grub import paths as grub_paths
 from gpustack.pci import catalogue
 from gpustack.prepare.host import support
 from gpustack.prepare.host.decide.targets import Targets
+from gpustack.prepare.host.decide.virtual_functions import described
 from gpustack.prepare.host.desired import Desired, desire
 from gpustack.prepare.host.live import bind_live
 from gpustack.prepare.host.next_boot import difference as differences
@@ -72,6 +73,7 @@ class PlannedShare:
     address: str
     name: str
     virtual_functions: int
+    shared_as: str
     model: str | None = None
     network: str | None = None
 
@@ -299,6 +301,7 @@ def _shared(card: Shared) -> PlannedShare:
         address=card.address,
         name=catalogue.describe(function.vendor, function.product, function.pci_class),
         virtual_functions=card.count,
+        shared_as=described(card),
         **{"network" if card.is_network else "model": card.model},
     )
 

@@ -122,9 +122,8 @@ def _gpu_lines(gpus: Iterable[PlannedGpu]) -> Iterator[str]:
 def _share_lines(cards: Sequence[PlannedShare]) -> Iterator[str]:
     width = max(len(card.name) for card in cards)
     for card in cards:
-        number = counted(card.virtual_functions, "virtual function")
         purpose = f"of model {card.model}" if card.network is None else f"for network {card.network}"
-        yield f"{card.address}  {card.name:<{width}}  {number} {purpose}"
+        yield f"{card.address}  {card.name:<{width}}  {card.shared_as} {purpose}"
 
 
 def _finding_lines(findings: Iterable[Finding]) -> list[str]:

@@ -17,6 +17,7 @@ from gpustack.linux.grub import paths as grub_paths
 from gpustack.prepare.host import record, support
 from gpustack.prepare.host.decide import virtual_functions
 from gpustack.prepare.host.decide.addresses import kept_at_boot
+from gpustack.prepare.host.decide.vgpus import with_mig
 from gpustack.prepare.host.desired import PARAMETERS
 from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.next_boot import bls as entries
@@ -36,6 +37,7 @@ from gpustack.prepare.host.own_files import (
     OWNED,
     RECORD,
     VFS,
+    VFS_SCRIPT,
     is_ours,
     is_untouched,
 )
@@ -99,6 +101,8 @@ def _shared(host: Host, then: Host, skipped: frozenset[str]) -> Iterator[Finding
     for gpu in gpus(host):
         if gpu.main.address in released and (users := "; ".join(of_instances(gpu.virtual))):
             used[gpu.main.address] = users
+    for address in with_mig(host.files[VFS_SCRIPT].text) if VFS_SCRIPT in host.files else ():
+        yield finding(Code.MIG_MODE_STAYS, place=f"{host.hostname} {address}", address=address)
     for address, users in used.items():
         yield finding(Code.UNDO_WITH_VIRTUAL_FUNCTIONS, place=f"{host.hostname} {address}", functions=users)
 

@@ -10,7 +10,7 @@ from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.readiness.host import count
 from gpustack.prepare.host.decide import network_cards, virtual_functions
-from gpustack.spec.assignment import Assigned, Shared, shared_functions
+from gpustack.spec.assignment import Assigned, Shared, kept_cards
 from gpustack.spec.hosts import models_for, not_in_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_cards as cards_of_networks
@@ -32,7 +32,8 @@ class Targets:
     """The GPUs and NVSwitches that are passed through.
 
     :ivar left: the functions of the GPUs that are out of service and can't be passed through.
-    :ivar shared: the physical functions whose virtual functions are passed through: GPUs, then network cards.
+    :ivar shared: the cards that the host keeps, and whose virtual functions or vGPUs instances get: GPUs, then network
+        cards.
     :ivar virtual: the virtual functions that are passed through; nothing binds them at boot.
     :ivar refused: the addresses of the GPUs and switches that an error blocks.
     """
@@ -53,7 +54,8 @@ class Targets:
     @property
     def exist(self) -> bool:
         """Whether anything is passed through, so that the host needs its IOMMU."""
-        return bool(self.gpus or self.switches or self.shared or self.virtual)
+        created = any(entry.is_created for entry in self.shared)
+        return bool(self.gpus or self.switches or created or self.virtual)
 
     @property
     def functions(self) -> dict[str, tuple[Function, str]]:
@@ -72,7 +74,7 @@ def choose(spec: Spec, host: Host) -> Targets:
     left = [verdict for verdict in judged.all if verdict.is_left_out]
     absent = {verdict.address for verdict in left}
     going = [target for target in assigned if target.address not in absent]
-    shared, networks = shared_functions(spec, host), cards_of_networks(spec, host)
+    shared, networks = kept_cards(spec, host), cards_of_networks(spec, host)
     targets = Targets(
         gpus=tuple(target for target in going if not target.is_virtual),
         switches=tuple(verdict.target for verdict in judged.switches if verdict.target is not None),

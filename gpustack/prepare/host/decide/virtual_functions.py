@@ -8,10 +8,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.operations import counted
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpus import NVIDIA
 from gpustack.hosts.readiness.assessment import boot_record, made_at_boot, of_instances
 from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.prepare.host.decide import vgpus
 from gpustack.prepare.host.decide.addresses import kept_at_boot
 from gpustack.prepare.host.foreign_config import elsewhere
 from gpustack.prepare.host.own_files import is_ours
@@ -27,7 +29,18 @@ _OF_OTHERS = re.compile(r"^[^#\n]*(?:sriov_numvfs|sriov-manage)", re.MULTILINE)
 def arguments(shared: Shared) -> tuple[str, ...]:
     """The arguments of one physical function in the script: address, expected ids, number, vGPU type."""
     function = shared.function
+    if shared.vgpu is not None:
+        return vgpus.arguments(shared, shared.vgpu)
     return (function.address, function.vendor, function.product, str(shared.count), str(shared.vgpu_type or "-"))
+
+
+def described(shared: Shared) -> str:
+    """The parts of a card, for a plan: ``2 vGPUs A16-8Q`` with the number of the type, if it is known."""
+    if shared.vgpu is None:
+        return counted(shared.count, "virtual function")
+    number = f" (number {shared.vgpu_type})" if shared.vgpu_type is not None else ""
+    mig = f" on GPU instances {shared.vgpu.mig}" if shared.vgpu.mig is not None else ""
+    return f"{shared.limit or 'all'} vGPUs {shared.vgpu.type}{number}{mig}"
 
 
 def skipped_at_boot(host: Host) -> dict[str, str]:
@@ -41,6 +54,9 @@ def fault(host: Host, shared: Shared) -> str | None:
     NVIDIA's host driver creates all that the card has.
     """
     number, function = shared.function.sriov_numvfs or 0, shared.function
+    if shared.vgpu is not None:
+        reason = vgpus.fault(host, shared, shared.vgpu)
+        return f"{shared.address}: {reason}" if reason is not None else None
     if number < shared.count or (number > shared.count and function.driver != NVIDIA):
         return f"{shared.address} has {number} virtual functions instead of {shared.count}"
     parts = ordered(host, shared.address)[: shared.count]
@@ -50,7 +66,8 @@ def fault(host: Host, shared: Shared) -> str | None:
 
 def missing(host: Host, shared: Iterable[Shared]) -> Iterator[str]:
     """The physical functions whose virtual functions are not as planned, as reasons for a reboot."""
-    return filter(None, (explained(host, entry) for entry in shared))
+    needed = (entry for entry in shared if entry.vgpu is None or vgpus.needs_boot(host, entry, entry.vgpu))
+    return filter(None, (explained(host, entry) for entry in needed))
 
 
 def explained(host: Host, shared: Shared) -> str | None:
@@ -99,6 +116,10 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
     for entry in shared:
         function, place = entry.function, f"{host.hostname} {entry.address}"
         total = function.sriov_totalvfs
+        if entry.vgpu is not None:
+            yield from vgpus.findings(host, entry, entry.vgpu)
+        if not entry.is_created:
+            continue
         if total is None or total < entry.count:
             most = "no SR-IOV capability" if total is None else f"{total} virtual functions at most"
             yield finding(Code.TOO_FEW_VIRTUAL_FUNCTIONS, place=place, count=entry.count, most=most)
@@ -106,7 +127,7 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
             is_passthrough_driver(function.driver) and (entry.is_network or _bound_by_others(host, function))
         ):
             yield finding(Code.SHARED_CARD_ON_PASSTHROUGH_DRIVER, place=place, driver=function.driver)
-        elif function.driver is None:
+        elif function.driver is None and entry.vgpu is None:
             reason = "no driver has bound the card"
             yield finding(
                 Code.VIRTUAL_FUNCTIONS_NOT_CREATED,
@@ -115,7 +136,7 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
                 reason=reason,
                 count=entry.count,
             )
-        if function.driver == NVIDIA and entry.vgpu_type is None:
+        if function.driver == NVIDIA and entry.vgpu_type is None and entry.vgpu is None:
             yield finding(Code.VGPU_TYPE_MISSING, place=place, model=entry.model)
         yield from _ids(host, entry)
         yield from by_others(host, entry)

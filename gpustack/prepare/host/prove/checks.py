@@ -17,7 +17,7 @@ from gpustack.pci import classes
 from gpustack.prepare.host.decide.addresses import kept_at_boot, listed
 from gpustack.prepare.host.decide.binding import identical
 from gpustack.prepare.host.decide.targets import Targets
-from gpustack.prepare.host.decide.virtual_functions import explained, ordered, surplus
+from gpustack.prepare.host.decide.virtual_functions import described, explained, ordered, surplus
 from gpustack.prepare.host.desired import Desired
 from gpustack.prepare.host.next_boot import predict
 from gpustack.prepare.host.next_boot.model import compared
@@ -236,7 +236,7 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
     """
     created = {shared.address for shared in targets.shared}
     for shared in targets.shared:
-        what, place = f"the card has {shared.count} virtual functions", f"{host.hostname} {shared.address}"
+        what, place = f"the card has {described(shared)}", f"{host.hostname} {shared.address}"
         reason = explained(host, shared)
         if shared.is_network:
             for part in ordered(host, shared.address)[: shared.count]:
@@ -245,7 +245,11 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
         if reason is None:
             yield _ok(what, place)
             continue
-        about = finding(Code.VIRTUAL_FUNCTIONS_NOT_CREATED, place=place, reason=reason, count=shared.count)
+        if shared.vgpu is None:
+            about = finding(Code.VIRTUAL_FUNCTIONS_NOT_CREATED, place=place, reason=reason, count=shared.count)
+        else:
+            severity, code = Severity.ERROR, Code.VGPU_CARD_LEFT_OUT
+            about = finding(code, place=place, severity=severity, model=shared.model, reason=reason)
         yield HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=reason, finding=about)
     for reason in surplus(host, targets.shared):
         yield _failed(Code.VERIFY_TRACE_LEFT, "no other card has virtual functions by gpustack", host.hostname, reason)

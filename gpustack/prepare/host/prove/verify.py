@@ -70,11 +70,12 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
             results += checks.initramfs(host, desired, initramfs)
         for target in desired.targets.all:
             results += checks.gpu(host, target)
-        results += checks.virtual_functions(host, desired.targets)
+    results += checks.virtual_functions(host, desired.targets)
     results += checks.addresses(host, desired)
     # A host that boots an image with gpustack's files is prepared; otherwise the finding says how.
     passed = in_image_mode(host) and not errors(check.finding for check in results if check.finding is not None)
-    others = [found for found in desired.findings if not (passed and found.code == Code.IMAGE_MODE)]
+    known = {Code.VGPU_CARD_LEFT_OUT, *([Code.IMAGE_MODE] if passed else [])}  # a check has the first
+    others = [found for found in desired.findings if found.code not in known]
     return _verification(host, results, others, gpus=len(desired.targets.gpus))
 
 

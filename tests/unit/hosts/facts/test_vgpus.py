@@ -33,6 +33,7 @@ def test_facts_decide_the_framework(tmp_path: Path, given: VgpuHost, expected: s
         (VgpuHost(types={800: "NVIDIA A16-8Q"}), "A16-8Q", "800"),
         (VgpuHost(framework="mdev"), "A16-8Q", "nvidia-711"),
         (VgpuHost(framework="mdev"), "nvidia-711", "nvidia-711"),
+        (VgpuHost(framework="sriov-mdev"), "A16-8Q", "nvidia-711"),
         (VgpuHost(framework="mdev", absent=("/name",)), "nvidia-711", "nvidia-711"),
         (VgpuHost(types=TYPES | {900: "GRID A16-8Q"}), "A16-8Q", "several numbers: 711, 900"),
         (VgpuHost(), "A16-1Q", "does not support the type A16-1Q"),

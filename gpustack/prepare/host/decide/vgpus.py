@@ -1,0 +1,124 @@
+"""vGPUs by the name of their type: what is missing on a card, and what instances would lose.
+
+A card without its type, or without room for it, is left out with the reason; the others of the host are prepared.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+
+from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.text import listed
+from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN, VgpuType
+from gpustack.hosts.facts.vgpus import framework, type_named
+from gpustack.hosts.readiness.assessment import boot_record
+from gpustack.spec.assignment import Shared
+from gpustack.spec.vgpu import Vgpu
+
+_DEFINITION = re.compile(r"/etc/mdevctl\.d/([^/]+)/([^/]+)")
+_SHOWN = 8
+
+
+def arguments(entry: Shared, vgpu: Vgpu) -> tuple[str, ...]:
+    """The arguments of a card in the script: address, expected ids, number or ``-``, type, profile or ``-``."""
+    card = entry.function
+    return (card.address, card.vendor, card.product, str(entry.limit or "-"), vgpu.type, vgpu.mig or "-")
+
+
+def with_mig(script: str) -> list[str]:
+    """The addresses of the cards whose MIG mode a script enables."""
+    return re.findall(r"^share (\S+)(?: \S+){4} [0-9]\S*$", script, re.MULTILINE)
+
+
+def fault(host: Host, entry: Shared, vgpu: Vgpu) -> str | None:
+    """The difference of a card's vGPUs from the spec; None if they are as planned."""
+    mig = entry.function.mig
+    if vgpu.mig is not None and mig is not None and mig.current is False:
+        return f"its MIG mode {'waits for a reset' if mig.pending else 'is off'}"
+    if vgpu.mig is not None and mig is not None and mig.instances == ():
+        return f"it has no GPU instance, and {vgpu.type} needs {vgpu.mig}"
+    if entry.fault is not None:
+        return entry.fault
+    needed = entry.limit or 1
+    if framework(host, entry.function) == "mdev":
+        number, name = sum(_possible(host, part, vgpu) for part in _functions(host, entry)), vgpu.type
+        return None if number >= needed else f"its driver can create {number} of {needed} vGPUs of the type {name}"
+    parts = _functions(host, entry)
+    typed, others = [part for part in parts if entry.has_type(part)], {part.vgpu_type for part in parts} - {None}
+    if len(typed) >= needed:
+        return None
+    before = ", ".join(sorted(str(kind) for kind in others - {str(entry.vgpu_type)}))
+    text = f"{len(typed)} of {needed} virtual functions have the vGPU type {vgpu.type}"
+    return f"{text}, which is number {entry.vgpu_type}; others have {before}" if before else text
+
+
+def needs_boot(host: Host, entry: Shared, vgpu: Vgpu) -> bool:
+    """Whether the next boot may correct a fault: the unit has not tried the card, or the MIG mode waits for a reset."""
+    wanted = arguments(entry, vgpu)
+    is_tried = f"{wanted[0]} wants {' '.join(wanted[1:])}" in boot_record(host)
+    mig = entry.function.mig
+    waits = vgpu.mig is not None and mig is not None and mig.current is False and mig.pending is True
+    return entry.is_created and (waits or not is_tried)
+
+
+def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:
+    """Cards that are left out, and vGPUs of instances or of others."""
+    place, reason = f"{host.hostname} {entry.address}", fault(host, entry, vgpu)
+    if reason is not None and not needs_boot(host, entry, vgpu):
+        yield finding(Code.VGPU_CARD_LEFT_OUT, place=place, model=entry.model, reason=reason)
+    if users := list(_of_another_type(host, entry, vgpu)):
+        yield finding(Code.VGPU_TYPE_IN_USE, place=place, type=vgpu.type, users=listed(users, _SHOWN))
+    parts = _functions(host, entry)
+    used = ((device.uuid, device.user) for part in parts for device in part.mediated_devices)
+    foreign = [
+        f"{uuid} ({user})" for uuid, user in used if user not in (None, USER_UNKNOWN) and "instance " not in user
+    ]
+    paths = defined(host, {part.address for part in parts})
+    foreign += [f"{path} (mdevctl starts it at boot)" for path in paths]
+    if foreign:
+        yield finding(Code.MEDIATED_DEVICES_OF_OTHERS, place=place, devices=listed(foreign, _SHOWN))
+
+
+def defined(host: Host, parents: set[str]) -> Iterator[str]:
+    """The definitions from which mdevctl creates a device of some functions at boot (mdevctl(8)), by path."""
+    for path, file in sorted(host.files.items()):
+        match = _DEFINITION.fullmatch(path)
+        if match is not None and match[1] in parents and _starts(file.text):
+            yield path
+
+
+def _starts(text: str) -> bool:
+    """Whether mdevctl starts a device at boot; True if the definition can't be parsed."""
+    try:
+        return bool(json.loads(text).get("start") == "auto")
+    except (ValueError, AttributeError, RecursionError):
+        return True
+
+
+def _functions(host: Host, entry: Shared) -> tuple[Function, ...]:
+    """The functions on which the driver creates vGPUs."""
+    if entry.function.vgpu_framework == "mdev":
+        return (entry.function,)
+    return tuple(sorted(host.virtual.get(entry.address, ()), key=lambda f: f.bdf))
+
+
+def _possible(host: Host, part: Function, vgpu: Vgpu) -> int:
+    """The number of mediated devices of the type that a function has, or can have."""
+    kind = type_named(host, part, vgpu.type)
+    if not isinstance(kind, VgpuType):
+        return 0
+    return (kind.available or 0) + sum(device.type == kind.number for device in part.mediated_devices)
+
+
+def _of_another_type(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[str]:
+    """The mediated devices in use whose type the spec does not want, with their users."""
+    for part in _functions(host, entry):
+        kind = type_named(host, part, vgpu.type)
+        for device in part.mediated_devices:
+            if (
+                device.user is not None
+                and device.type is not None
+                and (isinstance(kind, str) or device.type != kind.number)
+            ):
+                yield f"{device.uuid} of {device.type} ({device.user})"
