@@ -14,7 +14,7 @@ from gpustack.base.errors import GpustackError
 from gpustack_demo.embedded.hosts import EmbeddedDevice
 
 if TYPE_CHECKING:
-    from gpustack_demo.embedded.inside.descriptions import Domain, FaultState, TrackerState
+    from gpustack_demo.embedded.inside.descriptions import Domain, FaultState, Mediated, TrackerState
 
 STEPS: Mapping[str, str] = {
     # boot, unshelve, evacuate
@@ -192,6 +192,11 @@ class Control:
         """The hypervisor's guests: ``uuid``, ``name``, ``state``, ``hostdevs`` (addresses)."""
         domains: list[Domain] = self.call("domains", name=host)
         return domains
+
+    def mediated(self, host: str) -> list[Mediated]:
+        """The mediated devices of a host: ``uuid``, ``type``, ``parent`` and ``users``, the UUIDs of guests."""
+        devices: list[Mediated] = self.call("mediated", name=host)
+        return devices
 
     def domain_xml(self, host: str, server: str) -> str:
         """The domain XML of one guest, as from ``virsh dumpxml``."""

@@ -12,6 +12,18 @@ Config = Sequence[str | Path]
 
 
 @dataclass(frozen=True, kw_only=True)
+class MdevType:
+    """A type of mediated devices that the driver of a card creates, such as ``nvidia-711``.
+
+    :ivar instances: how many of them fit on the card. As with NVIDIA's driver, all of a card have one type.
+    """
+
+    id: str
+    name: str
+    instances: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class EmbeddedDevice:
     """One PCI function of a host; the fields are those of a gpustack snapshot.
 
@@ -29,6 +41,7 @@ class EmbeddedDevice:
     physical_function: str | None = None
     virtual_functions: tuple[str, ...] = ()
     class_: str | None = None
+    mdev_types: tuple[MdevType, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,5 +99,6 @@ def _device(entry: Mapping[str, Any]) -> EmbeddedDevice:
     same = {field.name: entry.get(field.name) for field in fields(EmbeddedDevice)}
     same["virtual_functions"] = tuple(entry.get("virtual_functions") or ())
     same["class_"] = entry.get("class")
+    same["mdev_types"] = ()
     arguments: dict[str, Any] = same
     return EmbeddedDevice(**arguments)

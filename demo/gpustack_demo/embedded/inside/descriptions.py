@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 
+class MdevType(TypedDict):
+    """A type of mediated devices that the driver of a card creates, and the largest number of them."""
+
+    id: str
+    name: str
+    instances: int
+
+
 class DeviceDescription(TypedDict):
     """One PCI function of a host; the keys are the fields of ``EmbeddedDevice``."""
 
@@ -18,6 +26,7 @@ class DeviceDescription(TypedDict):
     physical_function: str | None
     virtual_functions: list[str]
     class_: str | None
+    mdev_types: list[MdevType]
 
 
 class _Replaced(TypedDict, total=False):
@@ -100,6 +109,15 @@ class Domain(TypedDict):
     name: str
     state: str
     hostdevs: list[str]
+
+
+class Mediated(TypedDict):
+    """A mediated device; ``parent`` is libvirt's name of its card, ``users`` has the UUIDs of its domains."""
+
+    uuid: str
+    type: str
+    parent: str
+    users: list[str]
 
 
 class TrackerState(TypedDict):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -23,8 +24,11 @@ def node_device_name(address: str) -> str:
     return "pci_" + address.replace(":", "_").replace(".", "_")
 
 
-def node_device_xml(device: DeviceDescription) -> str:
-    """The node device XML (https://libvirt.org/formatnode.html) of one device of a description."""
+def node_device_xml(device: DeviceDescription, created: Sequence[str] = ()) -> str:
+    """The node device XML (https://libvirt.org/formatnode.html) of one device of a description.
+
+    :param created: the types of its mediated devices.
+    """
     address = device["address"]
     root = ET.Element("device")
     ET.SubElement(root, "name").text = node_device_name(address)
@@ -50,6 +54,13 @@ def node_device_xml(device: DeviceDescription) -> str:
         _address(ET.SubElement(pci, "iommuGroup", number=str(device["iommu_group"])), address)
     if device["numa_node"] is not None and device["numa_node"] >= 0:
         ET.SubElement(pci, "numa", node=str(device["numa_node"]))
+    types = ET.SubElement(pci, "capability", type="mdev_types") if device["mdev_types"] else None
+    for kind in device["mdev_types"] if types is not None else ():
+        element = ET.SubElement(types, "type", id=kind["id"])
+        ET.SubElement(element, "name").text = kind["name"]
+        ET.SubElement(element, "deviceAPI").text = "vfio-pci"
+        fitting = kind["instances"] - len(created) if set(created) <= {kind["id"]} else 0
+        ET.SubElement(element, "availableInstances").text = str(fitting)
     return ET.tostring(root, encoding="unicode")
 
 
@@ -61,9 +72,11 @@ def _address(parent: ET.Element, address: str) -> None:
 class NodeDevice(fakelibvirt.FakePCIDevice):
     """One device of a fake libvirt."""
 
-    def __init__(self, device: DeviceDescription) -> None:
+    def __init__(self, device: DeviceDescription, mediated: Any) -> None:
         self.device = device
+        self.mediated = mediated
         self.pci_device = node_device_xml(device)
+        self.is_capable_of_mdevs = bool(device["mdev_types"])
         self.mac_address = None
         self.dev_type = "VF" if device["physical_function"] else "PCI"
 
@@ -73,9 +86,62 @@ class NodeDevice(fakelibvirt.FakePCIDevice):
         return str(self.device["address"])
 
 
-def devices_of(host: HostDescription) -> Any:
-    """The ``pci_info`` of a fake libvirt connection for a host of a description."""
+    def XMLDesc(self, flags: int) -> str:  # noqa: N802 - libvirt's name
+        """The XML, with the number of mediated devices that still fit; the fixture's number stays the same."""
+        name = node_device_name(self.address)
+        present = [device.type for device in self.mediated.devices.values() if device.parent == name]
+        return node_device_xml(self.device, present)
+
+
+class MediatedDevice(fakelibvirt.FakeMdevDevice):
+    """A mediated device of a fake libvirt."""
+
+    def __init__(self, uuid: str, kind: str, parent: str) -> None:
+        self.uuid, self.type, self.parent = uuid, kind, parent
+        super().__init__(dev_name=self.name(), type_id=kind, parent=parent)
+
+    def name(self) -> str:
+        """libvirt's name of the node device."""
+        return "mdev_" + self.uuid.replace("-", "_")
+
+    def setAutostart(self, autostart: int) -> int:  # noqa: N802 - libvirt's name
+        """Succeed: the devices of an embedded host survive its reboot."""
+        return 0
+
+
+class Connection(fakelibvirt.Connection):
+    """A fake libvirt that creates mediated devices; Nova's functional tests replace the driver's method instead."""
+
+    def nodeDeviceCreateXML(self, xml: str, flags: int) -> Any:  # noqa: N802 - libvirt's name
+        """Create a mediated device, if the card has room."""
+        wanted = ET.fromstring(xml)  # noqa: S314 - Nova wrote it
+        parent, kind = wanted.findtext("parent"), wanted.find("capability/type").get("id")
+        card = ET.fromstring(self.pci_info.get_device_by_name(parent).XMLDesc(0))  # noqa: S314 - from above
+        types = card.findall(f"capability/capability[@type='mdev_types']/type[@id='{kind}']")
+        if not any(int(entry.findtext("availableInstances")) > 0 for entry in types):
+            raise fakelibvirt.make_libvirtError(
+                fakelibvirt.libvirtError,
+                f"internal error: unable to create a mediated device of type {kind} on {parent}",
+                error_code=fakelibvirt.VIR_ERR_INTERNAL_ERROR,
+                error_domain=fakelibvirt.VIR_FROM_NODEDEV,
+            )
+        device = MediatedDevice(wanted.findtext("capability/uuid"), kind, parent)
+        self.mdev_info.devices[device.name()] = device
+        return device
+
+    def nodeDeviceDefineXML(self, xml: str, flags: int) -> Any:  # noqa: N802 - libvirt's name
+        """Return the device that was created."""
+        uuid = ET.fromstring(xml).findtext("capability/uuid")  # noqa: S314 - Nova wrote it
+        return next(device for device in self.mdev_info.devices.values() if device.uuid == uuid)
+
+
+def connect(host: HostDescription, shape: Any, mediated: Any = None, **options: Any) -> Connection:
+    """A connection to the fake libvirt of a host of a description.
+
+    :param mediated: the mediated devices of an earlier connection.
+    """
+    mediated = mediated or fakelibvirt.HostMdevDevicesInfo()
     info = fakelibvirt.HostPCIDevicesInfo(num_pci=0, num_pfs=0, num_vfs=0)
     for device in host["pci"]:
-        info.devices[node_device_name(device["address"])] = NodeDevice(device)
-    return info
+        info.devices[node_device_name(device["address"])] = NodeDevice(device, mediated)
+    return Connection("qemu:///system", host_info=shape, pci_info=info, mdev_info=mediated, **options)

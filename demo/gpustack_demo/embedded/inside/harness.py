@@ -30,7 +30,7 @@ from nova import config, context, exception, objects
 from . import hypervisor, marks
 from .databases import ApiDatabase, CellDatabases, keep_connections
 from .descriptions import HostDescription, NovaDescription
-from .devices import devices_of
+from .devices import connect
 from .faults import clear, migrate_domain
 
 CONF = nova.conf.CONF
@@ -204,10 +204,8 @@ class Harness(base.ServersTestBase):
         )
         old = self.connections.get(name)
         versions = {"version": _LIBVIRT, "hv_version": _QEMU}
-        devices = devices_of(host)
-        connection = fakelibvirt.Connection(
-            "qemu:///system", host_info=shape, pci_info=devices, hostname=node, **versions
-        )
+        mediated = old.mdev_info if old is not None else None
+        connection = connect(host, shape, mediated, hostname=node, **versions)
         connection.gpustack_host = name
         if old is not None:
             connection._vms, connection._running_vms = old._vms, old._running_vms

@@ -30,6 +30,12 @@ def hostdevs(domain: Any) -> list[str]:
     return sorted(_address(device) for device in devices if device["type"] == "pci")
 
 
+def mediated(domain: Any) -> list[str]:
+    """The UUIDs of the mediated devices of a domain."""
+    devices = domain._def["devices"].get("hostdevs", [])
+    return sorted(device["address_uuid"] for device in devices if device["type"] == "mdev")
+
+
 def document(domain: Any) -> str:
     """The domain's XML."""
     text: str = domain.XMLDesc(0)

@@ -17,9 +17,9 @@ from oslo_utils import timeutils
 from nova import context
 
 from . import marks
-from .descriptions import Domain, FaultState, HostDescription, TrackerState
+from .descriptions import Domain, FaultState, HostDescription, Mediated, TrackerState
 from .faults import InjectedFault, clear, put
-from .hypervisor import document, hostdevs
+from .hypervisor import document, hostdevs, mediated
 
 _STATES = {
     fakelibvirt.VIR_DOMAIN_RUNNING: "running",
@@ -143,6 +143,20 @@ class Verbs:
                 "hostdevs": hostdevs(domain),
             }
             for domain in self._harness.connections[name]._vms.values()
+        ]
+
+    def mediated(self, name: str) -> list[Mediated]:
+        """The mediated devices of a host, and the domains that have them."""
+        connection = self._harness.connections[name]
+        users = {uuid: domain.UUIDString() for domain in connection._vms.values() for uuid in mediated(domain)}
+        return [
+            {
+                "uuid": device.uuid,
+                "type": device.type,
+                "parent": device.parent,
+                "users": [users[device.uuid]] if device.uuid in users else [],
+            }
+            for device in connection.mdev_info.devices.values()
         ]
 
     def domain_xml(self, name: str, uuid: str) -> str:
