@@ -1,7 +1,9 @@
 """Placement: resource providers with their inventories, traits and allocations; free resources; writes of all of them.
 
 With PCI in Placement, each device (or the physical function of virtual functions) is a resource provider
-``<node>_<ADDRESS>`` below the compute node's provider (``nova/compute/pci_placement_translator.py``).
+``<node>_<ADDRESS>`` below the compute node's provider (``nova/compute/pci_placement_translator.py``). A card on which
+nova-compute creates mediated devices is ``<node>_pci_0000_84_00_0``, after libvirt's name of the card
+(``_ensure_pgpu_providers`` in nova/virt/libvirt/driver.py).
 """
 
 import re
@@ -33,6 +35,7 @@ from gpustack.cloud.session import (
 )
 
 _DEVICE = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
+_MEDIATED = re.compile(r".+_pci_([0-9a-f]{4})_([0-9a-f]{2})_([0-9a-f]{2})_([0-7])\Z")
 _ATTEMPTS = 4
 ONE_TIME_USE = "HW_PCI_ONE_TIME_USE"
 """Nova's trait for devices that it reserves when an instance gets them (2025.2)."""
@@ -55,6 +58,7 @@ class Provider:
 
     :ivar root: the uuid of the compute node's provider, which equals that of the compute node.
     :ivar address: the BDF address in its name, in lower case; empty unless it is that of a device.
+    :ivar mediated: whether it is a card on which nova-compute creates mediated devices.
     :ivar held: the allocated amount, by consumer; empty if not read.
     :ivar unread: why the allocations could not be read; None if they were.
     """
@@ -63,13 +67,14 @@ class Provider:
     name: str
     root: str
     address: str = ""
+    mediated: bool = False
     held: Mapping[str, int] = field(default_factory=dict)
     unread: str | None = None
 
     @property
     def node(self) -> str:
         """The name of a device's compute node."""
-        return self.name[: -len(self.address) - 1]
+        return self.name[: -len(self.address) - len("_pci_" if self.mediated else "_")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +163,11 @@ def listed(cloud: Connection, query: str = "", *, version: Microversion = PROVID
 def _provider(entry: Mapping[str, Any]) -> Provider:
     uuid, root, match = entry["uuid"], entry["root_provider_uuid"], _DEVICE.match(entry["name"])
     address = match[1].lower() if match and root != uuid else ""
-    return Provider(uuid=str(uuid), name=entry["name"], root=str(root), address=address)
+    if match is None and root != uuid and (mediated := _MEDIATED.match(entry["name"])):
+        address = "{}:{}:{}.{}".format(*mediated.groups())
+    return Provider(
+        uuid=str(uuid), name=entry["name"], root=str(root), address=address, mediated=bool(address) and not match
+    )
 
 
 def bearers(cloud: Connection, trait: str) -> frozenset[str]:
@@ -172,7 +181,7 @@ def bearers(cloud: Connection, trait: str) -> frozenset[str]:
 
 
 def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator[Provider]:
-    """Yield the devices that Placement has, with their allocations.
+    """Yield the PCI devices that Placement has, with their allocations; cards with mediated devices have no rows.
 
     One request lists them; then the allocations of each are requested, several at a time: Placement has no request for
     the allocations of many providers. A device that was removed meanwhile is left out. If Placement fails for one
@@ -183,7 +192,7 @@ def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator
     """
     queries = [""] if roots is None else [f"in_tree={uuid}" for uuid in roots]
     known = [provider for answer in each(lambda query: listed(cloud, query), queries) for provider in answer]
-    devices = [provider for provider in known if provider.address]
+    devices = [provider for provider in known if provider.address and not provider.mediated]
     yield from filter(None, each(lambda device: _with_allocations(cloud, device), devices))
 
 

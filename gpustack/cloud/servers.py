@@ -89,6 +89,7 @@ class Server:
     :ivar node: the hypervisor's name; usually that of the host.
     :ivar status: Nova's status (``ACTIVE``, ``SHUTOFF``); lower-case ``vm_state`` if read from a database.
     :ivar devices: the number of requested devices, by alias.
+    :ivar classes: the requested amounts of ``VGPU`` and of custom resource classes, which may be those of vGPUs.
     :ivar demands: the parts of its flavor that need devices of the host: aliases (``k4200``), ``VGPU``, custom resource
         classes, accelerator profiles.
     :ivar traits: the traits that its flavor required when it was booted or resized.
@@ -111,6 +112,7 @@ class Server:
     status: str = ""
     flavor: str = ""
     devices: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
     demands: tuple[str, ...] = ()
     traits: frozenset[str] = frozenset()
     since: datetime | None = None
@@ -293,6 +295,7 @@ def server_of(entry: Mapping[str, Any]) -> Server:
         status=status,
         flavor=str(flavor.get("original_name") or ""),
         devices=parse_alias(str(specs.get(ALIAS) or "")),
+        classes=requested_classes(specs),
         demands=_demands(specs),
         traits=required_traits(specs),
         since=moment(entry.get("OS-SRV-USG:launched_at")),
@@ -304,6 +307,15 @@ def server_of(entry: Mapping[str, Any]) -> Server:
         metadata={str(key): str(value) for key, value in (entry.get("metadata") or {}).items()},
         disks=_disks(entry, flavor),
     )
+
+
+def requested_classes(extra_specs: Mapping[str, object]) -> dict[str, int]:
+    """The amounts of the resource classes of devices that a flavor requests, in all of its groups."""
+    amounts: dict[str, int] = {}
+    for key, value in extra_specs.items():
+        if (match := _DEVICE_CLASS.fullmatch(key)) and str(value).isdecimal():
+            amounts[match[1]] = amounts.get(match[1], 0) + int(str(value))
+    return amounts
 
 
 def _demands(extra_specs: Mapping[str, object]) -> tuple[str, ...]:

@@ -69,6 +69,11 @@ def kinds_of(spec: Spec) -> Iterator[Kind]:
         )
 
 
+def vgpu_classes(spec: Spec) -> frozenset[str]:
+    """The resource classes of the vGPUs of a spec, by which flavors request them: vGPUs have no alias."""
+    return frozenset(model.vgpu.resource_class for model in spec.models.values() if model.vgpu)
+
+
 def models_of(spec: Spec, scheduler: Scheduler | None = None) -> Models:
     """The models of a spec, by the names of their cards.
 

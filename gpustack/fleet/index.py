@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
@@ -16,7 +17,10 @@ from gpustack.fleet.cards import ids_of, is_listed
 from gpustack.fleet.model import Holder, Source
 from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.vgpus import short_name
 from gpustack.pci import catalogue
+from gpustack.spec.assignment import MediatedCard, mediated_cards
+from gpustack.spec.hosts import models_for
 from gpustack.spec.verdict import Verdict, verdicts
 
 Spot = tuple[str, str]
@@ -37,12 +41,31 @@ def _alike(entries: Iterable[_Named], name_of: Callable[[_Named], str], names: C
     return [entry for entry in alike if key(name_of(entry)) in keys] or alike
 
 
+@dataclass(frozen=True, kw_only=True)
+class VgpuTypes:
+    """The names of the vGPU types of a card.
+
+    :ivar present: of its mediated devices; empty without devices or facts.
+    :ivar wanted: by the spec: that of the card with facts, else those of its host with the card's resource class.
+    """
+
+    present: frozenset[str] = frozenset()
+    wanted: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The only type; empty if it is unknown."""
+        known = self.present or self.wanted
+        return min(known) if len(known) == 1 else ""
+
+
 class Index:
     """Look-ups in the answers. Names of nodes are compared as :func:`gpustack.base.hostnames.key` has them."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
         self._by_node: dict[str, Host | None] = {}
+        self._mediated: dict[str, tuple[Mapping[str, list[MediatedCard]], Mapping[str, list[str]]]] = {}
 
     @cached_property
     def servers(self) -> Mapping[str, Server]:
@@ -143,6 +166,23 @@ class Index:
         verdict = verdicts(self.answers.spec, host).by_address.get(address)
         is_shared = verdict is not None and verdict.target is None and bool(host.virtual.get(address))
         return None if is_shared else verdict
+
+    def vgpu_types(self, device: Device) -> VgpuTypes:
+        """The vGPU types of a card: of its mediated devices, and as the spec wants them."""
+        if device.node not in self._mediated:
+            spec, host = self.answers.spec, self.facts(device.node)
+            wanted = (
+                by_key((card.function.address, card) for card in mediated_cards(spec, host)) if spec and host else {}
+            )
+            models = models_for(spec, self.host_of(device.node)).values() if spec and not host else ()
+            by_class = by_key((model.vgpu.resource_class, model.vgpu.type) for model in models if model.vgpu)
+            self._mediated[device.node] = (wanted, by_class)
+        wanted, by_class = self._mediated[device.node]
+        function, cards = self.function(device.node, device.address), wanted.get(device.address, ())
+        names = {kind.number: short_name(kind) for kind in function.vgpu_types} if function else {}
+        present = {entry.type for entry in function.mediated_devices if entry.type} if function else set()
+        types = {short_name(card.type) for card in cards} or set(by_class.get(device.resource_class, ()))
+        return VgpuTypes(present=frozenset(names.get(number, number) for number in present), wanted=frozenset(types))
 
     def ids(self, device: Device) -> tuple[str, str]:
         """Vendor and product of a device of Placement; empty if unknown."""

@@ -11,7 +11,7 @@ from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import name_of
 from gpustack.fleet.disagreements import disagreements, label
 from gpustack.fleet.index import Index, is_missing, is_unreported, unscheduled, unscheduled_note
-from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
+from gpustack.fleet.model import MDEV, Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts
 from gpustack.hosts.facts.model import Function
@@ -79,7 +79,8 @@ def unenforced(fleet: Fleet) -> tuple[Finding, ...]:
 
 def _usable(index: Index, gpu: Gpu) -> State:
     """The state of a GPU; one that Nova has as free is unavailable if its host has to be prepared, or can't be."""
-    verdict = index.verdict(gpu.node, gpu.address) if gpu.state is State.FREE and gpu.address else None
+    is_judged = gpu.state is State.FREE and gpu.address and gpu.dev_type != MDEV
+    verdict = index.verdict(gpu.node, gpu.address) if is_judged else None
     is_usable = verdict is None or verdict.state in (Readiness.READY, Readiness.UNKNOWN)
     return gpu.state if is_usable else State.UNAVAILABLE
 
@@ -101,7 +102,11 @@ def _still_offered(index: Index, listed: Iterable[Gpu]) -> Iterator[Finding]:
     """GPUs out of service that nothing keeps new instances off, now or when their instance ends."""
     for gpu in listed:
         offered = gpu.state is not State.UNAVAILABLE and gpu.service != "disabled"
-        if gpu.out_of_service and offered and not (gpu.reserved and index.answers.models.scheduled):
+        if (
+            gpu.out_of_service
+            and offered
+            and not (gpu.reserved and (gpu.dev_type == MDEV or index.answers.models.scheduled))
+        ):
             yield finding(
                 Code.OUT_OF_SERVICE_OFFERED,
                 place=gpu.place,
@@ -213,7 +218,8 @@ def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
         host=index.host_of(device.node),
         node=device.node,
         address=device.address,
-        model=name_of(vendor, product, function) or device.resource_class,
+        model=(index.vgpu_types(device).name if device.mediated else name_of(vendor, product, function))
+        or device.resource_class,
         vendor_id=vendor,
         product_id=product,
         resource_class=device.resource_class,
@@ -222,6 +228,7 @@ def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
         units=max(device.capacity, used, 1),
         used=used,
         reserved=device.capacity == 0,
+        dev_type=MDEV if device.mediated else "",
         numa_node=function.numa_node if function else None,
         iommu_group=function.iommu_group if function else None,
         link=_link(function),
@@ -336,7 +343,9 @@ def _notes(index: Index, listed: list[Gpu], unlisted: list[str]) -> Iterator[str
         has = "Nova has no GPUs" if index.answers.rows is not None else "no source lists the GPUs"
         yield f"{has} of hosts that have some by the spec or the snapshot: {names(unlisted, 8)}"
     yield from unscheduled_note(index)
-    unknown = sorted({gpu.resource_class for gpu in listed if gpu.resource_class and not gpu.vendor_id})
+    unknown = sorted(
+        {gpu.resource_class for gpu in listed if gpu.resource_class and not gpu.vendor_id and gpu.dev_type != MDEV}
+    )
     if unknown:
         yield f"listed as GPUs, though no source has their PCI ids: {names(unknown, 8)}; --spec or --snapshot has them"
     aliases = index.answers.models.aliases

@@ -37,6 +37,10 @@ class Source(enum.StrEnum):
     KEYSTONE = "Keystone"
 
 
+MDEV = "mdev"
+"""The ``dev_type`` of cards on which nova-compute creates mediated devices; its other values are those of Nova's rows."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Holder:
     """The holder of a GPU, or of a part of it.
@@ -44,7 +48,7 @@ class Holder:
     :ivar consumer: the uuid in Placement or in the row: of an instance, or of a migration.
     :ivar server: its instance; None if no source has one.
     :ivar migration: whether the consumer is a migration, which holds the GPU that its instance had before the move.
-    :ivar amount: the number of units; 1 unless the GPU offers virtual functions.
+    :ivar amount: the number of units; 1 unless the GPU offers virtual functions or vGPUs.
     """
 
     consumer: str
@@ -60,8 +64,8 @@ class Gpu:
     """One GPU, or one instance's share of a host whose GPUs can't be distinguished.
 
     :ivar address: the PCI address; empty if only the host is known (no PCI in Placement, and no database).
-    :ivar model: the name of the card, else the resource class or the alias.
-    :ivar units: the number of devices that it offers: 1, or its virtual functions.
+    :ivar model: the name of the card, of its vGPU type (``A16-8Q``), else the resource class or the alias.
+    :ivar units: the number of devices that it offers: 1, its virtual functions, or its vGPUs.
     :ivar used: the number of units in use.
     :ivar reserved: whether it is reserved in Placement; a reserved GPU in use is allocated until its instance is gone.
     :ivar parent: the address of the physical function, if it is a virtual function and a row has it.

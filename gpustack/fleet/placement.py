@@ -1,7 +1,7 @@
-"""Read Placement: the resource providers of PCI devices with their use, and who holds them.
+"""Read Placement: the resource providers of PCI devices and of cards with vGPUs, with their use, and who holds them.
 
-Two requests have all devices of a fleet: the list of providers with Nova's trait for devices, and the allocation
-candidates for one MiB, whose provider summaries contain the complete tree of each host (microversion 1.29) with the
+Two requests have all devices of a fleet: the list of providers, whose names show the cards with vGPUs (they have no
+trait of their own before 2026.1), and the allocation candidates for one MiB, whose provider summaries contain the complete tree of each host (microversion 1.29) with the
 capacity and use of each provider. A device without capacity is reserved. Hosts without a free MiB take one request for
 each further resource class, and those beyond the ``max_allocation_candidates`` of Placement one each. Only if nothing
 of a host is free, not even a GPU, its devices are read one by one.
@@ -19,14 +19,14 @@ _TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
 _OF_NOVA = "COMPUTE_"
 _CLASSES = ("MEMORY_MB", "VCPU", "PCPU", "DISK_GB")
 """One of these is free on almost every host."""
-_UNKNOWN = frozenset({400, 404, 406})
-"""Answers of a Placement that does not know the trait or the microversion: its Nova cannot report devices."""
+_UNKNOWN = frozenset({404, 406})
+"""Answers of a Placement that does not know the microversion: its Nova cannot report devices."""
 _DOING = "read the devices in Placement"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A PCI device in Placement.
+    """A PCI device in Placement, or a card on which nova-compute creates mediated devices.
 
     :ivar root: the uuid of the compute node's provider.
     :ivar node: the name of the compute node.
@@ -44,6 +44,7 @@ class Device:
     capacity: int = 0
     used: int = 0
     closed: bool = False
+    mediated: bool = False
     traits: frozenset[str] = frozenset()
 
 
@@ -58,18 +59,25 @@ class Consumer:
 
 
 def devices(cloud: Connection) -> tuple[Device, ...] | None:
-    """Return all PCI devices; None if this Placement has none, so that Nova does not report them.
+    """Return all PCI devices and cards with vGPUs; None if this Placement has none, so that Nova reports none.
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     known: list[Device] = []
     with tolerating(*_UNKNOWN):
         known = [
-            Device(uuid=entry.uuid, name=entry.name, root=entry.root, node=entry.node, address=entry.address)
-            for entry in placement.listed(cloud, f"required={_TRAIT}")
+            Device(
+                uuid=entry.uuid,
+                name=entry.name,
+                root=entry.root,
+                node=entry.node,
+                address=entry.address,
+                mediated=entry.mediated,
+            )
+            for entry in placement.listed(cloud)
             if entry.address
         ]
-    return tuple(_counted(cloud, known)) if known else None
+    return tuple(_counted(cloud, known)) or None if known else None
 
 
 def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
@@ -88,10 +96,15 @@ def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
         counted = [
             replace(_with(device, summaries[device.uuid]), closed=device.root in closed)
             for device in known
-            if device.uuid in summaries
+            if device.uuid in summaries and _is_of_nova(device, summaries[device.uuid].get("traits", ()))
         ]
     counted += filter(None, each(lambda device: _single(cloud, device), missing()))
     return sorted(counted, key=lambda device: (device.node, device.address))
+
+
+def _is_of_nova(device: Device, traits: Collection[str]) -> bool:
+    """Whether Nova reports a device: others, such as Cyborg's, have addresses in their names too."""
+    return device.mediated or _TRAIT in traits
 
 
 def _with(device: Device, summary: Mapping[str, Any]) -> Device:
@@ -116,7 +129,7 @@ def _single(cloud: Connection, device: Device) -> Device | None:
     inventory = placement.inventory(cloud, device.uuid)
     used = placement.usage(cloud, device.uuid) if inventory else None
     traits = placement.traits(cloud, device.uuid) if used is not None else None
-    if inventory is None or used is None or traits is None:
+    if inventory is None or used is None or traits is None or not _is_of_nova(device, traits[0]):
         return None
     resources = {name: {"capacity": count, "used": used.get(name, 0)} for name, count in inventory.unreserved.items()}
     return _with(device, {"resources": resources, "traits": traits[0]})

@@ -82,7 +82,7 @@ def read(
     devices, refusal = _devices(connection, gaps)
     listed = _listing(connection, gaps, refusal)
     answers = Answers(
-        servers=listed.servers if listed else None,
+        servers=with_vgpus(listed.servers, devices) if listed else None,
         everything=listed is not None and listed.everything and not listed.gaps,
         services=_services(connection, gaps) if listed else None,
         devices=devices,
@@ -128,7 +128,7 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
     if answers.devices and answers.consumers is not None:
         index = Index(answers)
         asked = _in_scope(answers, given.only)
-        providers = [_provider(index, device) for device in asked]
+        providers = [_provider(index, device) for device in asked if not device.mediated]
         verdicts, gaps = databases.allocation_verdicts(sources, known, providers, connection)
         answers = replace(answers, verdicts=(*answers.verdicts, *verdicts), gaps=(*answers.gaps, *gaps))
     return _named(connection, answers)
@@ -158,6 +158,20 @@ def _listing(cloud: Connection, gaps: list[Gap], refusal: CloudError | None) -> 
         return None
     gaps += (Gap(source=Source.NOVA, reason=reason) for reason in listed.gaps)
     return listed
+
+
+def with_vgpus(listed: Iterable[Server], devices: Iterable[Device] | None) -> tuple[Server, ...]:
+    """Count the vGPUs that instances request among their devices, by resource class.
+
+    Only Placement shows which custom classes are those of vGPUs.
+    """
+    classes = {device.resource_class for device in devices or () if device.mediated}
+    return tuple(
+        replace(server, devices={**server.devices, **{name: server.classes[name] for name in requested}})
+        if (requested := classes & server.classes.keys())
+        else server
+        for server in listed
+    )
 
 
 def _services(cloud: Connection, gaps: list[Gap]) -> tuple[Service, ...] | None:
@@ -221,7 +235,8 @@ def _confirmed(cloud: Connection, answers: Answers) -> Answers:
         current = dict(
             zip((*doubtful, *unknown), each(lambda u: servers.server(cloud, u), (*doubtful, *unknown)), strict=True)
         )
-        present = {uuid: server for uuid, server in current.items() if server is not None}
+        known = {uuid: server for uuid, server in current.items() if server is not None}
+        present = {server.id: server for server in with_vgpus(known.values(), answers.devices)}
         consumers |= {c.uuid: c for c in placement.consumers(cloud, present, nodes)}
     except CloudError as error:
         gap = Gap(source=Source.NOVA, reason=f"{error.what}; the holders of some GPUs are unknown")

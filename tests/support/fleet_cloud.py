@@ -112,7 +112,7 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
     summaries = {
         d.uuid: {
             "resources": {d.resource_class: {"capacity": d.capacity, "used": d.used}},
-            "traits": ["COMPUTE_MANAGED_PCI_DEVICE", *sorted(d.traits)],
+            "traits": [*([] if d.mediated else ["COMPUTE_MANAGED_PCI_DEVICE"]), *sorted(d.traits)],
             "root_provider_uuid": d.root,
         }
         for d in known
@@ -121,7 +121,9 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
     summaries |= {d.root: {"resources": whole, "traits": [], "root_provider_uuid": d.root} for d in known}
     roots = [{"uuid": root, "name": root, "root_provider_uuid": root} for root in {d.root: None for d in known}]
     cloud = StandIn()
-    cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": listed})
+    cloud.answers["placement /resource_providers"] = lambda path: (
+        (200, {"resource_providers": listed}) if path == "/resource_providers" else (404, {})
+    )
     cloud.answers["placement /resource_providers?resources="] = (200, {"resource_providers": roots})
     cloud.answers["placement /resource_classes"] = (
         200,

@@ -47,7 +47,12 @@ def type_named(host: Host, function: Function, name: str) -> VgpuType | str:
 
 def is_named(kind: VgpuType, name: str) -> bool:
     """Whether a type has a name: the last word of the driver's, which has a brand before it, or its directory."""
-    return name in (kind.name, kind.number) or (kind.name or "").rpartition(" ")[2] == name
+    return name in (kind.name, kind.number, short_name(kind))
+
+
+def short_name(kind: VgpuType) -> str:
+    """The name of a type without its brand; its number if the driver has no name for it."""
+    return (kind.name or kind.number).rpartition(" ")[2]
 
 
 def _at_boot(host: Host) -> dict[tuple[str, str], str]:

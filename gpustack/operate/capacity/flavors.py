@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Flavor, Sizes
-from gpustack.fleet.cards import kinds_of
+from gpustack.cloud.servers import requested_classes
+from gpustack.fleet.cards import kinds_of, vgpu_classes
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS
@@ -122,6 +123,12 @@ def demand_of(
     :param in_cloud: whether the cloud has the flavor.
     """
     request = BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
+    classes = vgpu_classes(spec)
+    vgpus = {key: amount for key, amount in requested_classes(specs).items() if key in classes}
+    if vgpus:
+        gpus = {**gpus, **vgpus}
+        own = {key for key in specs if (match := _RESOURCE.fullmatch(key)) and match[2] in vgpus}
+        specs = {key: value for key, value in specs.items() if key not in own}
     policies = [spec.models[model].numa_policy for alias in gpus for model in spec.models_of(alias)]
     of_alias = "required" if "required" in policies else next(filter(None, policies), None)
     topology: Topology | None = None
@@ -132,7 +139,11 @@ def demand_of(
         requests = requests_of(request, sizes, processors)
     except FlavorRefusedError as error:
         refused = str(error)
-    if scheduler and scheduler.aliases is not None and (missing := sorted(gpus.keys() - scheduler.aliases)):
+    if (
+        scheduler
+        and scheduler.aliases is not None
+        and (missing := sorted(gpus.keys() - vgpus.keys() - scheduler.aliases))
+    ):
         refused = refused or f"the alias {', '.join(missing)} is not in nova.conf"
     second = requests[1] if len(requests) > 1 and not (scheduler and scheduler.fallback is False) else None
     return Demand(
@@ -152,7 +163,7 @@ def demand_of(
         classes=_classes(spec, gpus) if by_devices(scheduler, spec) else (),
         refused=refused,
         in_cloud=in_cloud,
-        unknown=tuple(alias for alias in gpus if not spec.models_of(alias)),
+        unknown=tuple(alias for alias in gpus if alias not in vgpus and not spec.models_of(alias)),
     )
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from gpustack.base.by_key import by_key
 from gpustack.base.hostnames import key, short
 from gpustack.cloud.compute import Hypervisor
-from gpustack.fleet.cards import Kind, kinds_of
+from gpustack.fleet.cards import Kind, kinds_of, vgpu_classes
 from gpustack.fleet.index import named
-from gpustack.fleet.model import Fleet, Gpu, Source, State
+from gpustack.fleet.model import MDEV, Fleet, Gpu, Source, State
 from gpustack.hosts.facts.model import Host as Facts
 from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
@@ -75,6 +75,7 @@ class _View:
     def __init__(self, spec: Spec, sources: Sources, *, empty: bool) -> None:
         self.spec, self.sources, self.empty = spec, sources, empty
         self.aliases = FlavorAliases(spec, sources.scheduler)
+        self.vgpu_classes = vgpu_classes(spec)
         self.gpus = by_key((key(gpu.node), gpu) for gpu in sources.fleet.gpus if gpu.address)
         moving = any(server.moving for server in sources.fleet.servers)
         reasons = [_STALE, *(gap.reason for gap in sources.fleet.partial if gap.source is Source.NOVA)]
@@ -88,12 +89,16 @@ class _View:
         others, doubt = 0, ""
         surplus: Sequence[Cards] = ()
         if compute is not None:
-            cards: list[Cards] | None = list(self._of_pools(compute.pools, gpus))
-            surplus = list(self._of_placement(compute.pools, gpus))
-            doubt = self._unscheduled(compute.pools, gpus)
+            pci = [gpu for gpu in gpus if gpu.dev_type != MDEV]
+            cards: list[Cards] | None = list(self._of_pools(compute.pools, pci))
+            surplus = list(self._of_placement(compute.pools, pci))
+            doubt = self._unscheduled(compute.pools, pci)
             others = sum(pool.count for pool in compute.pools) - sum(entry.count for entry in cards or ())
+            cards = [*(cards or ()), *self._of_vgpus(gpus)]
         elif gpus:
-            cards = [Cards(aliases=self._names(gpu), node=_node(gpu), count=self._count(gpu)) for gpu in gpus]
+            pci = [gpu for gpu in gpus if gpu.dev_type != MDEV]
+            cards = [Cards(aliases=self._names(gpu), node=_node(gpu), count=self._count(gpu)) for gpu in pci]
+            cards += self._of_vgpus(gpus)
         else:
             cards, doubt = self._of_facts(hypervisor), self.doubt
         cards = None if cards is None else [entry for entry in cards if entry.aliases and entry.count]
@@ -134,6 +139,8 @@ class _View:
         return gpu.units if self.empty and gpu.state in _IN_SERVICE else gpu.free
 
     def _names(self, gpu: Gpu) -> frozenset[str]:
+        if gpu.dev_type == MDEV:
+            return frozenset({gpu.resource_class} & self.vgpu_classes)
         of = self.aliases.of
         return of(gpu.vendor_id, gpu.product_id, gpu.resource_class, gpu.traits, dev_type=gpu.dev_type)
 
@@ -156,6 +163,12 @@ class _View:
             count = min(pool.count, sum(gpu.free for gpu in of_pool)) if of_pool else pool.count
             if names and count:
                 yield Cards(aliases=names, node=pool.node, count=count)
+
+    def _of_vgpus(self, gpus: Sequence[Gpu]) -> Iterator[Cards]:
+        """The vGPUs that are free in Placement, on any NUMA node: Nova does not compare it."""
+        for gpu in gpus:
+            if gpu.dev_type == MDEV:
+                yield Cards(aliases=self._names(gpu), node=ANY_NODE, count=self._count(gpu))
 
     def _of_placement(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> Iterator[Cards]:
         """The devices that are free in Placement, and in no pool of Nova."""

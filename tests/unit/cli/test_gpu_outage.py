@@ -253,7 +253,7 @@ def test_a_host_that_is_down_is_closed_too(cloud: NovaModel, gpustack: Any) -> N
 
 
 def test_an_ordinary_host_stays_open_if_nothing_lists_gpus(cloud: NovaModel, gpustack: Any) -> None:
-    cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": []})
+    cloud.answers["placement /resource_providers"] = (200, {"resource_providers": []})
     ran = gpustack("gpu", "disable", "gpu1", "99:00.0", "--reason", "x", "--yes")
     assert (ran.code, cloud.written) == (2, [])
     assert "no source has a GPU 0000:99:00.0 on gpu1" in ran.err

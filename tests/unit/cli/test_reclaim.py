@@ -186,11 +186,11 @@ def test_hosts_isolated_since_the_notice_block(cloud: StandIn, spec: str, gpusta
 
 
 def test_placement_that_does_not_answer_blocks(cloud: StandIn, spec: str, gpustack: Any) -> None:
-    cloud.answers["placement /resource_providers?"] = (503, {"error": {"message": "down"}})
+    cloud.answers["placement /resource_providers"] = (503, {"error": {"message": "down"}})
     ran = gpustack("reclaim", "plan", spec, "-f", "json")
     (row,) = json.loads(ran.out)
     assert [found["code"] for found in row["findings"]] == ["GPU794"]
-    cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": []})  # no PCI in Placement
+    cloud.answers["placement /resource_providers"] = (200, {"resource_providers": []})  # no PCI in Placement
     (row,) = json.loads(gpustack("reclaim", "plan", spec, "-f", "json").out)
     assert row["step"] == "notify"
 

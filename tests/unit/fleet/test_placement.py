@@ -11,6 +11,7 @@ from gpustack.fleet import placement
 from support.fleet_answers import device
 from support.fleet_cloud import Answer, StandIn, with_devices
 
+TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
 TWO = [device("gpu1", 0x81, used=1), device("gpu2", 0x81)]
 
 
@@ -70,7 +71,7 @@ def test_limited_candidates_are_read_tree_by_tree(count: int) -> None:
     cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": {}})
     for entry in devices:
         resources = {entry.resource_class: {"capacity": entry.capacity, "used": 0}}
-        tree = {entry.uuid: {"resources": resources, "traits": []}, entry.root: {"resources": {}, "traits": []}}
+        tree = {entry.uuid: {"resources": resources, "traits": [TRAIT]}, entry.root: {"resources": {}, "traits": []}}
         path = f"placement /allocation_candidates?resources=MEMORY_MB:1&in_tree={entry.root}"
         cloud.answers[path] = (200, {"provider_summaries": tree})
     found = placement.devices(cloud.connection)
@@ -98,11 +99,11 @@ def test_a_completely_full_host_is_read_device_by_device() -> None:
     assert placement.devices(cloud.connection) == (TWO[0],)
 
 
-@pytest.mark.parametrize("status", [400, 406])
+@pytest.mark.parametrize("status", [404, 406])
 def test_a_placement_without_devices_of_nova(status: int) -> None:
-    cloud = StandIn({"placement /resource_providers?": (status, {"errors": []})})
+    cloud = StandIn({"placement /resource_providers": (status, {"errors": []})})
     assert placement.devices(cloud.connection) is None
-    cloud = StandIn({"placement /resource_providers?": (200, {"resource_providers": []})})
+    cloud = StandIn({"placement /resource_providers": (200, {"resource_providers": []})})
     assert placement.devices(cloud.connection) is None
 
 
@@ -111,7 +112,7 @@ def test_a_placement_without_devices_of_nova(status: int) -> None:
 )
 def test_answers_that_are_none_are_errors(answer: Answer) -> None:
     cloud = with_devices(TWO)
-    cloud.answers["placement /resource_providers?"] = answer
+    cloud.answers["placement /resource_providers"] = answer
     with pytest.raises(CloudError):
         placement.devices(cloud.connection)
     cloud = with_devices(TWO)

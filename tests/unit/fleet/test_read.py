@@ -57,7 +57,7 @@ def test_names_and_holders() -> None:
 @pytest.mark.parametrize("failure", [DEAD, (403, {}), (500, {}), (200, {})])
 def test_a_placement_that_does_not_answer_is_a_gap(failure: object) -> None:
     stand_in = cloud()
-    stand_in.answers["placement /"] = stand_in.answers["placement /resource_providers?"] = failure  # type: ignore[assignment]
+    stand_in.answers["placement /"] = stand_in.answers["placement /resource_providers"] = failure  # type: ignore[assignment]
     result = fleet(stand_in)
     assert [gap.source for gap in result.partial] == [Source.PLACEMENT]
     assert [(gpu.host, gpu.address) for gpu in result.gpus] == [("gpu1", ""), ("gpu2", "")]

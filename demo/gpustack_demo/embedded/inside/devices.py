@@ -85,7 +85,6 @@ class NodeDevice(fakelibvirt.FakePCIDevice):
         """The address in the kernel's notation."""
         return str(self.device["address"])
 
-
     def XMLDesc(self, flags: int) -> str:  # noqa: N802 - libvirt's name
         """The XML, with the number of mediated devices that still fit; the fixture's number stays the same."""
         name = node_device_name(self.address)
