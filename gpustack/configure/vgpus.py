@@ -79,7 +79,7 @@ def in_use(spec: Spec, host: Host, types: Sequence[TypeSection], release: Releas
             if device.type in (None, wanted) or (device.user is None and wanted is None):
                 continue
             yield finding(
-                Code.VGPU_TYPE_IN_USE,
+                Code.MEDIATED_TYPE_LOST,
                 place=f"{host.hostname} {function.address}",
                 severity=None if device.user else Severity.WARNING,
                 device=device.uuid,
