@@ -250,6 +250,8 @@ def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) 
                     f"the spec has no model {asked.name!r}", remedy=f"name one of: {', '.join(spec.models)}"
                 )
             alias = spec.alias_of(asked.name)
+            if spec.models[asked.name].vgpu:
+                command.report(f"warning: {alias} requests virtual functions only; for mediated devices, use the spec")
         elif asked.model:
             command.report(
                 f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that"

@@ -204,7 +204,7 @@ def markers_of(spec: Spec, host: Host) -> dict[str, int]:
     """The units of each marker class on a host: one for each GPU, and for each mediated device, that it offers."""
     units = Counter(spec.alias_of(target.model) for target in verdicts(spec, host).offered)
     for card in offered_vgpus(spec, host):
-        units[spec.alias_of(card.model)] += devices(card) or card.count or 0
+        units[spec.alias_of(card.model)] += devices(card)
     return markers.units(spec, units)
 
 

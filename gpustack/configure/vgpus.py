@@ -44,7 +44,7 @@ def faults(host: Host, cards: Sequence[MediatedCard], release: Release) -> Itera
     """The reasons why Nova would not start, or would offer other vGPUs than the spec wants."""
     read = card_types(sections(cards), release)
     for card in cards:
-        address, total = card.function.address, devices(card)
+        address = card.function.address
         place, (type_, class_) = f"{host.hostname} {address}", read.of(address)
         if type_ != card.type.number:
             yield finding(Code.VGPU_TYPE_TWICE, place=place, release=release, types=f"{type_} and {card.type.number}")
@@ -53,10 +53,9 @@ def faults(host: Host, cards: Sequence[MediatedCard], release: Release) -> Itera
             yield finding(
                 Code.VGPU_CLASS_IGNORED, place=place, release=release, type=type_, found=class_, wanted=wanted
             )
-        if card.count is not None and total is not None and total > card.count:
-            yield finding(
-                Code.VGPU_COUNT_NOT_IN_NOVA, place=place, type=card.type.number, count=card.count, total=total
-            )
+        if card.count is not None and (total := devices(card)) > card.count:
+            number, count = card.type.number, card.count
+            yield finding(Code.VGPU_COUNT_NOT_IN_NOVA, place=place, type=number, count=count, total=total)
     own = {card.function.address for card in cards}
     others = [f.address for f in host.pci if f.address not in own and read.default in [t.number for t in f.vgpu_types]]
     if others:
@@ -79,7 +78,7 @@ def in_use(spec: Spec, host: Host, types: Sequence[TypeSection], release: Releas
             if device.type in (None, wanted) or (device.user is None and wanted is None):
                 continue
             yield finding(
-                Code.MEDIATED_TYPE_LOST,
+                Code.MEDIATED_TYPE_IN_USE,
                 place=f"{host.hostname} {function.address}",
                 severity=None if device.user else Severity.WARNING,
                 device=device.uuid,

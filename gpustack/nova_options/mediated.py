@@ -141,11 +141,6 @@ def settings(sections: Sequence[TypeSection], release: Release) -> Mapping[str, 
     return {group: values for group, values in made.items() if values}
 
 
-def has_limits(release: Release) -> bool:
-    """Whether a release limits the devices of a type (``max_instances``)."""
-    return releases.table(release).find("mdev_*", "max_instances") is not None
-
-
 def takes_several(release: Release) -> bool:
     """Whether an instance gets the mediated devices of more than one provider.
 

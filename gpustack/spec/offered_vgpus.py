@@ -37,10 +37,10 @@ def names_of(host: Host, card: MediatedCard) -> tuple[str, ...]:
     return tuple(name for name in (card.function.address, parent.address, (parent.serial or "").lower()) if name)
 
 
-def devices(card: MediatedCard) -> int | None:
+def devices(card: MediatedCard) -> int:
     """The number of devices of its type that a card can have: those that exist, and those that its driver can add."""
     if card.type.available is None:
-        return None
+        return card.count or 0
     return card.type.available + sum(device.type == card.type.number for device in card.function.mediated_devices)
 
 

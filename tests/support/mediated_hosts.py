@@ -15,7 +15,7 @@ from support.host_samples import Raw, function, host
 
 _FILE = Path(__file__).parents[1] / "unit/configure/vgpus.yaml"
 CASES: dict[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
-TYPES = {
+TYPES: Mapping[str, Mapping[str, Any]] = {
     "nvidia-710": {"name": "NVIDIA A16-4Q", "available": 4, "memory_mib": 4096},
     "nvidia-711": {"name": "NVIDIA A16-8Q", "available": 2, "memory_mib": 8192},
     "nvidia-474": {"name": "NVIDIA A100-1-5C", "available": 1, "memory_mib": 5120},
@@ -46,7 +46,7 @@ def parted(address: str, count: int, *, kind: str = "A16", mdev: bool = False, c
     own: dict[str, Any] = {"vgpu_framework": "vfio", "vgpu_types": types, "vgpu_type": current}
     if mdev:
         own = {"vgpu_framework": "mdev", "vgpu_types": [{"number": n, **t, "available": 1} for n, t in TYPES.items()]}
-    of_card = {"sriov_totalvfs": 16, "sriov_numvfs": count, "virtual_functions": parts}
+    of_card: dict[str, Any] = {"sriov_totalvfs": 16, "sriov_numvfs": count, "virtual_functions": parts}
     physical = function(address, ids=IDS[kind], driver="nvidia", vgpu_types=[] if mdev else types, **of_card)
     more = {"driver": "nvidia", "physical_function": address, "ids": IDS[kind]}
     return [physical, *(function(part, **more, **own, iommu_group=50 + n) for n, part in enumerate(parts))]

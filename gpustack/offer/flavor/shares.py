@@ -80,11 +80,11 @@ def _share(spec: Spec, host: Host) -> HostShare:
         selections = (alias for alias, models in spec.selected.items() if assigned.model in models)
         for name in (assigned.model, *selections):
             by_model.setdefault(name, []).append(assigned.gpu)
-    vgpus = [(card, devices(card) or card.count or 1) for card in offered_vgpus(spec, host)]
-    for card, count in vgpus:
+    mediated = offered_vgpus(spec, host)
+    for card in mediated:
         part = Gpu(main=card.function.model_copy(update={"bars": ()}))  # a vGPU has BARs of its own
         for name in (card.model, *(alias for alias, models in spec.selected.items() if card.model in models)):
-            by_model.setdefault(name, []).extend([part] * count)
+            by_model.setdefault(name, []).extend([part] * devices(card))
     networks = network_functions(spec, host).by_network
     nodes = {
         node.node: NodeShare(
@@ -105,7 +105,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
         processor=host.cpu,
         architecture=host.architecture,
         gpus={model: tuple(of_model) for model, of_model in by_model.items()},
-        gpu_count=len(judged.assigned) + sum(count for _, count in vgpus),
+        gpu_count=len(judged.assigned) + sum(map(devices, mediated)),
         nodes=nodes,
         networks=frozenset(name for name, parts in networks.items() if parts),
     )

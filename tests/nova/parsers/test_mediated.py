@@ -11,7 +11,7 @@ import pytest
 from gpustack.configure.desired import wanted
 from gpustack.configure.render import render
 from gpustack.nova_options import releases
-from gpustack.nova_options.mediated import TypeSection, card_types, has_limits, settings
+from gpustack.nova_options.mediated import TypeSection, card_types, settings
 from gpustack.spec.offered_vgpus import offered_vgpus
 from gpustack_demo.embedded.environment import ensure
 from gpustack_demo.embedded.releases import available
@@ -70,7 +70,9 @@ def test_the_table_names_the_type_and_class_of_each_card(judge, tmp_path):
 
 def test_the_limit_of_a_type_is_read_where_the_release_has_it(judge, tmp_path):
     sections = [TypeSection(type="nvidia-35", addresses=CARDS[:2], limit=8)]
-    limits = {"nvidia-35": 8} if has_limits(releases.release(judge.release)) else {}
+    rendered = settings(sections, releases.release(judge.release))["mdev_nvidia-35"]
+    limits = {"nvidia-35": 8} if "max_instances" in rendered else {}
+    assert bool(limits) == (releases.release(judge.release).major >= 29)
     assert answer(judge, sections, tmp_path / "nova.conf")["mediated"]["limits"] == limits
 
 

@@ -27,7 +27,7 @@ def desired(case: dict[str, Any], *names: str) -> DesiredConfig:
 def settings(text: str) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for setting in parse_files({"nova.conf": text}).settings:
-        if setting.group == "devices" or setting.group.startswith("mdev_"):
+        if setting.group == "devices" or setting.group.startswith(("mdev_", "vgpu_")):
             found.setdefault(setting.group, {})[setting.name] = setting.value
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.nova_options.mediated import TypeSection, card_types, has_limits, settings, takes_several
+from gpustack.nova_options.mediated import TypeSection, card_types, settings, takes_several
 from gpustack.nova_options.releases import release
 
 FIRST, SECOND, OTHER = "0000:84:00.0", "0000:85:00.0", "0000:86:00.0"
@@ -62,6 +62,5 @@ def test_settings_have_the_names_of_the_release(name, expected):
     assert settings([A], release(name)) == expected
 
 
-def test_limits_and_several_providers_came_with_a_release():
-    assert [has_limits(release(name)) for name in ("2023.2", "2024.1")] == [False, True]
+def test_several_providers_came_with_a_release():
     assert [takes_several(release(name)) for name in ("2025.2", "2026.1")] == [False, True]
