@@ -16,7 +16,7 @@ from gpustack.offer.flavor.apply import plan
 from gpustack.offer.flavor.desired import wanted as flavors_of
 from gpustack.offer.flavor.flavors import present_flavors
 from gpustack.spec.load import parse_spec
-from gpustack_demo.embedded.hosts import EmbeddedDevice
+from gpustack_demo.embedded.hosts import EmbeddedDevice, MdevType
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova
 from gpustack_demo.embedded.servers import boot, delete
 from support.change_runs import apply_flavors as apply
@@ -50,7 +50,7 @@ def devices() -> Iterator[EmbeddedDevice]:
             vendor=function.vendor,
             product=function.product,
             iommu_group=number,
-            mdev_types=types,
+            mdev_types=tuple(MdevType(id=kind, name=kind, instances=most) for kind, most in types.items()),
         )
 
 
