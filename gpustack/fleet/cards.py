@@ -16,6 +16,7 @@ from gpustack.pci import catalogue
 from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
+from gpustack.spec.offered_vgpus import required_traits
 
 _BY_IDS = re.compile(r"CUSTOM_PCI_([0-9A-F]{4})_([0-9A-F]{4})\Z")
 _MAKERS = ("10de", "1002")
@@ -69,9 +70,14 @@ def kinds_of(spec: Spec) -> Iterator[Kind]:
         )
 
 
-def vgpu_classes(spec: Spec) -> frozenset[str]:
-    """The resource classes of the vGPUs of a spec, by which flavors request them: vGPUs have no alias."""
-    return frozenset(model.vgpu.resource_class for model in spec.models.values() if model.vgpu)
+def vgpu_requests(spec: Spec) -> dict[str, tuple[str, frozenset[str]]]:
+    """The resource classes and traits by which flavors request the vGPUs of a spec; they have no alias.
+
+    The keys, such as ``VGPU CUSTOM_LARGE``, replace it.
+    """
+    models = {name: model.vgpu.resource_class for name, model in spec.models.items() if model.vgpu}
+    pairs = [(klass, frozenset(own)) for name, klass in models.items() for own in ((), required_traits(spec, name))]
+    return {" ".join((klass, *sorted(own))): (klass, own) for klass, own in pairs}
 
 
 def models_of(spec: Spec, scheduler: Scheduler | None = None) -> Models:

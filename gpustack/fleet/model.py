@@ -38,7 +38,7 @@ class Source(enum.StrEnum):
 
 
 MDEV = "mdev"
-"""The ``dev_type`` of cards on which nova-compute creates mediated devices; its other values are those of Nova's rows."""
+"""The ``dev_type`` of cards on which nova-compute creates mediated devices; other values are those of Nova's rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
 """Read Placement: the resource providers of PCI devices and of cards with vGPUs, with their use, and who holds them.
 
-Two requests have all devices of a fleet: the list of providers, whose names show the cards with vGPUs (they have no
-trait of their own before 2026.1), and the allocation candidates for one MiB, whose provider summaries contain the complete tree of each host (microversion 1.29) with the
-capacity and use of each provider. A device without capacity is reserved. Hosts without a free MiB take one request for
-each further resource class, and those beyond the ``max_allocation_candidates`` of Placement one each. Only if nothing
-of a host is free, not even a GPU, its devices are read one by one.
+Two requests have all devices of a fleet: the list of providers, whose names show cards with vGPUs (Nova has no trait
+for them), and the allocation candidates for one MiB, whose provider summaries contain the complete tree of each host
+(microversion 1.29) with the capacity and use of each provider. A device without capacity is reserved. Hosts without a
+free MiB take one request for each further resource class, and those beyond the ``max_allocation_candidates`` of
+Placement one each. Only if nothing of a host is free, not even a GPU, its devices are read one by one.
 """
 
 import functools

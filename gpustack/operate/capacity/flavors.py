@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.servers import requested_classes
-from gpustack.fleet.cards import kinds_of, vgpu_classes
+from gpustack.fleet.cards import kinds_of, vgpu_requests
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.operate.capacity.aggregates import EXTRA_SPECS
@@ -122,13 +122,9 @@ def demand_of(
     :param image: the properties of the image.
     :param in_cloud: whether the cloud has the flavor.
     """
+    vgpus, specs = _vgpus(spec, specs)
+    gpus = {**gpus, **vgpus}
     request = BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
-    classes = vgpu_classes(spec)
-    vgpus = {key: amount for key, amount in requested_classes(specs).items() if key in classes}
-    if vgpus:
-        gpus = {**gpus, **vgpus}
-        own = {key for key in specs if (match := _RESOURCE.fullmatch(key)) and match[2] in vgpus}
-        specs = {key: value for key, value in specs.items() if key not in own}
     policies = [spec.models[model].numa_policy for alias in gpus for model in spec.models_of(alias)]
     of_alias = "required" if "required" in policies else next(filter(None, policies), None)
     topology: Topology | None = None
@@ -165,6 +161,18 @@ def demand_of(
         in_cloud=in_cloud,
         unknown=tuple(alias for alias in gpus if alias not in vgpus and not spec.models_of(alias)),
     )
+
+
+def _vgpus(spec: Spec, specs: Mapping[str, str]) -> tuple[dict[str, int], dict[str, str]]:
+    """The vGPUs that extra specs request, as :func:`vgpu_requests` names them, and the other extra specs."""
+    known = vgpu_requests(spec).values()
+    classes, traits = {klass for klass, _ in known}, {trait for _, own in known for trait in own}
+    amounts = {name: amount for name, amount in requested_classes(specs).items() if name in classes}
+    own = sorted(trait for trait in traits if amounts and specs.get(f"{TRAIT}{trait}") == REQUIRED)
+    taken = {f"{TRAIT}{trait}" for trait in own}
+    taken |= {key for key in specs if (match := _RESOURCE.fullmatch(key)) and match[2] in amounts}
+    named = {" ".join((name, *own)): amount for name, amount in amounts.items()}
+    return named, {key: value for key, value in specs.items() if key not in taken}
 
 
 def requests_of(request: BootRequest, sizes: Sizes, processors: Processors) -> list[PlacementRequest]:

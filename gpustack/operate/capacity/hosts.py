@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from gpustack.base.by_key import by_key
 from gpustack.base.hostnames import key, short
 from gpustack.cloud.compute import Hypervisor
-from gpustack.fleet.cards import Kind, kinds_of, vgpu_classes
+from gpustack.fleet.cards import Kind, kinds_of, vgpu_requests
 from gpustack.fleet.index import named
 from gpustack.fleet.model import MDEV, Fleet, Gpu, Source, State
 from gpustack.hosts.facts.model import Host as Facts
@@ -75,7 +75,7 @@ class _View:
     def __init__(self, spec: Spec, sources: Sources, *, empty: bool) -> None:
         self.spec, self.sources, self.empty = spec, sources, empty
         self.aliases = FlavorAliases(spec, sources.scheduler)
-        self.vgpu_classes = vgpu_classes(spec)
+        self.vgpus = vgpu_requests(spec)
         self.gpus = by_key((key(gpu.node), gpu) for gpu in sources.fleet.gpus if gpu.address)
         moving = any(server.moving for server in sources.fleet.servers)
         reasons = [_STALE, *(gap.reason for gap in sources.fleet.partial if gap.source is Source.NOVA)]
@@ -140,7 +140,8 @@ class _View:
 
     def _names(self, gpu: Gpu) -> frozenset[str]:
         if gpu.dev_type == MDEV:
-            return frozenset({gpu.resource_class} & self.vgpu_classes)
+            known = self.vgpus.items()
+            return frozenset(name for name, (of, own) in known if of == gpu.resource_class and own <= gpu.traits)
         of = self.aliases.of
         return of(gpu.vendor_id, gpu.product_id, gpu.resource_class, gpu.traits, dev_type=gpu.dev_type)
 

@@ -1,0 +1,184 @@
+"""vGPUs with real Nova and Placement, on cards of Nova's libvirt fixture: no driver of a vendor creates the devices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from openstack.compute.v2.flavor import Flavor
+from openstack.compute.v2.server import Server
+
+from gpustack.hosts.facts.store import save_snapshot
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.hosts import EmbeddedDevice, MdevType
+from support.clouds import NAMED, nova_conf
+from support.cloudworld import World
+from support.fleet_runs import execute, listed
+from support.host_samples import Raw
+from support.mediated_hosts import card, mediated_host
+
+CLOUDS = pytest.mark.parametrize("cloud", [pytest.param((name, False), id=name) for name in NAMED], indirect=True)
+FIRST, SECOND = "0000:84:00.0", "0000:85:00.0"
+TYPES = (
+    MdevType(id="nvidia-711", name="NVIDIA A16-8Q", instances=2),
+    MdevType(id="nvidia-710", name="NVIDIA A16-4Q", instances=4),
+)
+CARDS = tuple(
+    EmbeddedDevice(address=address, vendor="10de", product="25b6", driver="nvidia", class_="030200", mdev_types=TYPES)
+    for address in (FIRST, SECOND)
+)
+DEVICES = f"""
+[compute]
+resource_provider_association_refresh = 1
+[devices]
+enabled_mdev_types = nvidia-711, nvidia-710
+[mdev_nvidia-711]
+device_addresses = {FIRST}
+[mdev_nvidia-710]
+device_addresses = {SECOND}
+mdev_class = CUSTOM_A16_4Q
+"""
+"""nova-compute reads its providers again after a second, and not only after five minutes."""
+SPEC = """
+version: 1
+models:
+  large: {match: {vendor: "10de", product: "25b6", addresses: ["0000:84:00.0"]}, vgpu: {type: A16-8Q}}
+  small:
+    match: {vendor: "10de", product: "25b6", addresses: ["0000:85:00.0"]}
+    vgpu: {type: A16-4Q, resource_class: CUSTOM_A16_4Q}
+hosts: {HOSTS}
+nova: {release: "RELEASE", placement: "off"}
+flavors:
+  large: {model: large, vcpus: 1, ram: 64MiB, disk: 0}
+  small: {model: small, vcpus: 1, ram: 64MiB, disk: 0}
+"""
+
+
+def facts(host: str, first: Raw | None = None) -> Raw:
+    """The facts of a host with the two cards."""
+    return mediated_host(first or card(FIRST), card(SECOND), name=host).model_dump(by_alias=True)
+
+
+@dataclass
+class Vgpus:
+    """A cloud with vGPUs, and the files that gpustack reads."""
+
+    world: World
+    hosts: list[str]
+    flavors: dict[str, Flavor]
+    spec: Path
+    snapshot: Path
+
+    def boot(self, flavor: str, host: str) -> Server:
+        server = servers.boot(self.world.api, f"{flavor}-{len(self.world.guests)}", self.flavors[flavor], host=host)
+        self.world.guests.append(server)
+        return server
+
+    def of_placement(self) -> dict[tuple[str, str], tuple[str, int, int, list[str]]]:
+        """Class, units, used units and consumers of each card, by host and address, as Placement has them."""
+        found = {}
+        placement = self.world.api.placement
+        for entry in placement.get("/resource_providers", microversion="1.31").json()["resource_providers"]:
+            host, separator, card_name = entry["name"].partition("_pci_")
+            if not separator or host not in self.hosts:
+                continue
+            path = f"/resource_providers/{entry['uuid']}"
+            inventories = placement.get(f"{path}/inventories", microversion="1.31").json()["inventories"]
+            allocations = placement.get(f"{path}/allocations", microversion="1.31").json()["allocations"]
+            ((name, inventory),) = inventories.items()
+            used = sum(allocation["resources"][name] for allocation in allocations.values())
+            address = "{}:{}:{}.{}".format(*card_name.split("_"))
+            units = inventory["total"] - inventory["reserved"]
+            found[host, address] = (name, units, used, sorted(allocations))
+        return found
+
+    def of_list(self, *arguments: str) -> dict[tuple[str, str], tuple[str, int, int, list[str]]]:
+        """The same, as ``gpu list`` has it."""
+        gpus, self.messages = listed(self.world, *arguments)
+        return {
+            (gpu["host"], gpu["address"]): (
+                gpu["resource_class"],
+                0 if gpu["state"] == "reserved" else gpu["units"],
+                gpu["used"],
+                sorted(holder["consumer"] for holder in gpu["holders"]),
+            )
+            for gpu in gpus
+        }
+
+    def capacity(self) -> dict[str, int]:
+        """The number of further instances by flavor, as ``capacity`` has it."""
+        ran = execute(
+            self.world.nova.clouds_yaml, "capacity", str(self.spec), "--snapshot", str(self.snapshot), "-f", "json"
+        )
+        assert ran.code == 0, ran
+        return {entry["flavor"]: entry["least"] for entry in json.loads(ran.out)}
+
+    def compare(self) -> None:
+        """Check that ``gpu list`` and ``capacity`` have the numbers of Placement."""
+        expected: dict[tuple[str, str], tuple[str, int, int, list[str]]] = {}
+        found = self.of_list("--spec", str(self.spec))
+        while expected != (expected := self.of_placement()):  # Nova removes allocations after its last answer
+            found = self.of_list("--spec", str(self.spec))
+        assert found == expected
+        free = {"large": 0, "small": 0}
+        for (_host, address), (_name, units, used, _consumers) in expected.items():
+            free["large" if address == FIRST else "small"] += units - used
+        assert self.capacity() == free
+
+
+@pytest.fixture
+def vgpus(world: World, request: pytest.FixtureRequest, tmp_path: Path) -> Vgpus:
+    """Two hosts with two types on two cards, one with a custom class."""
+    release = request.node.callspec.params["cloud"][0]
+    hosts = world.hosts(2, CARDS, nova_conf(release, placement=False) + DEVICES)
+    flavors = {}
+    for name, resource in (("large", "VGPU"), ("small", "CUSTOM_A16_4Q")):
+        flavors[name] = world.api.compute.find_flavor(name) or world.api.compute.create_flavor(
+            name=name, ram=64, vcpus=1, disk=0
+        )
+        world.api.compute.create_flavor_extra_specs(flavors[name], {f"resources:{resource}": "1"})
+    spec = tmp_path / "gpustack.yaml"
+    of_hosts = ", ".join(f"{host}: [large, small]" for host in hosts)
+    spec.write_text(SPEC.replace("HOSTS", of_hosts).replace("RELEASE", release), encoding="utf-8")
+    snapshot = tmp_path / "hosts.json"
+    save_snapshot(snapshot, [facts(host) for host in hosts])
+    return Vgpus(world=world, hosts=hosts, flavors=flavors, spec=spec, snapshot=snapshot)
+
+
+@CLOUDS
+@pytest.mark.every_release
+def test_list_and_capacity_have_the_numbers_of_placement_at_each_step(vgpus: Vgpus) -> None:
+    world, (first, second) = vgpus.world, vgpus.hosts
+    vgpus.compare()
+    assert vgpus.capacity() == {"large": 4, "small": 8}
+    larges = [vgpus.boot("large", first) for _ in range(3)]
+    assert [server.status for server in larges] == ["ACTIVE", "ACTIVE", "ERROR"]
+    assert "No valid host" in larges[2].fault["message"]
+    small = vgpus.boot("small", first)
+    assert small.status == "ACTIVE"
+    vgpus.compare()
+    created = world.nova.control.mediated(first)
+    assert sorted((device["type"], device["parent"]) for device in created) == [
+        ("nvidia-710", "pci_0000_85_00_0"),
+        ("nvidia-711", "pci_0000_84_00_0"),
+        ("nvidia-711", "pci_0000_84_00_0"),
+    ]
+    world.drop(larges[0])
+    vgpus.compare()
+    world.nova.control.restart_compute(first)
+    world.nova.control.periodic(first)
+    vgpus.compare()
+    again = vgpus.boot("large", first)  # with the device that the deleted instance left
+    assert (again.status, len(world.nova.control.mediated(first))) == ("ACTIVE", len(created))
+    moved = world.migrate(again, second)
+    assert moved.status == "VERIFY_RESIZE", moved.fault
+    vgpus.compare()
+    world.confirm(moved)
+    vgpus.compare()
+    assert vgpus.of_placement()[second, FIRST][3] == [again.id]
+    gpus, messages = listed(world, "--spec", str(vgpus.spec), "--host", second)
+    (gpu,) = (gpu for gpu in gpus if gpu["host"] == second and gpu["address"] == FIRST)
+    assert (gpu["model"], gpu["used"], gpu["units"], gpu["server"]) == ("A16-8Q", 1, 2, again.id)
+    assert "GPU7" not in messages
