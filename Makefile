@@ -37,7 +37,7 @@ LAB_cloud-drain := $(PYTEST) tests/lab/test_cloud_drain.py
 LAB_sriov := $(PYTEST) tests/lab/test_virtual_functions.py
 LAB_bench := .venv/bin/python bench/lab/prepare.py
 LAB_all := $(PYTEST) tests/lab
-$(foreach test,addresses bars cleanup debian13 live trial faults guest health mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
+$(foreach test,addresses bars cleanup debian13 live trial faults guest health mdev mishaps handmade states,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
 LAB := $(patsubst LAB_%,%,$(filter LAB_%,$(.VARIABLES)))
 
 help: ## this list
@@ -151,7 +151,7 @@ changes: ## faults at each point of a run of cloud apply, on real services; hour
 lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all or one of tests/lab/README.md
 	@$(if $(LAB_$(TEST)),,$(error TEST=$(TEST) is not one of: $(sort $(LAB))))
 	@tools/setup test
-	@tests/lab/setup $(if $(filter cloud% all,$(TEST)),cloud)
+	@tests/lab/setup $(if $(filter cloud% mdev all,$(TEST)),cloud)
 	PYTEST_ADDOPTS="-o faulthandler_timeout=3600" $(LAB_$(TEST))
 
 branches: ## the conditions of the playbooks that no test of them takes in both ways; an hour, less with ONLY="tests/unit/playbooks/test_nova.py"
