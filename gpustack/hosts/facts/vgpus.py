@@ -9,6 +9,7 @@ from typing import Literal
 from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpu_model import VgpuType
+from gpustack.linux.drivers import BY_ID
 
 NVIDIA = "nvidia"
 """The host driver that creates all virtual functions of a card; those with a vGPU type work."""
@@ -41,13 +42,15 @@ def type_named(host: Host, function: Function, name: str) -> VgpuType | str:
     if (number := _at_boot(host).get((card.address, name))) is not None:
         return VgpuType(number=number, name=name, creatable=False)
     if framework(host, function) is None:
-        return _without_framework(host, card)
+        if (reason := driver_fault(host, card)) is not None or not card.sriov_numvfs:
+            return reason or "the virtual functions of the card do not exist yet"
     return f"the driver does not support the type {name}, or has no room for it"
 
 
 def is_named(kind: VgpuType, name: str) -> bool:
     """Whether a type has a name: the last word of the driver's, which has a brand before it, or its directory."""
-    return name in (kind.name, kind.number, short_name(kind))
+    is_directory = kind.number == name and not name.isdigit()
+    return is_directory or (kind.name or "").rpartition(" ")[2] == name
 
 
 def short_name(kind: VgpuType) -> str:
@@ -62,11 +65,12 @@ def _at_boot(host: Host) -> dict[tuple[str, str], str]:
     return {(match[1], match[2]): match[3] for line in lines if (match := _RESOLVED.fullmatch(line)) is not None}
 
 
-def _without_framework(host: Host, card: Function) -> str:
+def driver_fault(host: Host, card: Function) -> str | None:
+    """Why the driver of a card can't create vGPUs; None if it can, or if a boot gives the card another driver."""
     if card.driver is None:
         return "the card has no driver"
     if card.driver == NVIDIA and "nvidia_vgpu_vfio" not in host.kernel.loaded_modules:
         return "the driver nvidia is not the vGPU driver: the module nvidia_vgpu_vfio is not loaded"
-    if card.sriov_totalvfs and not card.sriov_numvfs:
-        return "the virtual functions of the card do not exist yet"
+    if card.driver in (NVIDIA, *BY_ID):
+        return None
     return f"the driver {card.driver} creates no vGPUs"

@@ -61,7 +61,7 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
 
 def _virtual_functions(host: Host, desired: Desired) -> Iterator[Finding]:
     """The shared cards whose virtual functions a boot creates."""
-    for card in desired.targets.shared:
+    for card in (card for card in desired.targets.shared if card.is_created):
         if (reason := fault(host, card)) is not None:
             yield finding(Code.LIVE_VIRTUAL_FUNCTIONS, place=f"{host.hostname} {card.address}", reason=reason)
 

@@ -11,7 +11,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN, VgpuType
-from gpustack.hosts.facts.vgpus import framework, type_named
+from gpustack.hosts.facts.vgpus import driver_fault, framework, type_named
 from gpustack.hosts.readiness.assessment import boot_record
 from gpustack.spec.assignment import Shared
 from gpustack.spec.vgpu import Vgpu
@@ -59,7 +59,8 @@ def needs_boot(host: Host, entry: Shared, vgpu: Vgpu) -> bool:
     is_tried = f"{wanted[0]} wants {' '.join(wanted[1:])}" in boot_record(host)
     mig = entry.function.mig
     waits = vgpu.mig is not None and mig is not None and mig.current is False and mig.pending is True
-    return entry.is_created and (waits or not is_tried)
+    can_create = framework(host, entry.function) is not None or driver_fault(host, entry.function) is None
+    return entry.is_created and can_create and (waits or not is_tried)
 
 
 def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:

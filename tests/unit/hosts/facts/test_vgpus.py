@@ -42,7 +42,9 @@ def test_facts_decide_the_framework(tmp_path: Path, given: VgpuHost, expected: s
         (VgpuHost(virtual=0), "A16-8Q", "do not exist yet"),
         (VgpuHost(virtual=0, modules=("nvidia",)), "A16-8Q", "is not the vGPU driver"),
         (VgpuHost(virtual=0, driver=None), "A16-8Q", "the card has no driver"),
-        (VgpuHost(virtual=0, driver="nouveau"), "A16-8Q", "do not exist yet"),
+        (VgpuHost(virtual=0, driver="nouveau"), "A16-8Q", "the driver nouveau creates no vGPUs"),
+        (VgpuHost(virtual=0, driver="vfio-pci"), "A16-8Q", "do not exist yet"),
+        (VgpuHost(), "711", "does not support the type 711"),
     ],
 )
 def test_type_has_one_number_or_a_reason(tmp_path: Path, given: VgpuHost, name: str, expected: str) -> None:

@@ -251,6 +251,16 @@ def test_card_without_vgpu_driver_is_never_bound(tmp_path: Path, given: VgpuHost
     assert not verify_host(spec, machine.host, machine.images).passed
 
 
+@pytest.mark.parametrize(("driver", "modules"), [("nvidia", ("nvidia",)), (None, ()), ("nouveau", ("nouveau",))])
+def test_boot_is_not_requested_for_a_missing_vgpu_driver(
+    tmp_path: Path, driver: str | None, modules: Sequence[str]
+) -> None:
+    machine = VgpuMachine(tmp_path, VgpuHost(framework="none", virtual=0, driver=driver, modules=modules))
+    plan = plan_host(spec_of(first=EIGHT), machine.host)
+    assert f"GPU902 warning gpu01 {CARDS[0]}" in grave(plan.findings)
+    assert not any(CARDS[0] in reason for reason in plan.reboot)
+
+
 def test_vgpu_type_of_an_instance_is_never_changed(tmp_path: Path) -> None:
     machine = VgpuMachine(tmp_path, VgpuHost())
     machine.carry_out(plan_host(spec_of(first=EIGHT), machine.host))
