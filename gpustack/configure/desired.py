@@ -21,7 +21,7 @@ from gpustack.configure.packing import Advised, Requested, advised, gpus_by_alia
 from gpustack.configure.selection import moves
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.mediated import TypeSection
+from gpustack.nova_options.mediated import TypeSection, card_types
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec import markers
@@ -30,7 +30,7 @@ from gpustack.spec.attributes import required
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.models import Model
 from gpustack.spec.network_functions import NetworkFunctions, network_functions
-from gpustack.spec.offered_vgpus import devices, names_of, offered_vgpus, with_memory
+from gpustack.spec.offered_vgpus import devices, has_vgpus, names_of, offered_vgpus, with_memory
 from gpustack.spec.twins import decided_by
 from gpustack.spec.verdict import HostVerdicts, verdicts
 from gpustack.spec.verdict import unknown as unknown_of
@@ -181,8 +181,10 @@ def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _Host
     judged, networks = verdicts(spec, host), network_functions(spec, host)
     cards = offered_vgpus(spec, host)
     types = vgpus.sections(cards)
-    used = list(vgpus.in_use(spec, host, types, release))
-    unknown = (*unknown_of(judged), *vgpus.faults(host, cards, release), *errors(used))
+    read = card_types(types, release)
+    # Without vGPUs in the spec, types are in the operator's own configuration.
+    used = list(vgpus.in_use(host, read)) if has_vgpus(spec) else []
+    unknown = (*unknown_of(judged), *vgpus.faults(host, cards, read, release), *errors(used))
     entries, findings = tuple[DeviceEntry, ...](), [entry for entry in used if entry.severity is not Severity.ERROR]
     if not unknown:
         entries = (*_entries(spec, judged, mode, release), *_of_networks(spec, host, networks))

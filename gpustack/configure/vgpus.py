@@ -3,7 +3,7 @@
 Virtual functions with a type are PCI devices for Nova: :mod:`gpustack.configure.desired` lists them in device_spec.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -11,11 +11,13 @@ from gpustack.base.hostnames import short
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.mediated import TypeSection, card_types
+from gpustack.nova_options.mediated import CardTypes, TypeSection
 from gpustack.nova_options.options import Release
+from gpustack.nova_options.pci_values import CUSTOM, trait
+from gpustack.spec import attributes
 from gpustack.spec.assignment import Assigned, MediatedCard
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import devices, has_vgpus, provided_traits
+from gpustack.spec.offered_vgpus import devices
 
 _SHOWN = 5
 _MIGRATING, _DRIVER = {"ubuntu": 24, "rhel": 10}, 580
@@ -40,41 +42,39 @@ def sections(cards: Sequence[MediatedCard]) -> tuple[TypeSection, ...]:
     return tuple(made)
 
 
-def faults(host: Host, cards: Sequence[MediatedCard], release: Release) -> Iterator[Finding]:
-    """The reasons why Nova would not start, or would offer other vGPUs than the spec wants."""
-    read = card_types(sections(cards), release)
+def faults(host: Host, cards: Sequence[MediatedCard], read: CardTypes, release: Release) -> Iterator[Finding]:
+    """The reasons why Nova offers other vGPUs of a host than the spec wants.
+
+    :param read: the types that Nova reads from its configuration.
+    """
     for card in cards:
         address = card.function.address
         place, (type_, class_) = f"{host.hostname} {address}", read.of(address)
         if type_ != card.type.number:
-            yield finding(Code.VGPU_TYPE_TWICE, place=place, release=release, types=f"{type_} and {card.type.number}")
+            found, wanted = type_ or "no type", card.type.number
+            yield finding(Code.VGPU_TYPE_NOT_OFFERED, place=place, release=release, found=found, wanted=wanted)
         elif class_ != card.resource_class:
-            wanted = card.resource_class
-            yield finding(
-                Code.VGPU_CLASS_IGNORED, place=place, release=release, type=type_, found=class_, wanted=wanted
-            )
+            values = {"type": type_, "found": class_, "wanted": card.resource_class}
+            yield finding(Code.VGPU_CLASS_IGNORED, place=place, severity=None, release=release, **values)
         if card.count is not None and (total := devices(card)) > card.count:
             number, count = card.type.number, card.count
             yield finding(Code.VGPU_COUNT_NOT_IN_NOVA, place=place, type=number, count=count, total=total)
     own = {card.function.address for card in cards}
     others = [f.address for f in host.pci if f.address not in own and read.default in [t.number for t in f.vgpu_types]]
-    if others:
-        cards_text = listed(others, _SHOWN)
-        yield finding(
-            Code.VGPU_OF_OTHER_CARDS, place=host.hostname, release=release, type=read.default, cards=cards_text
-        )
+    if cards and others:
+        text = listed(others, _SHOWN)
+        yield finding(Code.VGPU_OF_OTHER_CARDS, place=host.hostname, release=release, type=read.default, cards=text)
 
 
-def in_use(spec: Spec, host: Host, types: Sequence[TypeSection], release: Release) -> Iterator[Finding]:
+def in_use(host: Host, read: CardTypes) -> Iterator[Finding]:
     """Mediated devices whose type would no longer be that of their card.
 
     After a reboot, nova-compute creates the devices of its instances again, and does not start if their type is another
-    (``_recreate_assigned_mediated_devices``). Without vGPUs in the spec, the operator's own configuration lists types.
+    (``_recreate_assigned_mediated_devices``).
     """
-    read = card_types(types, release)
     for function in host.pci:
         wanted, _ = read.of(function.address)
-        for device in function.mediated_devices if has_vgpus(spec) else ():
+        for device in function.mediated_devices:
             if device.type in (None, wanted) or (device.user is None and wanted is None):
                 continue
             yield finding(
@@ -108,9 +108,34 @@ def _major(version: str) -> int:
     return int(major) if major.isdecimal() else 0
 
 
+def class_of(spec: Spec, model: str) -> str:
+    """The resource class of the mediated devices of a model; empty for a model without vGPUs."""
+    vgpu = spec.models[model].vgpu
+    return vgpu.resource_class if vgpu else ""
+
+
+def required_traits(spec: Spec, name: str) -> tuple[str, ...]:
+    """The traits by which flavors request the mediated devices of a model, or of a selection by attribute.
+
+    Nova gives their providers no traits. Types with the same class have traits from a file of provider_config, which
+    takes those of the operator only.
+    """
+    if name in spec.selections:
+        return _custom(attributes.required(spec.selections[name]))
+    alike = [other for other in spec.models if class_of(spec, other) == class_of(spec, name)]
+    own = (attributes.alias_trait(spec.alias_of(name)),) if len(alike) > 1 else ()
+    return _custom((*spec.models[name].traits, *own))
+
+
+def _custom(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in map(trait, names) if name.startswith(CUSTOM)))
+
+
 def traits(spec: Spec, cards: Sequence[MediatedCard]) -> dict[str, tuple[str, ...]]:
     """The traits that the providers of mediated devices need, by the addresses of their cards."""
-    return {card.function.address: needed for card in cards if (needed := provided_traits(spec, card.model))}
+    needed = {name: required_traits(spec, name) for name in {card.model for card in cards}}
+    needed = {name: tuple(dict.fromkeys((*own, *_custom(spec.traits_of(name))))) for name, own in needed.items()}
+    return {card.function.address: needed[card.model] for card in cards if needed[card.model]}
 
 
 def of_providers(hostname: str, needed: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

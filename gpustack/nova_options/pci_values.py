@@ -17,7 +17,7 @@ _TRUE = frozenset(("1", "t", "true", "on", "y", "yes"))
 BOOLEANS = _TRUE | {"0", "f", "false", "off", "n", "no"}
 """The words of ``oslo_utils.strutils.bool_from_string``, which Nova uses for keys and tags, but not for options."""
 _LONGEST_NAME = 256
-_CUSTOM = "CUSTOM_"
+CUSTOM = "CUSTOM_"
 _STANDARD_TRAITS = ("COMPUTE_", "HW_", "MISC_", "OWNER_", "STORAGE_")
 """The namespaces of standard traits (``os_traits``)."""
 _STANDARD_CLASSES = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
@@ -140,8 +140,8 @@ def placement_faults(entry: Mapping[str, Any]) -> Iterator[str]:
             if not all(names):
                 yield f"{key} has an empty name before or after a comma"
             for name in names:
-                if name.upper().startswith(_CUSTOM) and not re.fullmatch(f"{_CUSTOM}[0-9A-Z_]+", name.upper()):
-                    yield f"{key}: {name!r} begins with {_CUSTOM}, so only letters, digits and _ can follow"
+                if name.upper().startswith(CUSTOM) and not re.fullmatch(f"{CUSTOM}[0-9A-Z_]+", name.upper()):
+                    yield f"{key}: {name!r} begins with {CUSTOM}, so only letters, digits and _ can follow"
 
 
 def traits(entry: Mapping[str, Any]) -> frozenset[str]:
@@ -150,21 +150,22 @@ def traits(entry: Mapping[str, Any]) -> frozenset[str]:
     Nova does not remove blanks beside the commas: ``"A, B"`` has a trait ``CUSTOM__B``.
     """
     value = entry.get("traits")
-    return frozenset(_trait(name) for name in value.split(",")) if value and isinstance(value, str) else frozenset()
+    return frozenset(trait(name) for name in value.split(",")) if value and isinstance(value, str) else frozenset()
 
 
-def _trait(name: str) -> str:
+def trait(name: str) -> str:
+    """A trait as Nova normalises it."""
     if name.startswith(_STANDARD_TRAITS):
         return name
-    return name.upper() if name.upper().startswith(_CUSTOM) else _CUSTOM + re.sub("[^0-9A-Z]+", "_", name.upper())
+    return name.upper() if name.upper().startswith(CUSTOM) else CUSTOM + re.sub("[^0-9A-Z]+", "_", name.upper())
 
 
 def resource_class(name: object) -> str | None:
     """A resource class as Nova normalises it (``pci_placement_translator._normalize_resource_class``)."""
     text = str(name or "").upper()
-    if not text or text in _STANDARD_CLASSES or text.startswith(_CUSTOM):
+    if not text or text in _STANDARD_CLASSES or text.startswith(CUSTOM):
         return text or None
-    return _CUSTOM + re.sub("[^0-9A-Z]+", "_", text)
+    return CUSTOM + re.sub("[^0-9A-Z]+", "_", text)
 
 
 def reported_class(name: object, vendor: str, product: str) -> str | None:

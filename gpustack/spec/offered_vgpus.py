@@ -1,16 +1,10 @@
-"""The mediated devices (vGPU) that Nova offers for a spec, and how flavors request vGPUs.
-
-Virtual functions with a type are PCI devices, which flavors request by alias. For mediated devices, Nova reports a
-provider of each card with the resource class of the model. Nova gives it no traits: types with the same class have
-traits from a file of provider_config.
-"""
+"""The vGPUs of a spec: mediated devices, which Nova creates and flavors request by resource class, or PCI devices."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.vgpus import framework, type_named
-from gpustack.spec import attributes
 from gpustack.spec.assignment import MediatedCard, mediated_cards, shared_functions
 from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
@@ -70,26 +64,6 @@ def frameworks(spec: Spec, hosts: Sequence[Host]) -> Frameworks:
         virtual=frozenset(entry.model for host, entry in shared if framework(host, entry.function) == "vfio"),
         single=frozenset(card.model for card in cards if card.function.physical_function is not None),
     )
-
-
-def class_of(spec: Spec, model: str) -> str:
-    """The resource class of the mediated devices of a model; empty for a model without vGPUs."""
-    vgpu = spec.models[model].vgpu
-    return vgpu.resource_class if vgpu else ""
-
-
-def required_traits(spec: Spec, name: str) -> tuple[str, ...]:
-    """The traits by which flavors request the mediated devices of a model, or of a selection by attribute."""
-    if name in spec.selections:
-        return attributes.required(spec.selections[name])
-    alike = [other for other in spec.models if class_of(spec, other) == class_of(spec, name)]
-    own = (attributes.alias_trait(spec.alias_of(name)),) if len(alike) > 1 else ()
-    return tuple(dict.fromkeys((*spec.models[name].traits, *own)))
-
-
-def provided_traits(spec: Spec, model: str) -> tuple[str, ...]:
-    """The traits of the providers of a model's mediated devices."""
-    return tuple(dict.fromkeys((*required_traits(spec, model), *spec.traits_of(model))))
 
 
 def needs_licensed_driver(model: Model) -> bool:

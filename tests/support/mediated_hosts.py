@@ -66,6 +66,7 @@ def spec_of(case: Mapping[str, Any], placement: str = "off") -> Spec:
         "hosts": {"gpu*": [*case["models"]]},
         "nova": {"release": case["release"], "placement": placement},
         "out_of_service": case.get("out_of_service", []),
+        "flavors": case.get("flavors", {}),
     }
     return parse_spec(yaml.safe_dump(document), "gpustack.yaml")
 

@@ -1,17 +1,19 @@
 """Values that nova-compute judges itself when it starts: processors, huge pages, mediated devices, contradictions."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed_filters import values
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import DeviceLine, LintSubject
 from gpustack.configure.sources import Source
+from gpustack.configure.vgpus import faults, in_use
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
 from gpustack.nova_options.mediated import STANDARD, At, TypeSection, card_types, group_of, is_address, list_option
+from gpustack.spec.offered_vgpus import has_vgpus, offered_vgpus
 
 _TITLE = "Start of nova-compute"
 _PIN = releases.option("DEFAULT/vcpu_pin_set")
@@ -99,20 +101,28 @@ def _is_integer(text: str) -> bool:
 
 @check(_TITLE)
 def mediated(subject: LintSubject) -> Iterator[Finding]:
-    """Types of mediated devices: addresses that Nova refuses, and types and sections without effect."""
+    """Types of mediated devices: refused addresses, types and sections without effect, cards without their type."""
     for source in subject.serving("compute") if subject.release.major >= _VICTORIA else ():
-        setting = subject.last(source, list_option(subject.release))
-        if setting is not None and not setting.unknown:
-            yield from _types(subject, source, setting, values(setting.value))
+        setting, hosts = subject.last(source, list_option(subject.release)), subject.hosts_of(source)
+        known = None
+        if setting is None or not setting.unknown:
+            known = yield from _types(subject, source, setting, values(setting.value) if setting else ())
+        if known is not None and subject.spec is not None and has_vgpus(subject.spec) and len(hosts) == 1:
+            read = card_types(known, subject.release)
+            yield from faults(hosts[0], offered_vgpus(subject.spec, hosts[0]), read, subject.release)
+            yield from in_use(hosts[0], read)
 
 
-def _types(subject: LintSubject, source: Source, listing: Setting, types: Sequence[str]) -> Iterator[Finding]:
+def _types(
+    subject: LintSubject, source: Source, listing: Setting | None, types: Sequence[str]
+) -> Generator[Finding, None, list[TypeSection] | None]:
+    """The findings about types, and their sections; None if they depend on another option."""
     lines: dict[tuple[str, At], Setting | None] = {}
     sections = []
     for type_ in types:
         addresses, line = _addresses(subject, source, type_)
         if addresses is None:
-            return
+            return None
         class_ = _of_section(subject, source, type_, "mdev_class")
         sections.append(
             TypeSection(type=type_, addresses=addresses, resource_class=class_.value if class_ else STANDARD)
@@ -129,6 +139,7 @@ def _types(subject: LintSubject, source: Source, listing: Setting, types: Sequen
             yield _refused(line, problem.what)
         elif line:
             yield finding(Code.MEDIATED_VALUE_IGNORED, place=line.place, what=problem.what)
+    return sections
 
 
 @check(_TITLE)

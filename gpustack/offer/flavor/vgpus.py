@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.configure.vgpus import class_of, required_traits
 from gpustack.nova_options import mediated
 from gpustack.nova_options.options import Release
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
 from gpustack.spec.markers import RESOURCES
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import Frameworks, class_of, required_traits
+from gpustack.spec.offered_vgpus import Frameworks
 from gpustack.spec.requests import Entry
 
 

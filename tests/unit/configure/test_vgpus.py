@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import yaml
 from gpustack.base.findings import Finding, Severity
 from gpustack.configure.desired import DesiredConfig, wanted
 from gpustack.configure.inspection import existing_for
+from gpustack.configure.lint import lint
+from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.render import TOOLS, render
+from gpustack.configure.vgpus import of_providers, required_traits
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
 from support.mediated_hosts import CASES, host_of, mediated_host, parted, spec_of
@@ -159,3 +163,56 @@ def test_one_host_without_live_migration_leaves_it_out_of_the_alias() -> None:
     needs = wanted(spec_of({"models": {"a": model}, "release": "2025.2"}), hosts, release=releases.release("2025.2"))
     assert [entry.live_migratable for name in ("gpu01", "gpu02") for entry in needs.computes[name]] == [True, None]
     assert [alias.live_migratable for alias in needs.aliases] == [None]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "codes"),
+    [
+        ("two types on two cards, and a class of its own", ("", ""), []),
+        ("two types on two cards, and a class of its own", ("CUSTOM_A16_4Q", "CUSTOM_OTHER"), ["GPU970"]),
+        ("two types on two cards, and a class of its own", ("[devices]", "[nothing]"), ["GPU971", "GPU971"]),
+        ("one type of the standard class, before 2024.1", ("", ""), []),
+        ("a device of an instance, with the type of the spec", ("nvidia-711", "nvidia-712"), ["GPU971", "GPU974"]),
+    ],
+)
+def test_lint_knows_the_rules_of_rendering(
+    tmp_path: Path, name: str, change: tuple[str, str], codes: list[str]
+) -> None:
+    case = CASES[name]
+    (text,) = [f.text for f in render(desired(case)).files if f.target == "gpu01"]
+    path = tmp_path / "gpu01" / "nova-compute.conf"
+    path.parent.mkdir()
+    path.write_text(text.replace(*change), encoding="utf-8")
+    subject = LintSubject.of_spec(spec_of(case), releases.release(case["release"]), [host_of(case)])
+    of_vgpus = [f.code.value for f in lint([str(path)], subject).findings if f.code.value.startswith("GPU97")]
+    assert of_vgpus == codes
+
+
+def test_models_of_one_class_have_traits_of_their_own() -> None:
+    case = CASES["a custom class of one of two types, before 2024.1"]
+    models = json.loads(json.dumps(case["models"]))
+    models["b"]["traits"] = ["mig", "HW_GPU_API_VULKAN"]
+    own = spec_of({**case, "models": models})
+    assert (required_traits(own, "a"), required_traits(own, "b")) == ((), ("CUSTOM_MIG",)), "no standard trait"
+    models["a"]["vgpu"]["resource_class"] = "VGPU"
+    alike, host = spec_of({**case, "models": models}), host_of(case)
+    expected = {"a": ("CUSTOM_GPU_MODEL_A",), "b": ("CUSTOM_MIG", "CUSTOM_GPU_MODEL_B")}
+    assert {name: required_traits(alike, name) for name in models} == expected
+    assert wanted(alike, [host], release=releases.release("2025.2")).traits["gpu01"] == {
+        "gpu01_pci_0000_41_00_0": expected["a"],
+        "gpu01_pci_0000_42_00_0": expected["b"],
+    }
+
+
+def test_providers_are_named_by_both_names_of_the_host() -> None:
+    names = of_providers("gpu01.example.org", {"0000:41:00.0": ("CUSTOM_A",)})
+    assert [*names] == ["gpu01.example.org_pci_0000_41_00_0", "gpu01_pci_0000_41_00_0"]
+
+
+def test_providers_have_traits_for_flavors_by_memory() -> None:
+    case = CASES["one type on two cards"]
+    flavors = {"f": {"gpu": {"min_memory": "4GiB"}, "vcpus": 1, "ram": 512, "disk": 1}}
+    by_memory = spec_of({**case, "flavors": flavors})
+    assert required_traits(by_memory, "any-4gb") == ("CUSTOM_GPU_MEM_GE_4GB",)
+    found = wanted(by_memory, [host_of(case)], release=releases.release("2025.2")).traits["gpu01"]
+    assert {"CUSTOM_GPU_MODEL_A", "CUSTOM_GPU_MEM_GE_8GB"} <= set(found["gpu01_pci_0000_41_00_0"])

@@ -12,8 +12,6 @@ from gpustack.spec.offered_vgpus import (
     frameworks,
     needs_licensed_driver,
     offered_vgpus,
-    provided_traits,
-    required_traits,
     with_memory,
 )
 from support.mediated_hosts import card, mediated_host, parted
@@ -67,17 +65,6 @@ def test_existing_and_possible_devices_of_the_type_are_counted():
 def test_facts_decide_the_framework(host, mediated, virtual, single):
     known = frameworks(spec(), [host])
     assert (known.mediated, known.virtual, known.single) == (mediated, virtual, single)
-
-
-def test_models_of_one_class_have_traits_of_their_own():
-    assert required_traits(spec(), "a") == ("CUSTOM_GPU_MODEL_A",)
-    assert required_traits(spec(), "b") == ("CUSTOM_MIG", "CUSTOM_GPU_MODEL_B")
-    own = MODELS.replace("A16-8Q", "A16-8Q, resource_class: CUSTOM_A16")
-    assert (required_traits(spec(models=own), "a"), required_traits(spec(models=own), "b")) == ((), ("CUSTOM_MIG",))
-    by_memory = spec("flavors: {f: {gpu: {min_memory: 4GiB}, vcpus: 1, ram: 1GiB, disk: 1}}")
-    assert required_traits(by_memory, "any-4gb") == ("CUSTOM_GPU_MEM_GE_4GB",)
-    found = with_memory(by_memory, [mediated_host(card(FIRST))])
-    assert {"CUSTOM_GPU_MODEL_A", "CUSTOM_GPU_MEM_GE_8GB"} <= set(provided_traits(found, "a"))
 
 
 def test_the_memory_is_that_of_the_type():
