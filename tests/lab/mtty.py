@@ -2,7 +2,7 @@
 
 Debian's kernels have the core of mediated devices and no sample, so this builds it from ``linux-source``. Its parent is
 no PCI function, but Nova names parents by their PCI address: a patch registers it on the function that the parameter
-``parent`` names. The devices are serial ports.
+``parent`` names, with room for a few devices. They are serial ports.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from .machine import Machine
 
 DEVICE_ID = "4348:3253"
 """What a guest sees (``mtty_create_config_space``)."""
+ROOM = 2
+"""The most devices of two ports each."""
 SOURCE = "linux-source-6.1"
 _FILE = f"./usr/src/{SOURCE}.tar.xz"
 _MTTY = f"{SOURCE}/samples/vfio-mdev/mtty.c"
@@ -40,6 +42,7 @@ _LOOK_UP = """\
 _REGISTER = "\tret = mdev_register_parent(&mtty_dev.parent, &mtty_dev.dev,"
 _PATCH = (
     ("struct mdev_region_info {", f"{_PARENT}struct mdev_region_info {{"),
+    ("#define MAX_MTTYS\t24", f"#define MAX_MTTYS\t{2 * ROOM}"),
     (_REGISTER, _LOOK_UP + _REGISTER.replace("mtty_dev.dev", "card->dev")),
 )
 

@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::openstack.warnings.RemovedInSDK50Warning"),
     pytest.mark.filterwarnings("ignore::openstack.warnings.RemovedInSDK60Warning"),
 ]
-FLAVOR, CLASS, COUNT = "g1.port", "CUSTOM_PORT", 2
+FLAVOR, CLASS, COUNT = "g1.port", "CUSTOM_PORT", mtty.ROOM
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ version: 1
 models:
   port:
     match: {{vendor: "{vendor}", product: "{product}", addresses: ["{card}"]}}
-    vgpu: {{type: {kind}, count: {COUNT}, resource_class: {CLASS}}}
+    vgpu: {{type: {kind}, resource_class: {CLASS}}}
 hosts: {{{recipe.HOST_NAME}: [port]}}
 nova: {{release: "{RELEASE}"}}
 flavors:
