@@ -4,7 +4,7 @@ With PCI in Placement, a move may take another device than the one that Placemen
 (``_move_claim`` in nova/compute/resource_tracker.py). So use is counted from both sides.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -14,6 +14,7 @@ from gpustack.fleet.answers import Row
 from gpustack.fleet.index import Index
 from gpustack.fleet.placement import Device
 from gpustack.hosts.readiness.assessment import State as Readiness
+from gpustack.spec.hosts import models_for
 from gpustack.spec.verdict import Verdict
 
 _BINDING = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER, Code.GPU_NOT_YET_BOUND})
@@ -53,6 +54,8 @@ def disagreements(index: Index) -> Iterator[Disagreement]:
         if answers.everything:
             yield from _strangers(index)
     yield from _facts(index)
+    for device in answers.devices or ():
+        yield from _of_card(index, device) if device.mediated else ()
 
 
 def _verdicts(index: Index) -> Iterator[Disagreement]:
@@ -72,8 +75,11 @@ def of_server(index: Index, server: Server) -> Iterator[Disagreement]:
     consumer = (index.answers.consumers or {}).get(server.id)
     if consumer is None or server.moving:
         return
+    vgpus = sum(count for name, count in server.devices.items() if name in server.classes)
+    yield from _of_vgpus(index, server, vgpus)
+    server = replace(server, devices={name: n for name, n in server.devices.items() if name not in server.classes})
     devices = sorted((index.by_uuid[uuid] for uuid in consumer.devices if uuid in index.by_uuid), key=lambda d: d.name)
-    held = [(device, consumer.devices[device.uuid]) for device in devices]
+    held = [(device, consumer.devices[device.uuid]) for device in devices if not device.mediated]
     here = [(device, amount) for device, amount in held if same(device.node, server.place)]
     for device, _amount in held:
         if not same(device.node, server.place):
@@ -87,12 +93,42 @@ def of_server(index: Index, server: Server) -> Iterator[Disagreement]:
         yield from _missing(index, server, amount)
 
 
+def _of_vgpus(index: Index, server: Server, requested: int) -> Iterator[Disagreement]:
+    """An instance whose allocations of vGPUs are not those of its flavor, or on another host."""
+    held = (index.answers.consumers or {})[server.id].devices
+    devices = [index.by_uuid[uuid] for uuid in sorted(held) if uuid in index.by_uuid and index.by_uuid[uuid].mediated]
+    here = sum(held[device.uuid] for device in devices if same(device.node, server.place))
+    total = sum(held[device.uuid] for device in devices)
+    if (here, total) == (requested, requested) or (total == 0 and server.status == "ERROR"):
+        return
+    text = ", ".join(f"{held[device.uuid]} of {device.name}" for device in devices) or "none"
+    yield _vgpus_differ(index, devices, _words(server), server.id, requested, server.host or "no host", text)
+
+
+def _vgpus_differ(
+    index: Index, devices: Sequence[Device], owner: str, uuid: str, requested: int, now: str, held: str
+) -> Disagreement:
+    device = devices[0] if devices else None
+    text = finding(
+        Code.VGPU_ALLOCATION_DIFFERS,
+        place=f"{index.host_of(device.node)} {device.address}" if device else now,
+        server=owner,
+        server_id=uuid,
+        requested=requested,
+        now=now,
+        held=held,
+    )
+    return Disagreement(node=device.node if device else now, address="", finding=text, breaks=False)
+
+
 def _missing(index: Index, server: Server, held: int) -> Iterator[Disagreement]:
     """An instance with too few allocations uses GPUs of its host that Placement has as free: any of them."""
     free = [
         device.address
         for device in index.reporting.get(key(server.place), ())
-        if device.used < device.capacity and index.is_gpu(device.node, device.address, index.ids(device))
+        if device.used < device.capacity
+        and not device.mediated
+        and index.is_gpu(device.node, device.address, index.ids(device))
     ]
     for address in free or [""]:
         text = finding(
@@ -136,6 +172,9 @@ def _strangers(index: Index) -> Iterator[Disagreement]:
                 continue
             kind = "migration" if holder.migration else "consumer"
             host = index.host_of(device.node)
+            if device.mediated:
+                yield _vgpus_differ(index, [device], f"{kind} {consumer}", consumer, 0, "no host", device.name)
+                continue
             text = finding(
                 Code.ALLOCATION_OF_STRANGER,
                 place=f"{host} {device.address}",
@@ -156,7 +195,7 @@ def _facts(index: Index) -> Iterator[Disagreement]:
     offered += [
         (device.node, device.address, index.ids(device), False)
         for spot, device in index.devices.items()
-        if spot not in index.rows
+        if spot not in index.rows and not device.mediated
     ]
     for node, address, ids, virtual in offered:
         host = index.facts(node)
@@ -180,6 +219,48 @@ def _facts(index: Index) -> Iterator[Disagreement]:
         elif not virtual and index.is_gpu(node, address, ids) and (verdict := index.verdict(node, address)):
             for text in _reasons(verdict, place, function.driver):
                 yield Disagreement(node=node, address=address, finding=text, breaks=False)
+
+
+def _of_card(index: Index, device: Device) -> Iterator[Disagreement]:
+    """Compare a card with vGPUs with the spec and with the facts of its host."""
+    types, host, name = index.vgpu_types(device), index.facts(device.node), index.host_of(device.node)
+    function, spec = index.function(device.node, device.address), index.answers.spec
+
+    def found(code: Code, *, breaks: bool = False, **values: object) -> Disagreement:
+        text = finding(code, place=f"{name} {device.address}", severity=None, host=name, **values)
+        return Disagreement(node=device.node, address=device.address, finding=text, breaks=breaks)
+
+    twin = index.devices[key(device.node), device.address]
+    if twin is not device:
+        yield found(Code.CARD_IN_PLACEMENT_TWICE, first=twin.name, second=device.name, breaks=True)
+    excluded = spec is not None and bool(models_for(spec, name)) and not types.wanted
+    if host is not None and (function is None or function.vgpu_framework != "mdev" or excluded) and device.capacity:
+        reason = "the host has no device there" if function is None else "the driver of the card creates no vGPUs"
+        if function is not None and function.vgpu_framework == "mdev":
+            reason = "the spec wants no vGPUs of the card, or its driver has none of the type"
+        yield found(
+            Code.VGPU_PROVIDER_LEFT,
+            reason=reason,
+            units=device.capacity,
+            klass=device.resource_class,
+            used=device.used,
+            provider=device.uuid,
+            breaks=True,
+        )
+    elif types.wanted and types.present - types.wanted:
+        present = f"the host has devices of the type {' and '.join(sorted(types.present))}"
+        yield found(Code.VGPU_TYPE_DIFFERS, wanted=" or ".join(sorted(types.wanted)), present=present)
+    elif len(types.classes) == 1 and device.resource_class not in types.classes:
+        present = f"Placement has the class {device.resource_class}"
+        yield found(Code.VGPU_TYPE_DIFFERS, wanted=min(types.classes), present=present)
+    devices = function.mediated_devices if function else ()
+    if function is not None and len(devices) < device.used:
+        holders = [_words(h.server) if h.server else h.consumer for h in index.holders(device)]
+        yield found(
+            Code.VGPU_DEVICE_MISSING, used=device.used, devices=len(devices), holders=", ".join(holders) or "not read"
+        )
+    elif unused := [entry.uuid for entry in devices if entry.user is None] if len(devices) > device.used else []:
+        yield found(Code.VGPU_DEVICE_UNUSED, devices=len(devices), used=device.used, uuids=", ".join(unused))
 
 
 def _reasons(verdict: Verdict, place: str, driver: str | None) -> Iterator[Finding]:

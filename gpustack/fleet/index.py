@@ -47,10 +47,12 @@ class VgpuTypes:
 
     :ivar present: of its mediated devices; empty without devices or facts.
     :ivar wanted: by the spec: that of the card with facts, else those of its host with the card's resource class.
+    :ivar classes: the resource class that the spec wants, if there are facts.
     """
 
     present: frozenset[str] = frozenset()
     wanted: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -75,7 +77,8 @@ class Index:
     @cached_property
     def devices(self) -> Mapping[Spot, Device]:
         """The devices of Placement."""
-        return {(key(device.node), device.address): device for device in self.answers.devices or ()}
+        ordered = sorted(self.answers.devices or (), key=lambda device: not device.mediated)  # PCI devices last
+        return {(key(device.node), device.address): device for device in ordered}
 
     @cached_property
     def by_uuid(self) -> Mapping[str, Device]:
@@ -177,12 +180,16 @@ class Index:
             models = models_for(spec, self.host_of(device.node)).values() if spec and not host else ()
             by_class = by_key((model.vgpu.resource_class, model.vgpu.type) for model in models if model.vgpu)
             self._mediated[device.node] = (wanted, by_class)
-        wanted, by_class = self._mediated[device.node]
-        function, cards = self.function(device.node, device.address), wanted.get(device.address, ())
+        known, known_classes = self._mediated[device.node]
+        function, cards = self.function(device.node, device.address), known.get(device.address, ())
         names = {kind.number: short_name(kind) for kind in function.vgpu_types} if function else {}
         present = {entry.type for entry in function.mediated_devices if entry.type} if function else set()
-        types = {short_name(card.type) for card in cards} or set(by_class.get(device.resource_class, ()))
-        return VgpuTypes(present=frozenset(names.get(number, number) for number in present), wanted=frozenset(types))
+        types = {short_name(card.type) for card in cards} or set(known_classes.get(device.resource_class, ()))
+        return VgpuTypes(
+            present=frozenset(names.get(number, number) for number in present),
+            wanted=frozenset(types),
+            classes=frozenset(card.resource_class for card in cards),
+        )
 
     def ids(self, device: Device) -> tuple[str, str]:
         """Vendor and product of a device of Placement; empty if unknown."""

@@ -12,7 +12,7 @@ from gpustack.cloud.closed import service_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
 from gpustack.fleet.index import named
-from gpustack.fleet.model import Fleet, Source
+from gpustack.fleet.model import MDEV, Fleet, Source
 from gpustack.fleet.read import Given
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.operate.gpu_service.plan import Seen
@@ -52,7 +52,7 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
         gpu=gpu,
         by_address=fleet.lists_all(host),
         inventory=inventory,
-        scheduled=given.models.scheduled,
+        scheduled=None if gpu is not None and gpu.dev_type == MDEV else given.models.scheduled,
         entry=entry,
         reserved_by=_record(cloud, inventory),
         one_time_use=gpu is not None and placement.ONE_TIME_USE in gpu.traits,

@@ -3,6 +3,10 @@
 With PCI in Placement by which Nova schedules, reserving the GPU keeps new instances off at once, also while an instance
 has it. Everywhere, ``device_spec`` without the GPU keeps them off after a restart of nova-compute; until then, without
 PCI in Placement, only a closed host does. If it is unknown how Nova schedules, both are done.
+
+Both are done for a card with vGPUs too: nova-compute sets its reservation to 0 when it reads its providers again,
+within five minutes (``_get_gpu_inventories`` in nova/virt/libvirt/driver.py). The provider of a card that left its
+configuration stays, with its reservation.
 """
 
 import json
@@ -17,7 +21,7 @@ from gpustack.changes.history import LastChange
 from gpustack.cloud.closed import Reasons, gpu_reason, reasons_of
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
-from gpustack.fleet.model import Gpu, Holder, State
+from gpustack.fleet.model import MDEV, Gpu, Holder, State
 from gpustack.operate.gpu_service.changes import reservation
 from gpustack.spec.model import OutOfService
 
@@ -29,7 +33,8 @@ class Seen:
     :ivar gpu: the GPU as Nova or Placement has it; None if they do not have it, or if it is unknown.
     :ivar by_address: whether the sources list the GPUs of the host by address, so that a missing GPU is not offered.
     :ivar inventory: its inventory in Placement; None without PCI in Placement.
-    :ivar scheduled: whether Nova schedules by it; False if Nova only reports devices to Placement, None if unknown.
+    :ivar scheduled: whether Nova schedules by it; False if Nova only reports devices to Placement, None if unknown,
+        or if nova-compute may remove the reservation.
     :ivar entry: its entry in the spec.
     :ivar reserved_by: the record of its reservation; None if it is not reserved, or by somebody else.
     :ivar one_time_use: whether Nova reserves it when an instance gets it.
@@ -230,11 +235,17 @@ def _steps_off(seen: Seen) -> Iterator[str]:
     else:
         yield f"restart nova-compute of {seen.host} now"
     yield "run this command again: it reports whether Nova still has the GPU, and opens the host if no reason is left"
+    if seen.gpu is not None and seen.gpu.dev_type == MDEV:
+        yield (
+            "Placement keeps the provider of the card: this command reserves it. If it is still reserved after five"
+            " minutes, nova-compute does not offer its vGPUs: open the host with --no-close-host"
+        )
 
 
 def _render(seen: Seen) -> str:
+    part = "configuration" if seen.gpu is not None and seen.gpu.dev_type == MDEV else "device_spec"
     return (
-        f"render and install the device_spec of {seen.host}: gpustack nova render gpustack.yaml {quoted(seen.host)}"
+        f"render and install the {part} of {seen.host}: gpustack nova render gpustack.yaml {quoted(seen.host)}"
         " --snapshot hosts.json --service compute, or the playbook nova.yml"
     )
 

@@ -154,7 +154,7 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
         )
     states = section.idle_after.model_dump(exclude_none=True)
     return Rules(
-        aliases=frozenset(alias for model in spec.models for alias in spec.aliases_of(model)),
+        aliases=frozenset(alias for model in spec.models for alias in _requested(spec, model)),
         projects=frozenset(map(project_id, section.projects)),
         idle_after={state.upper(): duration(text) for state, text in states.items()},
         grace=duration(section.grace),
@@ -169,6 +169,12 @@ def _hosts(spec: Spec) -> dict[str, tuple[HostPattern, ...]]:
     """The hosts with GPUs of each alias."""
     hosts: dict[str, tuple[HostPattern, ...]] = {}
     for text, entry in spec.hosts.items():
-        for alias in {alias for model in entry.models for alias in spec.aliases_of(model)}:
+        for alias in {alias for model in entry.models for alias in _requested(spec, model)}:
             hosts[alias] = (*hosts.get(alias, ()), HostPattern.parse(text))
     return hosts
+
+
+def _requested(spec: Spec, model: str) -> tuple[str, ...]:
+    """The aliases by which flavors request a model, and the resource class of its vGPUs."""
+    vgpu = spec.models[model].vgpu
+    return (*spec.aliases_of(model), *((vgpu.resource_class,) if vgpu else ()))

@@ -21,6 +21,7 @@ from gpustack.fleet.answers import Answers
 from gpustack.fleet.disagreements import of_server
 from gpustack.fleet.index import Index
 from gpustack.fleet.placement import Device
+from gpustack.fleet.read import with_vgpus
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.operate.reclaim.idle import AHEAD, HELD, STOPS
 from gpustack.operate.reclaim.model import Candidate, Rules
@@ -80,8 +81,9 @@ class Reader:
             self._devices = placement.devices(self._cloud)
         except CloudError as error:
             self._unread = error.what
-        idle = [server for server in listed.servers if may_be_idle(server, self._rules)]
-        held = tuple(server for server in listed.servers if has_no_rule(server, self._rules))
+        known = with_vgpus(listed.servers, self._devices)
+        idle = [server for server in known if may_be_idle(server, self._rules)]
+        held = tuple(server for server in known if has_no_rule(server, self._rules))
         shown = [*idle, *held]
         hosts = self._hosts()
         entries = tuple(each(lambda server: self._candidate(server, hosts), idle, progress))
@@ -99,7 +101,8 @@ class Reader:
         :raises CloudError: if Nova cannot be reached or refuses.
         """
         server = servers.server(self._cloud, server_id)
-        return self._candidate(server, self._hosts()) if server else None
+        known = with_vgpus([server], self._devices) if server else ()
+        return self._candidate(known[0], self._hosts()) if known else None
 
     def _hosts(self) -> _Hosts:
         services = self._api.services()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -182,3 +183,54 @@ def test_list_and_capacity_have_the_numbers_of_placement_at_each_step(vgpus: Vgp
     (gpu,) = (gpu for gpu in gpus if gpu["host"] == second and gpu["address"] == FIRST)
     assert (gpu["model"], gpu["used"], gpu["units"], gpu["server"]) == ("A16-8Q", 1, 2, again.id)
     assert "GPU7" not in messages
+
+
+@CLOUDS
+def test_a_provider_that_nova_left_behind_is_a_finding_and_not_free(vgpus: Vgpus) -> None:
+    world, (first, _second) = vgpus.world, vgpus.hosts
+    assert vgpus.of_list("--spec", str(vgpus.spec), "--snapshot", str(vgpus.snapshot)) == vgpus.of_placement()
+    assert "GPU7" not in vgpus.messages
+    # The first card leaves the configuration, and the second one gets its type.
+    config = nova_conf("2026.2", placement=False) + DEVICES.replace(SECOND, "none").replace(FIRST, SECOND)
+    config = config.replace("device_addresses = none", "device_addresses = 0000:99:00.0")
+    restarted(vgpus, first, config)
+    found = vgpus.of_placement()
+    assert [found[first, address][0] for address in (FIRST, SECOND)] == ["VGPU", "VGPU"]
+    text = vgpus.spec.read_text(encoding="utf-8").replace(f"{first}: [large, small]", f"{first}: [small]")
+    vgpus.spec.write_text(text, encoding="utf-8")
+    gpus, messages = listed(world, "--spec", str(vgpus.spec), "--snapshot", str(vgpus.snapshot))
+    states = {(gpu["host"], gpu["address"]): gpu["state"] for gpu in gpus}
+    assert states[first, FIRST] == "inconsistent"
+    assert f"GPU713 {first} {FIRST}" in messages
+    assert f"GPU712 {first} {SECOND}" in messages  # Placement has the class VGPU, the spec another
+    assert vgpus.capacity() == {"large": 2 + 2, "small": 4}
+
+
+@CLOUDS
+def test_nova_keeps_a_reservation_only_of_a_card_that_left_its_configuration(vgpus: Vgpus) -> None:
+    world, (first, _second) = vgpus.world, vgpus.hosts
+    arguments = (first, FIRST, "--reason", "fault", "--yes", "--spec", str(vgpus.spec))
+    ran = execute(world.nova.clouds_yaml, "gpu", "disable", *arguments)
+    assert ran.code == 0, ran
+    assert vgpus.of_placement()[first, FIRST][1] == 0
+    assert next(world.api.compute.services(host=first)).status == "disabled", ran.out
+    time.sleep(1.1)  # longer than resource_provider_association_refresh
+    world.nova.control.periodic(first)
+    assert vgpus.of_placement()[first, FIRST][1] == 2
+    restarted(vgpus, first, nova_conf("2026.2", placement=False) + DEVICES.replace(FIRST, "0000:99:00.0"))
+    assert execute(world.nova.clouds_yaml, "gpu", "disable", *arguments).code == 0
+    time.sleep(1.1)
+    world.nova.control.periodic(first)
+    restarted(vgpus, first, None)
+    assert vgpus.of_placement()[first, FIRST][1] == 0
+
+
+def restarted(vgpus: Vgpus, host: str, config: str | None) -> None:
+    """Restart nova-compute, with another configuration if given."""
+    path = vgpus.spec.parent / f"{host}.conf"
+    changes = {}
+    if config is not None:
+        path.write_text(config, encoding="utf-8")
+        changes["config"] = [str(path)]
+    vgpus.world.nova.control.restart_compute(host, **changes)
+    vgpus.world.nova.control.periodic(host)
