@@ -3,7 +3,7 @@
 Virtual functions with a type are PCI devices for Nova: :mod:`gpustack.configure.desired` lists them in device_spec.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -11,10 +11,8 @@ from gpustack.base.hostnames import short
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
-from gpustack.nova_options.mediated import CardTypes, TypeSection
+from gpustack.nova_options.mediated import CardTypes, TypeSection, custom_traits, required_traits
 from gpustack.nova_options.options import Release
-from gpustack.nova_options.pci_values import CUSTOM, trait
-from gpustack.spec import attributes
 from gpustack.spec.assignment import Assigned, MediatedCard
 from gpustack.spec.model import Spec
 from gpustack.spec.offered_vgpus import devices
@@ -108,33 +106,10 @@ def _major(version: str) -> int:
     return int(major) if major.isdecimal() else 0
 
 
-def class_of(spec: Spec, model: str) -> str:
-    """The resource class of the mediated devices of a model; empty for a model without vGPUs."""
-    vgpu = spec.models[model].vgpu
-    return vgpu.resource_class if vgpu else ""
-
-
-def required_traits(spec: Spec, name: str) -> tuple[str, ...]:
-    """The traits by which flavors request the mediated devices of a model, or of a selection by attribute.
-
-    Nova gives their providers no traits. Types with the same class have traits from a file of provider_config, which
-    takes those of the operator only.
-    """
-    if name in spec.selections:
-        return _custom(attributes.required(spec.selections[name]))
-    alike = [other for other in spec.models if class_of(spec, other) == class_of(spec, name)]
-    own = (attributes.alias_trait(spec.alias_of(name)),) if len(alike) > 1 else ()
-    return _custom((*spec.models[name].traits, *own))
-
-
-def _custom(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in map(trait, names) if name.startswith(CUSTOM)))
-
-
 def traits(spec: Spec, cards: Sequence[MediatedCard]) -> dict[str, tuple[str, ...]]:
     """The traits that the providers of mediated devices need, by the addresses of their cards."""
     needed = {name: required_traits(spec, name) for name in {card.model for card in cards}}
-    needed = {name: tuple(dict.fromkeys((*own, *_custom(spec.traits_of(name))))) for name, own in needed.items()}
+    needed = {name: tuple(dict.fromkeys((*own, *custom_traits(spec.traits_of(name))))) for name, own in needed.items()}
     return {card.function.address: needed[card.model] for card in cards if needed[card.model]}
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Function
+from gpustack.nova_options.mediated import required_traits
 from gpustack.nova_options.pci_values import reported_class, traits
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.pci import catalogue
 from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import required_traits
 
 _BY_IDS = re.compile(r"CUSTOM_PCI_([0-9A-F]{4})_([0-9A-F]{4})\Z")
 _MAKERS = ("10de", "1002")

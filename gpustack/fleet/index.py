@@ -174,9 +174,8 @@ class Index:
         """The vGPU types of a card: of its mediated devices, and as the spec wants them."""
         if device.node not in self._mediated:
             spec, host = self.answers.spec, self.facts(device.node)
-            wanted = (
-                by_key((card.function.address, card) for card in mediated_cards(spec, host)) if spec and host else {}
-            )
+            cards_here = mediated_cards(spec, host) if spec and host else ()
+            wanted = by_key((card.function.address, card) for card in cards_here)
             models = models_for(spec, self.host_of(device.node)).values() if spec and not host else ()
             by_class = by_key((model.vgpu.resource_class, model.vgpu.type) for model in models if model.vgpu)
             self._mediated[device.node] = (wanted, by_class)

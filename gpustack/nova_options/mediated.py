@@ -5,12 +5,15 @@ type. Lint and rendering ask it, so that they know the same rules of each releas
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Option, Release
+from gpustack.nova_options.pci_values import CUSTOM, trait
+from gpustack.spec import attributes
+from gpustack.spec.model import Spec
 
 STANDARD = "VGPU"
 """The resource class of mediated devices without ``mdev_class``."""
@@ -147,3 +150,27 @@ def takes_several(release: Release) -> bool:
     Earlier releases take the first allocation, and warn (``_allocate_mdevs``).
     """
     return release.major >= _SEVERAL_PROVIDERS
+
+
+def class_of(spec: Spec, model: str) -> str:
+    """The resource class of the mediated devices of a model; empty for a model without vGPUs."""
+    vgpu = spec.models[model].vgpu
+    return vgpu.resource_class if vgpu else ""
+
+
+def required_traits(spec: Spec, name: str) -> tuple[str, ...]:
+    """The traits by which flavors request the mediated devices of a model, or of a selection by attribute.
+
+    Nova gives their providers no traits. Types with the same class have traits from a file of provider_config, which
+    takes those of the operator only.
+    """
+    if name in spec.selections:
+        return custom_traits(attributes.required(spec.selections[name]))
+    alike = [other for other in spec.models if class_of(spec, other) == class_of(spec, name)]
+    own = (attributes.alias_trait(spec.alias_of(name)),) if len(alike) > 1 else ()
+    return custom_traits((*spec.models[name].traits, *own))
+
+
+def custom_traits(names: Iterable[str]) -> tuple[str, ...]:
+    """The traits of the operator among names, as Nova normalises them."""
+    return tuple(dict.fromkeys(name for name in map(trait, names) if name.startswith(CUSTOM)))

@@ -114,14 +114,10 @@ def used(compute: Compute, api: Connection, text: str, lab: Lab) -> None:
     host.ssh(["systemctl", "start", UNIT])
     compute.wait("nova-compute", lambda: devices(host) == before or None, seconds=SERVICE_SECONDS)
     for server in servers:
-        compute.wait(
-            f"{server.name} stopped", lambda s=server: status(api, s) == "SHUTOFF" or None, seconds=SERVICE_SECONDS
-        )
+        reached(compute, api, server, "SHUTOFF")
         api.compute.start_server(server)
     for server in servers:
-        compute.wait(
-            f"{server.name} started", lambda s=server: status(api, s) == "ACTIVE" or None, seconds=SERVICE_SECONDS
-        )
+        reached(compute, api, server, "ACTIVE")
     host_run(host, text, "verify", "-i", "inventory.yml")
     assert units(compute) == (COUNT, COUNT)
 
@@ -131,9 +127,13 @@ def used(compute: Compute, api: Connection, text: str, lab: Lab) -> None:
     host.ssh(["systemctl", "stop", UNIT])
 
 
-def status(api: Connection, server: Server) -> str:
-    """The server's status now."""
-    return str(api.compute.get_server(server.id).status)
+def reached(compute: Compute, api: Connection, server: Server, status: str) -> None:
+    """Wait until the server has this status."""
+
+    def has() -> bool | None:
+        return str(api.compute.get_server(server.id).status) == status or None
+
+    compute.wait(f"{server.name} {status}", has, seconds=SERVICE_SECONDS)
 
 
 def made(compute: Compute, api: Connection, name: str) -> Server:

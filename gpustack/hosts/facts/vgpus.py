@@ -41,9 +41,9 @@ def type_named(host: Host, function: Function, name: str) -> VgpuType | str:
         return next(iter(numbers.values()))
     if (number := _at_boot(host).get((card.address, name))) is not None:
         return VgpuType(number=number, name=name, creatable=False)
-    if framework(host, function) is None:
-        if (reason := driver_fault(host, card)) is not None or not card.sriov_numvfs:
-            return reason or "the virtual functions of the card do not exist yet"
+    reason = driver_fault(host, card)
+    if framework(host, function) is None and (reason is not None or not card.sriov_numvfs):
+        return reason or "the virtual functions of the card do not exist yet"
     return f"the driver does not support the type {name}, or has no room for it"
 
 

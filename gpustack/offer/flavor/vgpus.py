@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.vgpus import class_of, required_traits
 from gpustack.nova_options import mediated
+from gpustack.nova_options.mediated import class_of, required_traits
 from gpustack.nova_options.options import Release
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
 from gpustack.spec.markers import RESOURCES

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from nova.tests.fixtures import libvirt as fakelibvirt
 
-from .descriptions import DeviceDescription, HostDescription
+from .descriptions import DeviceDescription, HostDescription, MdevType
 
 
 def _numbers(address: str) -> dict[str, int]:
@@ -54,14 +54,18 @@ def node_device_xml(device: DeviceDescription, created: Sequence[str] = ()) -> s
         _address(ET.SubElement(pci, "iommuGroup", number=str(device["iommu_group"])), address)
     if device["numa_node"] is not None and device["numa_node"] >= 0:
         ET.SubElement(pci, "numa", node=str(device["numa_node"]))
-    types = ET.SubElement(pci, "capability", type="mdev_types") if device["mdev_types"] else None
-    for kind in device["mdev_types"] if types is not None else ():
+    if device["mdev_types"]:
+        _types(ET.SubElement(pci, "capability", type="mdev_types"), device["mdev_types"], created)
+    return ET.tostring(root, encoding="unicode")
+
+
+def _types(types: ET.Element, kinds: Sequence[MdevType], created: Sequence[str]) -> None:
+    for kind in kinds:
         element = ET.SubElement(types, "type", id=kind["id"])
         ET.SubElement(element, "name").text = kind["name"]
         ET.SubElement(element, "deviceAPI").text = "vfio-pci"
         fitting = kind["instances"] - len(created) if set(created) <= {kind["id"]} else 0
         ET.SubElement(element, "availableInstances").text = str(fitting)
-    return ET.tostring(root, encoding="unicode")
 
 
 def _address(parent: ET.Element, address: str) -> None:
@@ -114,17 +118,18 @@ class Connection(fakelibvirt.Connection):
     def nodeDeviceCreateXML(self, xml: str, flags: int) -> Any:  # noqa: N802 - libvirt's name
         """Create a mediated device, if the card has room."""
         wanted = ET.fromstring(xml)  # noqa: S314 - Nova wrote it
-        parent, kind = wanted.findtext("parent"), wanted.find("capability/type").get("id")
+        types = wanted.iterfind("capability/type")
+        parent, kind = wanted.findtext("parent", ""), next(types).get("id", "")
         card = ET.fromstring(self.pci_info.get_device_by_name(parent).XMLDesc(0))  # noqa: S314 - from above
-        types = card.findall(f"capability/capability[@type='mdev_types']/type[@id='{kind}']")
-        if not any(int(entry.findtext("availableInstances")) > 0 for entry in types):
+        fitting = card.findall(f"capability/capability[@type='mdev_types']/type[@id='{kind}']")
+        if not any(int(entry.findtext("availableInstances", "0")) > 0 for entry in fitting):
             raise fakelibvirt.make_libvirtError(
                 fakelibvirt.libvirtError,
                 f"internal error: unable to create a mediated device of type {kind} on {parent}",
                 error_code=fakelibvirt.VIR_ERR_INTERNAL_ERROR,
                 error_domain=fakelibvirt.VIR_FROM_NODEDEV,
             )
-        device = MediatedDevice(wanted.findtext("capability/uuid"), kind, parent)
+        device = MediatedDevice(wanted.findtext("capability/uuid", ""), kind, parent)
         self.mdev_info.devices[device.name()] = device
         return device
 
