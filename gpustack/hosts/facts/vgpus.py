@@ -13,7 +13,7 @@ from gpustack.linux.drivers import BY_ID
 
 NVIDIA = "nvidia"
 """The host driver that creates all virtual functions of a card; those with a vGPU type work."""
-_RESOLVED = re.compile(r"(\S+) has the vGPU type (\S+) as number (\S+)")
+_RESOLVED = re.compile(r"(\S+) has the vGPU type (\S+) as number ([0-9]{1,9})")
 
 
 def framework(host: Host, function: Function) -> Literal["vfio", "mdev"] | None:

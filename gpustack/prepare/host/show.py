@@ -53,7 +53,7 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
             *(f"    {line}" for line in _gpu_lines(plan.gpus)),
         ]
     if plan.shared:
-        lines += ["", "  Shared by SR-IOV:", *(f"    {line}" for line in _share_lines(plan.shared))]
+        lines += ["", "  Shared:", *(f"    {line}" for line in _share_lines(plan.shared))]
     if plan.operations:
         lines += ["", "  To do:"]
         for number, operation in enumerate(plan.operations, 1):

@@ -64,8 +64,10 @@ def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, S
         for name in host.names(f"{PCI}/{entry['address']}/vfio-dev"):
             add(f"{_VFIO}devices/{name}", [entry["address"]])
     for device in (device for entry in functions for device in entry["mediated_devices"]):
-        group = (host.link(f"/sys/bus/mdev/devices/{device['uuid']}/iommu_group") or "").rpartition("/")[2]
-        add(_VFIO + group, [device["uuid"]])
+        base = "/sys/bus/mdev/devices/" + device["uuid"]
+        add(_VFIO + (host.link(base + "/iommu_group") or "").rpartition("/")[2], [device["uuid"]])
+        for name in host.names(base + "/vfio-dev"):
+            add(f"{_VFIO}devices/{name}", [device["uuid"]])
     # On virtual functions, NVIDIA's driver serves vGPUs: its nodes are those of the card.
     cards = [entry for entry in functions if entry not in virtual]
     nvidia = {entry["address"] for entry in cards if (entry["driver"] or "").startswith("nvidia")}

@@ -40,7 +40,7 @@ def described(shared: Shared) -> str:
         return counted(shared.count, "virtual function")
     number = f" (number {shared.vgpu_type})" if shared.vgpu_type is not None else ""
     mig = f" on GPU instances {shared.vgpu.mig}" if shared.vgpu.mig is not None else ""
-    return f"{shared.limit or 'all'} vGPUs {shared.vgpu.type}{number}{mig}"
+    return f"{shared.limit or ''} vGPUs {shared.vgpu.type}{number}{mig}".lstrip()
 
 
 def skipped_at_boot(host: Host) -> dict[str, str]:
@@ -55,8 +55,7 @@ def fault(host: Host, shared: Shared) -> str | None:
     """
     number, function = shared.function.sriov_numvfs or 0, shared.function
     if shared.vgpu is not None:
-        reason = vgpus.fault(host, shared, shared.vgpu)
-        return f"{shared.address}: {reason}" if reason is not None else None
+        return vgpus.fault(host, shared, shared.vgpu)
     if number < shared.count or (number > shared.count and function.driver != NVIDIA):
         return f"{shared.address} has {number} virtual functions instead of {shared.count}"
     parts = ordered(host, shared.address)[: shared.count]
@@ -66,8 +65,13 @@ def fault(host: Host, shared: Shared) -> str | None:
 
 def missing(host: Host, shared: Iterable[Shared]) -> Iterator[str]:
     """The physical functions whose virtual functions are not as planned, as reasons for a reboot."""
-    needed = (entry for entry in shared if entry.vgpu is None or vgpus.needs_boot(host, entry, entry.vgpu))
-    return filter(None, (explained(host, entry) for entry in needed))
+    for entry in shared:
+        if (text := explained(host, entry)) is None:
+            continue
+        if entry.vgpu is None:
+            yield text
+        elif vgpus.needs_boot(host, entry, entry.vgpu):
+            yield f"{entry.address}: {text}"
 
 
 def explained(host: Host, shared: Shared) -> str | None:

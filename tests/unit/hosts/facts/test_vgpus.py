@@ -54,7 +54,8 @@ def test_type_has_one_number_or_a_reason(tmp_path: Path, given: VgpuHost, name: 
 
 
 def test_full_card_has_the_number_that_the_unit_found(tmp_path: Path) -> None:
-    record = {"/run/gpustack/virtual-functions": f"{CARDS[0]} has the vGPU type A16-8Q as number 711\n"}
+    lines = f"{CARDS[0]} has the vGPU type A16-8Q as number 711\n{CARDS[0]} has the vGPU type A16-8Q as number $(x)\n"
+    record = {"/run/gpustack/virtual-functions": lines}
     host = VgpuHost(current=(711,) * 4).read(tmp_path, record)
     assert type_named(host, host.functions[CARDS[0]], "A16-8Q") == VgpuType(
         number="711", name="A16-8Q", creatable=False

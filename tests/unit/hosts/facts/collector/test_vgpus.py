@@ -35,10 +35,14 @@ def test_card_without_room_lists_no_type(tmp_path: Path) -> None:
     assert functions(tmp_path)[CARDS[0]]["vgpu_types"] == []
 
 
-@pytest.mark.parametrize(("framework", "address"), [("mdev", CARDS[0]), ("sriov-mdev", VF)])
-def test_mediated_devices_have_type_and_user(tmp_path: Path, framework: str, address: str) -> None:
+@pytest.mark.parametrize(
+    ("framework", "address", "node"),
+    [("mdev", CARDS[0], "91"), ("sriov-mdev", VF, "91"), ("mdev", CARDS[0], "devices/vfio3")],
+)
+def test_mediated_devices_have_type_and_user(tmp_path: Path, framework: str, address: str, node: str) -> None:
     root = VgpuHost(framework=framework, devices=dict.fromkeys(UUIDS, 711)).make(tmp_path)
-    used_by_instance(root, "/dev/vfio/91")
+    root.directory(f"/sys/bus/pci/devices/{address}/{UUIDS[1]}/vfio-dev/vfio3")
+    used_by_instance(root, f"/dev/vfio/{node}")
     function = functions(tmp_path)[address]
     assert function["vgpu_framework"] == "mdev"
     assert function["vgpu_types"][2] == {

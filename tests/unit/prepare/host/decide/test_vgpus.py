@@ -46,7 +46,7 @@ def test_types_are_found_by_their_names(tmp_path: Path, count: str, room: int | 
     code, record = made.start([card(count)])
     assert (code, record) == (
         0,
-        [f"{CARDS[0]} wants 10de 25b6 {count} A16-8Q -", f"{HAS} 711", f"{CARDS[0]} has 4 virtual functions"],
+        [f"{CARDS[0]} wants 10de 25b6 {count} A16-8Q -", f"{CARDS[0]} has 4 virtual functions", f"{HAS} 711"],
     )
     assert made.types(CARDS[0])[: len(types)] == types
 
@@ -65,7 +65,7 @@ def test_full_card_has_the_number_of_an_earlier_start(tmp_path: Path) -> None:
             f"/sys/bus/pci/devices/{CARDS[0]}/virtfn{number}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n"
         )
     code, record = made.start([card("-")])
-    assert (code, record[-2:]) == (0, [f"{HAS} 711", f"{CARDS[0]} has 4 virtual functions"])
+    assert (code, record[-2:]) == (0, [f"{CARDS[0]} has 4 virtual functions", f"{HAS} 711"])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_card_is_skipped_and_the_others_go_on(
     assert reason in next(line for line in record if line.startswith(f"{CARDS[0]} is skipped"))
     assert f"{CARDS[1]} wants 10de 25b6 1 A16-4Q -" in record
     if given == VgpuHost():
-        assert record[-1] == f"{CARDS[1]} has 4 virtual functions"
+        assert record[-1] == f"{CARDS[1]} has the vGPU type A16-4Q as number 710"
 
 
 def test_card_with_less_room_is_skipped(tmp_path: Path) -> None:
@@ -112,9 +112,10 @@ def test_gpu_instances_come_after_virtual_functions(tmp_path: Path) -> None:
     made = programs(tmp_path, given=VgpuHost(types=MIG_TYPES))
     code, record = made.start([card("-", "A100-1-5C", "1g.5gb")])
     assert code == 0
-    assert record[1:-2] == [
+    assert record[1:-1] == [
         f"{CARDS[0]} MIG mode Disabled, pending Disabled",
         f"{CARDS[0]} MIG mode Enabled, pending Enabled",
+        f"{CARDS[0]} has 4 virtual functions",
         f"{CARDS[0]} GPU instance 0 of 1g.5gb at 0:1",
         f"{CARDS[0]} GPU instance 1 of 1g.5gb at 1:1",
     ]
@@ -168,7 +169,7 @@ def test_host_of_two_types_is_prepared_and_undone(tmp_path: Path) -> None:
     )
     text = show_plan(plan)
     assert "2 vGPUs A16-8Q of model first" in text
-    assert "all vGPUs A16-4Q of model second" in text
+    assert "  vGPUs A16-4Q of model second" in text
     assert "vfio" not in text
     machine.carry_out(plan)
     again = plan_host(spec, machine.host)
@@ -226,6 +227,7 @@ def test_card_is_left_out_and_named(tmp_path: Path, given: VgpuHost, reason: str
     assert grave(verification.findings) == [f"GPU902 error gpu01 {CARDS[0]}"]
     assert reason in verification.findings[0].message
     assert {target.model for target in assigned_gpus(spec, machine.host)} == {"second"}
+    assert any(CARDS[0] in reason for reason in plan_undo(machine.host).reboot), "its virtual functions are gpustack's"
 
 
 @pytest.mark.parametrize(
