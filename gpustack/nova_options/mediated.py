@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gpustack.base.files import data_table
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Option, Release
 from gpustack.nova_options.pci_values import CUSTOM, trait
@@ -174,3 +175,12 @@ def required_traits(spec: Spec, name: str) -> tuple[str, ...]:
 def custom_traits(names: Iterable[str]) -> tuple[str, ...]:
     """The traits of the operator among names, as Nova normalises them."""
     return tuple(dict.fromkeys(name for name in map(trait, names) if name.startswith(CUSTOM)))
+
+
+def does(release: Release, operation: str) -> bool:
+    """Whether Nova does an operation with an instance that has mediated devices; on live migration, hosts decide too.
+
+    :param operation: a name in ``gpustack/data/vgpu_operations.toml``.
+    """
+    known = {entry["name"]: entry["since"] for entry in data_table("vgpu_operations.toml")["operation"]}
+    return bool(release.major >= known[operation])

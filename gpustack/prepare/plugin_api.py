@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import GpustackError, SnapshotError, SpecError, UsageError
 from gpustack.base.files import digest as sha256
 from gpustack.base.files import own_name
@@ -30,6 +31,7 @@ from gpustack.connect.playbooks.results import RunResults
 from gpustack.hosts.facts.images import checked_images
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import MOST_BYTES_OF_HOST, parse_host, save_snapshot
+from gpustack.nova_options import mediated, releases
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan, show
 from gpustack.prepare.drain.recorded import RecordedCloud
@@ -401,10 +403,11 @@ def service_choices(
     :raises gpustack.base.errors.UsageError: if a policy does not exist.
     :raises gpustack.base.errors.SpecError: if the spec cannot be used.
     """
+    migratable, impossible = _of_spec(spec)
     return InstanceChoices(
         guests=_policy("gpustack_guests", guests),
         device_guests=_policy("gpustack_device_guests", device_guests),
-        live_migratable=frozenset(live_migratable) | _of_spec(spec),
+        live_migratable=(frozenset(live_migratable) | migratable) - impossible,
         plain_ports=frozenset(plain_ports),
         not_running=frozenset(not_running),
     )
@@ -418,14 +421,18 @@ def _policy(variable: str, value: str) -> Policy:
         raise UsageError(f"{variable} is {value!r}", remedy=f"it must be one of {known}") from None
 
 
-def _of_spec(path: str | None) -> frozenset[str]:
+def _of_spec(path: str | None) -> tuple[frozenset[str], frozenset[str]]:
+    """The aliases and classes of vGPUs that can be live-migrated, and those that Nova's release cannot live-migrate."""
     if not path:
-        return frozenset()
+        return frozenset(), frozenset()
     spec = _spec(path)
     aliases = {alias for name in spec.models for alias in spec.aliases_of(name)}
-    return frozenset(
-        alias for alias in aliases if all(spec.models[name].live_migratable for name in spec.models_of(alias))
-    )
+    own = {alias for alias in aliases if all(spec.models[name].live_migratable for name in spec.models_of(alias))}
+    vgpus = by_key((model.vgpu.resource_class, model) for model in spec.models.values() if model.vgpu)
+    if spec.nova is not None and not mediated.does(releases.release(spec.nova.release), "live-migrate"):
+        return frozenset(own), frozenset(vgpus)
+    own |= {name for name, models in vgpus.items() if spec.nova and all(model.live_migratable for model in models)}
+    return frozenset(own), frozenset()
 
 
 def service_target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, others: Collection[str] = ()) -> Target:

@@ -238,7 +238,7 @@ def _steps_off(seen: Seen) -> Iterator[str]:
     if seen.gpu is not None and seen.gpu.dev_type == MDEV:
         yield (
             "Placement keeps the provider of the card: this command reserves it. If it is still reserved after five"
-            " minutes, nova-compute does not offer its vGPUs: open the host with --no-close-host"
+            " minutes, nova-compute does not offer its vGPUs: open the host with --no-disable-service"
         )
 
 

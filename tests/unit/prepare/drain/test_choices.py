@@ -28,6 +28,35 @@ def test_the_spec_says_which_devices_can_migrate_live(tmp_path: Path) -> None:
     assert service_choices("refuse", "refuse", [], None).live_migratable == frozenset()
 
 
+VGPUS = """\
+version: 1
+models:
+  large: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q}, live_migratable: true}
+  small:
+    match: {vendor: "10de", product: "25b7"}
+    vgpu: {type: A16-4Q, resource_class: CUSTOM_A16_4Q}
+hosts: {gpu1: [large, small]}
+nova: {release: RELEASE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("release", "named", "expected"),
+    [
+        ("2024.1", [], {"VGPU"}),
+        ("2024.1", ["CUSTOM_A16_4Q"], {"VGPU", "CUSTOM_A16_4Q"}),
+        ("2023.2", ["VGPU", "CUSTOM_A16_4Q", "own"], {"own"}),
+    ],
+)
+def test_vgpus_migrate_live_only_in_releases_that_can_do_it(
+    release: str, named: list[str], expected: set[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "gpustack.yaml"
+    path.write_text(VGPUS.replace("RELEASE", f'"{release}"'), encoding="utf-8")
+    chosen = service_choices("stop", "live-migrate", named, str(path)).live_migratable
+    assert chosen - {"large", "small"} == expected
+
+
 def test_instances_known_not_to_run_are_a_choice() -> None:
     assert service_choices("stop", "stop", [], None, (), ["vm"]).not_running == {"vm"}
 
