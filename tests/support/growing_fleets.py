@@ -20,7 +20,7 @@ from support.cellfile import CellFile, nova_conf
 from support.fleet_cloud import StandIn, instance, servers, with_devices
 from support.host_samples import Raw, snapshot
 
-DIMENSIONS = ("hosts", "patterns", "gpus", "models", "flavors", "projects", "aggregates", "findings")
+DIMENSIONS = ("hosts", "patterns", "gpus", "models", "flavors", "projects", "aggregates", "findings", "vgpus")
 FIRST, SECOND = "0000:84:00", "0000:88:00"
 """The slots of the sample's GPUs."""
 _SIZE = {"ram": 4096, "vcpus": 2, "disk": 10}
@@ -38,6 +38,7 @@ class Sizes:
     :ivar projects: further projects, each with a quota, a limit in the cloud and a stopped instance elsewhere.
     :ivar aggregates: further aggregates of the cloud, with all hosts.
     :ivar findings: further hosts in the databases, each with a stale row of ``pci_devices``.
+    :ivar vgpus: cards with sixteen vGPUs each, below one further host.
     """
 
     hosts: int = 2
@@ -48,6 +49,7 @@ class Sizes:
     projects: int = 0
     aggregates: int = 0
     findings: int = 0
+    vgpus: int = 0
 
 
 def written(directory: Path, sizes: Sizes) -> Mapping[str, Path]:
@@ -157,7 +159,8 @@ def further(sample: Raw, count: int) -> list[Raw]:
 
 def cloud(sizes: Sizes) -> StandIn:
     """A Placement and a Nova with the GPUs of these hosts: one is used by an instance, one is free."""
-    found = cloud_of({name: [(f"{slot}.0", "CUSTOM_GPU") for slot in (FIRST, SECOND)] for name in names(sizes)})
+    of_hosts = {name: [(f"{slot}.0", "CUSTOM_GPU") for slot in (FIRST, SECOND)] for name in names(sizes)}
+    found = cloud_of(of_hosts, vgpus=sizes.vgpus)
     known = projects(sizes)
     instances = [*found.answers["compute /servers/detail?all_tenants=1"][1]["servers"]]  # type: ignore[index]
     instances += [instance(f"of-{name}", host="elsewhere", tenant_id=name, status="SHUTOFF") for name in known]
@@ -205,10 +208,12 @@ def cloud(sizes: Sizes) -> StandIn:
     return found
 
 
-def cloud_of(hosts: Mapping[str, Sequence[tuple[str, str]]]) -> StandIn:
+def cloud_of(hosts: Mapping[str, Sequence[tuple[str, str]]], vgpus: int = 0) -> StandIn:
     """A Placement and a Nova with these hosts, each with the addresses and resource classes of its GPUs.
 
     An instance uses the first GPU of each host.
+
+    :param vgpus: the number of cards with vGPUs.
     """
     devices = [
         Device(
@@ -223,6 +228,19 @@ def cloud_of(hosts: Mapping[str, Sequence[tuple[str, str]]]) -> StandIn:
         )
         for name, gpus in hosts.items()
         for address, resource_class in gpus
+    ]
+    devices += [
+        Device(
+            uuid=f"card-{number}",
+            name=f"shared_pci_0000_{number & 255:02x}_00_{number >> 8}",
+            root="shared",
+            node="shared",
+            address=f"0000:{number & 255:02x}:00.{number >> 8}",
+            resource_class="VGPU",
+            capacity=16,
+            mediated=True,
+        )
+        for number in range(vgpus)
     ]
     stand_in = with_devices(devices, {f"vm-{d.node}": {d.uuid: 1} for d in devices if d.used})
     stand_in.answers["compute /servers/detail?all_tenants=1"] = servers(
