@@ -251,7 +251,8 @@ def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) 
                 )
             alias = spec.alias_of(asked.name)
             if spec.models[asked.name].vgpu:
-                command.report(f"warning: {alias} requests virtual functions only; for mediated devices, use the spec")
+                text = "define flavors of mediated devices in the spec"
+                command.report(f"warning: the alias {alias} requests virtual functions; {text}")
         elif asked.model:
             command.report(
                 f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that"

@@ -67,6 +67,7 @@ def spec_of(case: Mapping[str, Any], placement: str = "off") -> Spec:
         "nova": {"release": case["release"], "placement": placement},
         "out_of_service": case.get("out_of_service", []),
         "flavors": case.get("flavors", {}),
+        **({"quotas": case["quotas"]} if "quotas" in case else {}),
     }
     return parse_spec(yaml.safe_dump(document), "gpustack.yaml")
 

@@ -306,6 +306,14 @@ def test_default_description_follows_the_count(cloud: NovaModel) -> None:
     assert cloud.by_name("named").description == "for the lab [gpustack]"
 
 
+def test_vgpus_by_hand_are_virtual_functions(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    text = Path("gpustack.yaml").read_text().replace("numa_policy: preferred", "vgpu: {type: K4200-1Q}")
+    Path("gpustack.yaml").write_text(text)
+    assert main(["flavor", "create", "vgpu", "--model", "k4200", *SIZES, "--yes"]) == 0
+    assert "warning: the alias K4200 requests virtual functions" in capsys.readouterr().err
+    assert cloud.by_name("vgpu").extra_specs[ALIAS] == "K4200:1"
+
+
 def test_alias_that_the_spec_lacks_is_warned_about(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flavor", "create", "typo", "--alias", "K42OO", *SIZES, "--yes"]) == 0
     assert "warning: no model of the spec has the alias K42OO (aliases: K4200)" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from gpustack.configure.render import TOOLS, render
 from gpustack.configure.vgpus import of_providers, required_traits
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
+from gpustack.offer.flavor.desired import wanted as flavors_of
 from support.mediated_hosts import CASES, host_of, mediated_host, parted, spec_of
 
 QUIET = ("GPU307", "GPU308", "GPU310", "GPU311")
@@ -216,3 +217,13 @@ def test_providers_have_traits_for_flavors_by_memory() -> None:
     assert required_traits(by_memory, "any-4gb") == ("CUSTOM_GPU_MEM_GE_4GB",)
     found = wanted(by_memory, [host_of(case)], release=releases.release("2025.2")).traits["gpu01"]
     assert {"CUSTOM_GPU_MODEL_A", "CUSTOM_GPU_MEM_GE_8GB"} <= set(found["gpu01_pci_0000_41_00_0"])
+
+
+def test_markers_of_quotas_count_mediated_devices() -> None:
+    case = CASES["one type on two cards"]
+    flavors = {"f": {"model": "a", "vcpus": 1, "ram": 512, "disk": 1}}
+    spec = spec_of({**case, "flavors": flavors, "quotas": {"default": {"a": 1}}})
+    host, release = host_of(case), releases.release(case["release"])
+    assert wanted(spec, [host], release=release).markers == {"gpu01": {"CUSTOM_GPU_QUOTA_A": 4}}
+    (flavor,) = flavors_of(spec, release=release, hosts=[host]).flavors
+    assert flavor.extra_specs == {"resources:CUSTOM_A": "1", "resources:CUSTOM_GPU_QUOTA_A": "1"}
