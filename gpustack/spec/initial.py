@@ -115,7 +115,7 @@ def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
     left_out = f"; omitted: {', '.join(why)}" if why else ""
     return GpustackError(
         f"no GPU found on {names} for a spec{left_out}",
-        remedy='to offer virtual functions, write a spec with `function: virtual` or `vfs`: see "Share a GPU by SR-IOV"'
+        remedy='to offer virtual functions, write a spec with `function: virtual` or `vfs`: see "Share a GPU"'
         if _SHARED in why
         else "run `gpustack scan HOST` to list a host's devices",
     )
