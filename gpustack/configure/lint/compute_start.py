@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Generator, Iterator, Sequence
+from itertools import chain
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed_filters import values
@@ -9,6 +10,7 @@ from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import DeviceLine, LintSubject
 from gpustack.configure.sources import Source
 from gpustack.configure.vgpus import faults, in_use
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
@@ -102,15 +104,24 @@ def _is_integer(text: str) -> bool:
 @check(_TITLE)
 def mediated(subject: LintSubject) -> Iterator[Finding]:
     """Types of mediated devices: refused addresses, types and sections without effect, cards without their type."""
+    of_hosts: dict[str, list[list[Finding]]] = {}
     for source in subject.serving("compute") if subject.release.major >= _VICTORIA else ():
         setting, hosts = subject.last(source, list_option(subject.release)), subject.hosts_of(source)
         known = None
         if setting is None or not setting.unknown:
             known = yield from _types(subject, source, setting, values(setting.value) if setting else ())
-        if known is not None and subject.spec is not None and has_vgpus(subject.spec) and len(hosts) == 1:
-            read = card_types(known, subject.release)
-            yield from faults(hosts[0], offered_vgpus(subject.spec, hosts[0]), read, subject.release)
-            yield from in_use(hosts[0], read)
+        for host in hosts if subject.spec is not None and has_vgpus(subject.spec) else ():
+            found = [] if known is None else list(_of_host(subject, host, known))
+            if len(hosts) == 1 or not found:
+                of_hosts.setdefault(host.hostname, []).append(found)
+    for several in of_hosts.values():  # a host may have any of them
+        yield from min(several, key=len)
+
+
+def _of_host(subject: LintSubject, host: Host, known: Sequence[TypeSection]) -> Iterator[Finding]:
+    read = card_types(known, subject.release)
+    cards = offered_vgpus(subject.spec, host) if subject.spec else ()
+    return chain(faults(host, cards, read, subject.release), in_use(host, read))
 
 
 def _types(

@@ -20,6 +20,7 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
 from gpustack.offer.flavor.desired import wanted as flavors_of
 from support.mediated_hosts import CASES, host_of, mediated_host, parted, spec_of
+from support.nova_rendered import written
 
 QUIET = ("GPU307", "GPU308", "GPU310", "GPU311")
 
@@ -227,3 +228,19 @@ def test_markers_of_quotas_count_mediated_devices() -> None:
     assert wanted(spec, [host], release=release).markers == {"gpu01": {"CUSTOM_GPU_QUOTA_A": 4}}
     (flavor,) = flavors_of(spec, release=release, hosts=[host]).flavors
     assert flavor.extra_specs == {"resources:CUSTOM_A": "1", "resources:CUSTOM_GPU_QUOTA_A": "1"}
+
+
+@pytest.mark.parametrize("deployment", [tool for tool in TOOLS if tool != "rhoso"])  # lint leaves out its own key
+@pytest.mark.parametrize("names", [("gpu01",), ("gpu01", "gpu02")])
+def test_lint_accepts_what_is_rendered(tmp_path: Path, deployment: str, names: tuple[str, ...]) -> None:
+    """Also the files for hosts without GPUs, which a single host with facts may have."""
+    case = CASES["two types on two cards, and a class of its own"]
+    spec, hosts = spec_of(case), [host_of(case, name) for name in names]
+    needs = wanted(spec, hosts, release=releases.release(case["release"]))
+    written(tmp_path, render(needs, deployment=deployment))
+    paths = {"drop-in": "", "kolla": "etc/kolla/config/nova", "kayobe": "etc/kayobe/kolla/config/nova"}
+    files = [path for path in tmp_path.rglob("*.y*ml") if "provider_config" not in path.parts]
+    arguments = [tmp_path / paths[deployment]] if deployment in paths else files
+    subject = LintSubject.of_spec(spec, releases.release(case["release"]), hosts)
+    found = lint([*map(str, arguments)], subject).findings
+    assert [str(f) for f in found if f.code.value.startswith(("GPU97", "GPU53", "GPU33"))] == []
