@@ -190,6 +190,16 @@ class Index:
             classes=frozenset(card.resource_class for card in cards),
         )
 
+    def vgpu_name(self, node: str, address: str) -> str:
+        """The vGPU type of a virtual function, or the only one of those of a card; empty if there is none."""
+        host, function = self.facts(node), self.function(node, address)
+        if host is None or function is None:
+            return ""
+        card = host.functions.get(function.physical_function or "", function)
+        known = {kind.number: short_name(kind) for kind in card.vgpu_types}
+        numbers = {part.vgpu_type for part in host.virtual.get(address) or (function,) if part.vgpu_type}
+        return known.get(min(numbers), min(numbers)) if len(numbers) == 1 else ""
+
     def ids(self, device: Device) -> tuple[str, str]:
         """Vendor and product of a device of Placement; empty if unknown."""
         return ids_of(device.resource_class, self.answers.models, device.traits)

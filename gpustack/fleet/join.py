@@ -172,7 +172,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         host=row.host,
         node=row.node,
         address=row.address,
-        model=name_of(row.vendor_id, row.product_id, function),
+        model=index.vgpu_name(row.node, row.address) or name_of(row.vendor_id, row.product_id, function),
         vendor_id=row.vendor_id,
         product_id=row.product_id,
         resource_class=device.resource_class if device else "",
@@ -218,8 +218,7 @@ def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
         host=index.host_of(device.node),
         node=device.node,
         address=device.address,
-        model=(index.vgpu_types(device).name if device.mediated else name_of(vendor, product, function))
-        or device.resource_class,
+        model=_model(index, device, (vendor, product), function) or device.resource_class,
         vendor_id=vendor,
         product_id=product,
         resource_class=device.resource_class,
@@ -240,6 +239,13 @@ def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
             *([Source.SNAPSHOT] if function else []),
         ),
     )
+
+
+def _model(index: Index, device: Device, ids: tuple[str, str], function: Function | None) -> str:
+    """The type of a card's vGPUs, else the name of the card; empty if it is unknown."""
+    if device.mediated:
+        return index.vgpu_types(device).name
+    return index.vgpu_name(device.node, device.address) or name_of(*ids, function)
 
 
 def _link(function: Function | None) -> str:

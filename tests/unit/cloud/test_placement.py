@@ -9,7 +9,7 @@ import pytest
 from openstack.connection import Connection
 
 from gpustack.base.errors import ApplyError, CloudError
-from gpustack.cloud.placement import add_trait, bearers, remove_trait
+from gpustack.cloud.placement import add_trait, bearers, listed, remove_trait
 from gpustack.cloud.placement import inventory as read
 from gpustack.cloud.placement import write_inventory as write
 from gpustack.cloud.session import Refused
@@ -111,3 +111,22 @@ def test_a_refusal_is_not_an_unknown_trait() -> None:
     assert bearers(StandIn({path: (400, {})}).connection, "CUSTOM_X") == frozenset()
     with pytest.raises(Refused):
         bearers(StandIn({path: (403, {})}).connection, "CUSTOM_X")
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "address", "mediated"),
+    [
+        ("gpu1_0000:81:00.0", "gpu1", "0000:81:00.0", False),
+        ("gpu1_pci_0000_84_00_0", "gpu1", "0000:84:00.0", True),
+        ("a_pci_b.example_pci_0000_84_1f_7", "a_pci_b.example", "0000:84:1f.7", True),
+        ("gpu1_pci_0000_84_00_8", "gpu1_pci_0000_84_00_8", "", False),
+        ("gpu1_mtty_mtty", "gpu1_mtty_mtty", "", False),
+    ],
+)
+def test_names_of_devices_and_of_cards_with_vgpus(name: str, node: str, address: str, mediated: bool) -> None:
+    entry = {"uuid": "u", "name": name, "root_provider_uuid": "r"}
+    cloud = StandIn({"placement /resource_providers": (200, {"resource_providers": [entry]})})
+    (provider,) = listed(cloud.connection)
+    assert (provider.address, provider.mediated) == (address, mediated)
+    if address:
+        assert provider.node == node

@@ -129,3 +129,33 @@ def test_an_enabled_filter_also_requires_keys_without_namespace() -> None:
     (flavor,) = wanted(spec, release=release("2025.2")).flavors
     for filters, expected in (({"AggregateInstanceExtraSpecsFilter"}, {"rack": "a"}), ({"ComputeFilter"}, {})):
         assert needs(spec, flavor, Scheduler(filters=tuple(filters))).aggregate == expected
+
+
+VGPUS = parse_spec(
+    """
+version: 1
+models:
+  large: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q}, traits: [CUSTOM_LARGE]}
+  small: {match: {vendor: "10de", product: "25b7"}, vgpu: {type: A16-4Q, resource_class: CUSTOM_A16_4Q}}
+hosts: {g: [large, small]}
+""",
+    "gpustack.yaml",
+)
+
+
+@pytest.mark.parametrize(
+    ("specs", "gpus", "amounts", "required"),
+    [
+        ({"resources:VGPU": "1"}, {"VGPU": 1}, set(), frozenset()),
+        ({"resources:VGPU": "2", "trait:CUSTOM_LARGE": "required"}, {"VGPU CUSTOM_LARGE": 2}, set(), frozenset()),
+        ({"resources1:CUSTOM_A16_4Q": "1", "resources2:CUSTOM_A16_4Q": "1"}, {"CUSTOM_A16_4Q": 2}, set(), frozenset()),
+        ({"resources:CUSTOM_OTHER": "1"}, {}, {"CUSTOM_OTHER"}, frozenset()),
+        ({"trait:CUSTOM_LARGE": "required"}, {}, set(), frozenset({"CUSTOM_LARGE"})),
+    ],
+)
+def test_vgpus_are_requested_by_class_and_traits(
+    specs: dict[str, str], gpus: dict[str, int], amounts: set[str], required: frozenset[str]
+) -> None:
+    need = demand_of(VGPUS, "f", SIZES, specs, {})
+    assert (need.gpus, need.required, need.unknown) == (gpus, required, ())
+    assert need.amounts.keys() - {"VCPU", "MEMORY_MB", "DISK_GB"} == amounts
