@@ -39,7 +39,7 @@ def type_named(host: Host, function: Function, name: str) -> VgpuType | str:
         return f"the driver has the type {name} with several numbers: {', '.join(sorted(numbers))}"
     if numbers:
         return next(iter(numbers.values()))
-    if (number := _at_boot(host).get((card.address, name))) is not None:
+    if (number := number_at_boot(host, card, name)) is not None:
         return VgpuType(number=number, name=name, creatable=False)
     reason = driver_fault(host, card)
     if framework(host, function) is None and (reason is not None or not card.sriov_numvfs):
@@ -58,11 +58,12 @@ def short_name(kind: VgpuType) -> str:
     return (kind.name or kind.number).rpartition(" ")[2]
 
 
-def _at_boot(host: Host) -> dict[tuple[str, str], str]:
-    """The numbers that the unit found at boot, by card and name."""
+def number_at_boot(host: Host, card: Function, name: str) -> str | None:
+    """The number that the unit found for a type at its last start; None if it found none."""
     file = host.files.get(RECORD)
-    lines = file.text.splitlines() if file is not None else ()
-    return {(match[1], match[2]): match[3] for line in lines if (match := _RESOLVED.fullmatch(line)) is not None}
+    found = (_RESOLVED.fullmatch(line) for line in (file.text.splitlines() if file is not None else ()))
+    numbers = [match[3] for match in found if match is not None and (match[1], match[2]) == (card.address, name)]
+    return numbers[-1] if numbers else None
 
 
 def driver_fault(host: Host, card: Function) -> str | None:

@@ -76,7 +76,8 @@ def creatable_types(host: HostRoot, parts: List[str]) -> List[Dict[str, Any]]:
     types: Dict[str, Dict[str, Any]] = {}
     for part in parts:
         path = part + "/nvidia/creatable_vgpu_types"
-        for line in (host.text(path, VALUE_LIMIT) or "").splitlines():
+        text = host.text(path, VALUE_LIMIT) or ""
+        for line in text.splitlines()[: -1 if len(text) >= VALUE_LIMIT else None]:  # the last one is incomplete
             match = _TYPE.fullmatch(line)
             if match and match.group(2).isprintable():
                 types.setdefault(match.group(1), {"number": match.group(1), "name": match.group(2), "creatable": True})

@@ -11,7 +11,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN, VgpuType
-from gpustack.hosts.facts.vgpus import driver_fault, framework, type_named
+from gpustack.hosts.facts.vgpus import driver_fault, framework, number_at_boot, type_named
 from gpustack.hosts.readiness.assessment import boot_record
 from gpustack.spec.assignment import Shared
 from gpustack.spec.vgpu import Vgpu
@@ -45,12 +45,15 @@ def fault(host: Host, entry: Shared, vgpu: Vgpu) -> str | None:
         number, name = sum(_possible(host, part, vgpu) for part in _functions(host, entry)), vgpu.type
         return None if number >= needed else f"its driver can create {number} of {needed} vGPUs of the type {name}"
     parts = _functions(host, entry)
-    typed, others = [part for part in parts if entry.has_type(part)], {part.vgpu_type for part in parts} - {None}
+    typed = [part for part in parts if entry.has_type(part)]
     if len(typed) >= needed:
         return None
-    before = ", ".join(sorted(str(kind) for kind in others - {str(entry.vgpu_type)}))
+    current, before = str(entry.vgpu_type), number_at_boot(host, entry.function, vgpu.type)
     text = f"{len(typed)} of {needed} virtual functions have the vGPU type {vgpu.type}"
-    return f"{text}, which is number {entry.vgpu_type}; others have {before}" if before else text
+    if before not in (None, current):
+        text += f": its number is {current}, and was {before}"
+    others = {part.vgpu_type for part in parts if part.vgpu_type is not None} - {current, before}
+    return f"{text}; others have the number {', '.join(sorted(others))}" if others else text
 
 
 def needs_boot(host: Host, entry: Shared, vgpu: Vgpu) -> bool:

@@ -98,10 +98,13 @@ def test_thousand_types_and_hostile_names_are_read(tmp_path: Path) -> None:
 
 
 def test_hostile_lists_of_virtual_functions_are_bounded(tmp_path: Path) -> None:
-    text = "ID    : vGPU Name\n711 : \x1b]0;x\x07\n9999999999 : NVIDIA A16-1Q\n-1 : x\n712 : " + "y" * 5000
-    VgpuHost(texts={"creatable_vgpu_types": text, "current_vgpu_type": "0x2c7\n"}).make(tmp_path)
+    """A line that the limit cuts has no name: it could be that of another type."""
+    text = "ID    : vGPU Name\n711 : \x1b]0;x\x07\n9999999999 : NVIDIA A16-1Q\n-1 : x\n712 : NVIDIA A16-8Q\n"
+    VgpuHost(texts={"creatable_vgpu_types": f"{text}713 : " + "y" * 5000, "current_vgpu_type": "0x2c7\n"}).make(
+        tmp_path
+    )
     document = collect(str(tmp_path))
     card = next(function for function in parse_host(document, "gpu01").pci if function.address == CARDS[0])
-    assert [(kind.number, len(kind.name or "")) for kind in card.vgpu_types] == [("712", 4096 - len(text) + 5000)]
+    assert [(kind.number, kind.name) for kind in card.vgpu_types] == [("712", "NVIDIA A16-8Q")]
     noted = {entry["path"].rpartition("/")[2] for entry in document["unread"]}
     assert noted >= {"creatable_vgpu_types", "current_vgpu_type"}

@@ -201,7 +201,9 @@ def test_driver_that_renumbers_types_keeps_their_names(tmp_path: Path) -> None:
     )
     verification = verify_host(spec, machine.host, machine.images)
     (error,) = [f for f in verification.findings if f.severity is Severity.ERROR]
-    assert "the vGPU type A16-8Q, which is number 711; others have 811" in error.message
+    assert "the vGPU type A16-8Q: its number is 711, and was 811" in error.message
+    plan = plan_host(spec, machine.host)
+    assert (plan.operations, "its number is 711, and was 811" in plan.findings[0].message) == ((), True)
 
 
 def parts(number: int) -> list[str]:
@@ -266,7 +268,10 @@ def test_boot_is_not_requested_for_a_missing_vgpu_driver(
 def test_vgpu_type_of_an_instance_is_never_changed(tmp_path: Path) -> None:
     machine = VgpuMachine(tmp_path, VgpuHost())
     machine.carry_out(plan_host(spec_of(first=EIGHT), machine.host))
-    assert not plan_host(spec_of(first=FOUR), machine.host).refused, "nothing uses them"
+    plan = plan_host(spec_of(first=FOUR), machine.host)
+    assert not plan.refused, "nothing uses them"
+    reason = f"{CARDS[0]}: 0 of 1 virtual functions have the vGPU type A16-4Q; others have the number 711"
+    assert plan.reboot == (reason,)
     machine.changed(lambda root: used_by_instance(root, "/dev/vfio/222"))
     for spec in (spec_of(first=FOUR), spec_of(second=FOUR), spec_of(first={"type": "A16-8Q", "count": 1})):
         plan = plan_host(spec, machine.host)
@@ -291,6 +296,16 @@ def test_mediated_devices_are_left_to_nova(tmp_path: Path, framework: str) -> No
         Code.VGPU_TYPE_IN_USE,
         True,
     )
+
+
+def test_thousand_types_have_one_of_each_name(tmp_path: Path) -> None:
+    types = {number: f"NVIDIA A16-{number}Q" for number in range(1, 1001)}
+    machine = VgpuMachine(tmp_path, VgpuHost(framework="mdev", types=types))
+    spec = spec_of(first={"type": "A16-1000Q", "count": 2}, second={"type": "A16-1Q", "count": 3})
+    verification = verify_host(spec, machine.host, machine.images)
+    assert grave(verification.findings) == [f"GPU902 error gpu01 {CARDS[1]}"]
+    assert "its driver can create 2 of 3 vGPUs of the type A16-1Q" in verification.findings[0].message
+    assert {card.type.number for card in mediated_cards(spec, machine.host)} == {"nvidia-1000", "nvidia-1"}
 
 
 def test_mediated_devices_of_others_are_reported(tmp_path: Path) -> None:
