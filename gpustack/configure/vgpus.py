@@ -67,8 +67,8 @@ def faults(host: Host, cards: Sequence[MediatedCard], read: CardTypes, release: 
 def in_use(host: Host, read: CardTypes) -> Iterator[Finding]:
     """Mediated devices whose type would no longer be that of their card.
 
-    After a reboot, nova-compute creates the devices of its instances again, and does not start if their type is another
-    (``_recreate_assigned_mediated_devices``).
+    Up to 2024.1, nova-compute does not start after a reboot then (``_recreate_assigned_mediated_devices``). Later
+    releases leave a provider behind that offers devices which Nova can't create.
     """
     for function in host.pci:
         wanted, _ = read.of(function.address)
