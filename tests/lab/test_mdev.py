@@ -94,13 +94,13 @@ def used(compute: Compute, api: Connection, text: str, lab: Lab) -> None:
     """Instances until refusal; the host reboots with them; they start again, and everything is free at the end."""
     host, report = compute.host, lab.report
     gpustack_run(compute, text, "flavor", "apply", SPEC, "--snapshot", "hosts.json", "--yes")
-    images.upload(api, lab.image, lab.directory)
+    image = images.upload(api, lab.image, lab.directory)
     compute.wait("inventory", lambda: units(compute) == (COUNT, 0) or None, seconds=SERVICE_SECONDS)
     report(f"{COUNT} instances, and one more")
-    servers = [made(compute, api, f"vm{number}") for number in range(COUNT)]
+    servers = [made(compute, api, image, f"vm{number}") for number in range(COUNT)]
     assert [server.status for server in servers] == ["ACTIVE"] * COUNT, [server.fault for server in servers]
     assert units(compute) == (COUNT, COUNT)
-    refused = made(compute, api, "refused")
+    refused = made(compute, api, image, "refused")
     assert refused.status == "ERROR"
     assert "No valid host" in refused.fault["message"]
     before = devices(host)
@@ -136,9 +136,9 @@ def reached(compute: Compute, api: Connection, server: Server, status: str) -> N
     compute.wait(f"{server.name} {status}", has, seconds=SERVICE_SECONDS)
 
 
-def made(compute: Compute, api: Connection, name: str) -> Server:
+def made(compute: Compute, api: Connection, image: str, name: str) -> Server:
     """A server as it is after its build."""
-    return instances.create(api, compute, name, flavor=FLAVOR, image=images.NAME)
+    return instances.create(api, compute, name, flavor=FLAVOR, image=image)
 
 
 def devices(host: Machine) -> frozenset[str]:
