@@ -174,6 +174,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         self.show_hosts(parsed_args, texts, changes=True, between="\n")
 
     def _write(self, out: Path) -> None:
+        # Of other tools, lint judges the files that they make of these on the hosts.
+        self.outcome = "" if self._deployment == "drop-in" else "distributed"
         written = changes(self._rendering.files, out)
         for change in written:
             carry_out(change)

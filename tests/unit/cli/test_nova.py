@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from gpustack.spec.deployment import Deployment
 from support.nova_command import DROP_IN, SNAPSHOT, SPEC, run
 
 
@@ -39,6 +41,16 @@ def test_writing_twice_changes_nothing_the_second_time(capsys, spec, tmp_path):
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in times)
     assert "0 files written below" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")} == times
+
+
+@pytest.mark.parametrize("tool", get_args(Deployment))
+def test_the_next_command_after_writing_works_for_each_tool(capsys, spec, tmp_path, tool):
+    """Lint can't judge overrides and variables that the tool completes on the hosts."""
+    printed = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--deployment", tool, "--out", tmp_path / "out")[2]
+    (following,) = [line for line in printed.splitlines() if line.startswith("Next: ")]
+    assert following.startswith("Next: gpustack nova lint" if tool == "drop-in" else "Next: gpustack flavor plan")
+    if tool == "drop-in":
+        assert run(capsys, "lint", tmp_path / "out", "--spec", spec)[0] == 0
 
 
 def test_a_difference_is_shown_and_not_written(capsys, spec, tmp_path):
