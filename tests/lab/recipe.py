@@ -45,7 +45,8 @@ PACKAGES = (
 )
 
 # What nova-compute needs beside its own tree in /opt/nova (see opt_nova.py).
-COMPUTE_PACKAGES = ("libvirt-clients", "libvirt-daemon-system", "python3-libvirt", "qemu-utils")
+# libvirt creates mediated devices with mdevctl.
+COMPUTE_PACKAGES = ("libvirt-clients", "libvirt-daemon-system", "mdevctl", "python3-libvirt", "qemu-utils")
 
 # Debian's package enables its unit; without a configuration, the service would fail and start again all the time.
 DISABLE_NOVA_COMPUTE = "systemctl disable --quiet nova-compute.service\n"

@@ -98,7 +98,8 @@ def used(compute: Compute, api: Connection, text: str, lab: Lab) -> None:
     compute.wait("inventory", lambda: units(compute) == (COUNT, 0) or None, seconds=SERVICE_SECONDS)
     report(f"{COUNT} instances, and one more")
     servers = [made(compute, api, image, f"vm{number}") for number in range(COUNT)]
-    assert [server.status for server in servers] == ["ACTIVE"] * COUNT, [server.fault for server in servers]
+    if [server.status for server in servers] != ["ACTIVE"] * COUNT:
+        raise compute.error(f"{[server.fault for server in servers]}")
     assert units(compute) == (COUNT, COUNT)
     refused = made(compute, api, image, "refused")
     assert refused.status == "ERROR"
