@@ -124,6 +124,7 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
     cloud.answers["placement /resource_providers"] = lambda path: (
         (200, {"resource_providers": listed}) if path == "/resource_providers" else (404, {})
     )
+    cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": listed})
     cloud.answers["placement /resource_providers?resources="] = (200, {"resource_providers": roots})
     cloud.answers["placement /resource_classes"] = (
         200,

@@ -324,6 +324,7 @@ def test_stand_ins_know_nothing_of_what_they_judge() -> None:
 UNIT = TOP / "tests" / "unit"
 # Tests of behaviour that several modules share, in directories of modules.
 SCENARIOS = {
+    "fleet/test_vgpus",
     "repair/test_classes",
     "repair/test_cloud",
     "repair/test_evidence_rule",
