@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
@@ -121,9 +122,7 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
     summaries |= {d.root: {"resources": whole, "traits": [], "root_provider_uuid": d.root} for d in known}
     roots = [{"uuid": root, "name": root, "root_provider_uuid": root} for root in {d.root: None for d in known}]
     cloud = StandIn()
-    cloud.answers["placement /resource_providers"] = lambda path: (
-        (200, {"resource_providers": listed}) if path == "/resource_providers" else (404, {})
-    )
+    cloud.answers["placement /resource_providers"] = partial(_all_providers, listed)
     cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": listed})
     cloud.answers["placement /resource_providers?resources="] = (200, {"resource_providers": roots})
     cloud.answers["placement /resource_classes"] = (
@@ -152,6 +151,10 @@ def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]
     cloud.answers["identity /projects"] = (200, {"projects": [{"id": "p1", "name": "research"}]})
     cloud.answers["identity /users"] = (200, {"users": [{"id": "u1", "name": "ada"}]})
     return cloud
+
+
+def _all_providers(listed: list[dict[str, str]], path: str) -> Answer:
+    return (200, {"resource_providers": listed}) if path == "/resource_providers" else (404, {})
 
 
 def service(host: str, **more: Any) -> dict[str, Any]:

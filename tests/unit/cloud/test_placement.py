@@ -9,7 +9,7 @@ import pytest
 from openstack.connection import Connection
 
 from gpustack.base.errors import ApplyError, CloudError
-from gpustack.cloud.placement import add_trait, bearers, listed, remove_trait
+from gpustack.cloud.placement import add_trait, bearers, listed, providers, remove_trait
 from gpustack.cloud.placement import inventory as read
 from gpustack.cloud.placement import write_inventory as write
 from gpustack.cloud.session import Refused
@@ -130,3 +130,12 @@ def test_names_of_devices_and_of_cards_with_vgpus(name: str, node: str, address:
     assert (provider.address, provider.mediated) == (address, mediated)
     if address:
         assert provider.node == node
+
+
+def test_clean_up_gets_no_cards_with_vgpus() -> None:
+    names = {"pci": "gpu1_0000:81:00.0", "card": "gpu1_pci_0000_84_00_0"}
+    entries = [{"uuid": uuid, "name": name, "root_provider_uuid": "r"} for uuid, name in names.items()]
+    cloud = StandIn({"placement /resource_providers": (200, {"resource_providers": entries})})
+    for uuid in names:
+        cloud.answers[f"placement /resource_providers/{uuid}/allocations"] = (200, {"allocations": {}})
+    assert [provider.uuid for provider in providers(cloud.connection)] == ["pci"]
