@@ -530,6 +530,7 @@ FALSIFIED: Mapping[str, tuple[Falsify, ...]] = {
     "Provider.name": (_placement(name="other_0000:ff:00.0"),),
     "Provider.root": (_placement(root="node-h9"),),
     "Provider.address": (_placement(address="0000:ff:00.0"), _placement(address="")),
+    "Provider.mediated": (_placement(mediated=True),),
     "Provider.held": (_placement(held={}),),
     "Provider.unread": (_placement(unread="HTTP 500", held={}),),
     "Hardware.present": (_no_hardware, _exchanged_hardware, _hardware(present={})),
