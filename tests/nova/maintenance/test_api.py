@@ -16,6 +16,7 @@ from gpustack.cloud.session import Unanswered
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.run import Runner, Target
+from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.servers import delete
 from support.maintenance_world import HOST, OTHER, World
 from support.proxy import Traffic, proxy
@@ -187,6 +188,8 @@ def test_somebodys_own_resize_is_not_confirmed(world: World) -> None:
     plan = emptied(api, Policy.COLD_MIGRATE)
     assert [finding.code for finding in plan.findings] == ["GPU608"]
     world.cloud.compute.confirm_server_resize(guest.id)
+    # Its deletion must not meet the confirmation.
+    servers.until(world.cloud, guest, lambda server: server.status == "ACTIVE")
 
 
 def test_a_host_that_is_down_and_one_that_nova_does_not_know(world: World) -> None:
