@@ -62,7 +62,7 @@ def test_devices_of_a_snapshot_keep_what_nova_asks_for() -> None:
     }
     (device,) = devices_of_snapshot([facts])
     attributes = asdict(device)
-    wanted = {**facts, "class_": facts["class"], "virtual_functions": ()}
+    wanted = {**facts, "class_": facts["class"], "virtual_functions": (), "mdev_types": ()}
     assert attributes == {key: wanted[key] for key in attributes}
 
 
