@@ -164,7 +164,7 @@ def mediated_cards(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:
         vgpu, is_card = model.vgpu, card.vgpu_framework == "mdev"
         if vgpu is None or framework(host, card) != "mdev" or (vgpu.mig and card.mig and card.mig.current is False):
             continue
-        parts = [card] if is_card else sorted(host.virtual.get(card.address, ()), key=lambda f: f.bdf)[: vgpu.count]
+        parts = (card,) if is_card else host.virtual.get(card.address, ())[: vgpu.count]
         mediated += [
             MediatedCard(
                 function=part,
@@ -202,7 +202,7 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
     gpu_models += [
         (Gpu(main=part), entry.model)
         for entry in shared.values()
-        for part in sorted(host.virtual.get(entry.address, ()), key=lambda f: f.bdf)[: entry.count]
+        for part in host.virtual.get(entry.address, ())[: entry.count]
         if entry.vgpu is None or (part.vgpu_framework == "vfio" and entry.has_type(part))
     ]
     gpu_models.sort(key=lambda pair: pair[0].main.bdf)

@@ -31,7 +31,7 @@ class VgpuMachine(Machine):
         self.start(None)
 
     def start(self, script: str | None) -> None:
-        """Make the cards anew as after a boot, run the script, and read the facts."""
+        """Make the cards again, as after a boot, run the script, and read the facts."""
         self.boots += 1
         root = self.root = self.given.make(self.path / f"boot{self.boots}")
         programs = Programs(root, modes=self.modes, resets=self.resets)

@@ -119,7 +119,7 @@ DECIDING = {
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 75_918, 503, 66, 35, 24, 95, 60, 126
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 75_916, 503, 66, 35, 24, 95, 60, 126
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one
@@ -278,7 +278,7 @@ def test_only_public_modules_are_directly_below_the_package() -> None:
 
 
 def test_what_modules_share_with_the_package_is_linked() -> None:
-    """A tool that writes a file anew turns a link into a second copy."""
+    """A tool that writes a file again turns a link into a second copy."""
     shared = sorted((TOP / "playbooks/module_utils").iterdir())
     assert len(shared) == 3
     assert [path.name for path in shared if not path.is_symlink()] == []

@@ -424,8 +424,9 @@ class Host(FactsModel):
 
     @cached_property
     def virtual(self) -> dict[str, tuple[Function, ...]]:
-        """The virtual functions of each physical function, by its address."""
-        return _members((function.physical_function, function) for function in self.pci)
+        """The virtual functions of each physical function, by its address; each in the order of theirs."""
+        in_order = sorted(self.pci, key=lambda function: function.bdf)
+        return _members((function.physical_function, function) for function in in_order)
 
 
 def _members(pairs: Iterable[tuple[Key | None, Function]]) -> dict[Key, tuple[Function, ...]]:

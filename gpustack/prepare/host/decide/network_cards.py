@@ -18,7 +18,7 @@ from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.readiness.assessment import made_at_boot
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.pci import classes
-from gpustack.prepare.host.decide.virtual_functions import by_others, fault, left, ordered
+from gpustack.prepare.host.decide.virtual_functions import by_others, fault, left
 from gpustack.spec.assignment import Shared
 from gpustack.spec.network_functions import NetworkCards
 
@@ -102,7 +102,9 @@ def _about(host: Host, entry: Shared, made: Container[str]) -> Iterator[Finding]
 
 def _driverless(host: Host, entry: Shared, place: str, *, is_new: bool) -> Iterator[Finding]:
     """Virtual functions whose driver of the host the next boot would not bind."""
-    bound = [f for f in ordered(host, entry.address) if f.driver is not None and not is_passthrough_driver(f.driver)]
+    bound = [
+        f for f in host.virtual.get(entry.address, ()) if f.driver is not None and not is_passthrough_driver(f.driver)
+    ]
     used = [f"{f.address} ({use})" for f in bound if (use := _use(f) or ", ".join(f.holders or ()))]
     if used or (bound and is_new):
         yield finding(

@@ -104,7 +104,7 @@ def _functions(host: Host, entry: Shared) -> tuple[Function, ...]:
     """The functions on which the driver creates vGPUs."""
     if entry.function.vgpu_framework == "mdev":
         return (entry.function,)
-    return tuple(sorted(host.virtual.get(entry.address, ()), key=lambda f: f.bdf))
+    return host.virtual.get(entry.address, ())
 
 
 def _possible(host: Host, part: Function, vgpu: Vgpu) -> int:

@@ -58,7 +58,7 @@ def fault(host: Host, shared: Shared) -> str | None:
         return vgpus.fault(host, shared, shared.vgpu)
     if number < shared.count or (number > shared.count and function.driver != NVIDIA):
         return f"{shared.address} has {number} virtual functions instead of {shared.count}"
-    parts = ordered(host, shared.address)[: shared.count]
+    parts = host.virtual.get(shared.address, ())[: shared.count]
     others = [part.address for part in parts if part.driver == NVIDIA and not shared.has_type(part)]
     return f"the vGPU type of {', '.join(others)} is not {shared.vgpu_type}" if others else None
 
@@ -102,17 +102,12 @@ def lost(host: Host, shared: Iterable[Shared] = ()) -> Iterator[tuple[Function, 
     wanted = {entry.address: entry for entry in shared}
     for function in left(host):
         entry = wanted.get(function.address)
-        parts = ordered(host, function.address)
+        parts = host.virtual.get(function.address, ())
         if entry is not None:
             retyped = [part for part in parts[: entry.count] if part.vgpu_type and not entry.has_type(part)]
             parts = (*parts[entry.count :], *retyped)
         if users := "; ".join(of_instances(parts)):
             yield function, users
-
-
-def ordered(host: Host, address: str) -> tuple[Function, ...]:
-    """The virtual functions of a physical function, by number."""
-    return tuple(sorted(host.virtual.get(address, ()), key=lambda f: f.bdf))
 
 
 def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from gpustack.pci import classes
 from gpustack.prepare.host.decide.addresses import kept_at_boot, listed
 from gpustack.prepare.host.decide.binding import identical
 from gpustack.prepare.host.decide.targets import Targets
-from gpustack.prepare.host.decide.virtual_functions import described, explained, ordered, surplus
+from gpustack.prepare.host.decide.virtual_functions import described, explained, surplus
 from gpustack.prepare.host.desired import Desired
 from gpustack.prepare.host.next_boot import predict
 from gpustack.prepare.host.next_boot.model import compared
@@ -239,7 +239,7 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
         what, place = f"the card has {described(shared)}", f"{host.hostname} {shared.address}"
         reason = explained(host, shared)
         if shared.is_network:
-            for part in ordered(host, shared.address)[: shared.count]:
+            for part in host.virtual.get(shared.address, ())[: shared.count]:
                 target = Assigned(host=host, gpu=Gpu(main=part), model=shared.model, driver=VFIO)
                 yield _group(host, target, part.driver)
         if reason is None:
