@@ -12,13 +12,14 @@ from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpu_model import VgpuType
 from gpustack.hosts.facts.vgpus import NVIDIA, framework, type_named
 from gpustack.linux.drivers import VFIO
-from gpustack.spec.card_model import candidates, model_of
+from gpustack.spec.card_model import candidates, model_of, models_of
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, Spec
 from gpustack.spec.models import Model
-from gpustack.spec.vgpu import Vgpu
+from gpustack.spec.vgpu import Vgpu, size
 
 _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
+_ONE_TYPE = "Nova gives a card without virtual functions one type, and {model} precedes it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,8 @@ class Shared:
     :ivar vgpu: the vGPUs by the name of their type.
     :ivar limit: the number of vGPUs in the spec; without it, ``count`` is the largest number that there can be.
     :ivar fault: why the name has no number; None if there is no name.
+    :ivar first: the index of its first virtual function; those before it have types of other models.
+    :ivar is_mixed: whether the card has types of several sizes, which NVIDIA's driver creates in its mixed-size mode.
     """
 
     function: Function
@@ -95,6 +98,8 @@ class Shared:
     limit: int | None = None
     fault: str | None = None
     is_network: bool = False
+    first: int = 0
+    is_mixed: bool = False
 
     @property
     def address(self) -> str:
@@ -106,6 +111,10 @@ class Shared:
         """Whether the unit at boot creates virtual functions; the driver of other cards creates vGPUs without them."""
         is_parted = self.function.sriov_totalvfs and self.function.vgpu_framework != "mdev"
         return self.vgpu is None or bool(is_parted)
+
+    def parts(self, host: Host) -> tuple[Function, ...]:
+        """The virtual functions that instances get, as far as they exist."""
+        return host.virtual.get(self.address, ())[self.first : self.first + self.count]
 
     def has_type(self, part: Function) -> bool:
         """Whether a virtual function of the card has the type that the spec wants, if it wants one."""
@@ -137,11 +146,14 @@ def shared_functions(spec: Spec, host: Host) -> tuple[Shared, ...]:
 def kept_cards(spec: Spec, host: Host) -> tuple[Shared, ...]:
     """The same, and the cards whose driver creates vGPUs without virtual functions, or none at all."""
     kept = []
-    for function, name, model in shared_cards(spec, host):
+    for function, name, model, beside in shared_cards(spec, host):
         vfs, vgpu = model.vfs, model.vgpu
         kind = None if vgpu is None else type_named(host, function, vgpu.type)
         number = int(kind.number) if isinstance(kind, VgpuType) and kind.number.isdigit() else None
         limit = (vgpu and vgpu.count) or (vfs and vfs.count) or None
+        fault = kind if isinstance(kind, str) else None
+        if function.vgpu_framework == "mdev" and name != beside[0]:
+            fault = _ONE_TYPE.format(model=beside[0])
         kept.append(
             Shared(
                 function=function,
@@ -151,7 +163,9 @@ def kept_cards(spec: Spec, host: Host) -> tuple[Shared, ...]:
                 vgpu_type=vfs.vgpu_type if vfs is not None and vgpu is None else number,
                 vgpu=vgpu,
                 limit=limit,
-                fault=kind if isinstance(kind, str) else None,
+                fault=fault,
+                first=_first(spec, name, beside),
+                is_mixed=len({size(its.type) for n in beside if (its := spec.models[n].vgpu) and not its.mig}) > 1,
             )
         )
     return tuple(kept)
@@ -160,11 +174,13 @@ def kept_cards(spec: Spec, host: Host) -> tuple[Shared, ...]:
 def mediated_cards(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:
     """The functions on which Nova creates mediated devices, by address; those without the type are left out."""
     mediated = []
-    for card, name, model in shared_cards(spec, host):
-        vgpu, is_card = model.vgpu, card.vgpu_framework == "mdev"
+    for card, name, model, beside in shared_cards(spec, host):
+        vgpu, is_card, first = model.vgpu, card.vgpu_framework == "mdev", _first(spec, name, beside)
         if vgpu is None or framework(host, card) != "mdev" or (vgpu.mig and card.mig and card.mig.current is False):
             continue
-        parts = (card,) if is_card else host.virtual.get(card.address, ())[: vgpu.count]
+        if is_card and name != beside[0]:
+            continue
+        parts = (card,) if is_card else host.virtual.get(card.address, ())[first:][: vgpu.count]
         mediated += [
             MediatedCard(
                 function=part,
@@ -179,30 +195,39 @@ def mediated_cards(spec: Spec, host: Host) -> tuple[MediatedCard, ...]:
     return tuple(mediated)
 
 
-def shared_cards(spec: Spec, host: Host) -> Iterator[tuple[Function, str, Model]]:
-    """The physical functions of a host whose models share them, with the models and their names, by address."""
+def _first(spec: Spec, name: str, beside: tuple[str, ...]) -> int:
+    before = (spec.models[other].vgpu for other in beside[: beside.index(name)])
+    return sum(vgpu.count or 0 for vgpu in before if vgpu is not None)
+
+
+def shared_cards(spec: Spec, host: Host) -> Iterator[tuple[Function, str, Model, tuple[str, ...]]]:
+    """The physical functions of a host whose models share them, by address.
+
+    Each has the name of its model, the model, and all models of the card: the virtual functions have their types in
+    this order.
+    """
     own = models_for(spec, host.hostname)
     models = {name: model for name, model in own.items() if model.is_shared}
     among = candidates(spec.models, own) if models else {}
-    named = ((function, model_of(among, function)) for function in host.pci if models)
-    for function, name in sorted(named, key=lambda pair: pair[0].bdf):
-        if name in models:
-            yield function, name, models[name]
+    named = ((function, models_of(among, function)) for function in host.pci if models)
+    for function, names in sorted(named, key=lambda pair: pair[0].bdf):
+        of_card = tuple(name for name in names if name in models and names[0] in models)
+        for name in of_card:
+            yield function, name, models[name], of_card
 
 
 def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
     """The GPUs of a host that are assigned to passthrough, and virtual functions of GPUs, by address."""
     models = models_for(spec, host.hostname)
-    shared = {entry.address: entry for entry in shared_functions(spec, host)}
-    kept = {function.address for function, _, _ in shared_cards(spec, host)}
+    kept = {function.address for function, *_ in shared_cards(spec, host)}
     cards = [gpu for gpu in (gpus(host) if models else ()) if gpu.main.address not in kept]
     parts = (Gpu(main=part) for card in cards for part in card.virtual)
     among = candidates(spec.models, models)
     gpu_models = [(gpu, model_of(among, gpu.main)) for gpu in (*cards, *parts)]
     gpu_models += [
         (Gpu(main=part), entry.model)
-        for entry in shared.values()
-        for part in host.virtual.get(entry.address, ())[: entry.count]
+        for entry in shared_functions(spec, host)
+        for part in entry.parts(host)
         if entry.vgpu is None or (part.vgpu_framework == "vfio" and entry.has_type(part))
     ]
     gpu_models.sort(key=lambda pair: pair[0].main.bdf)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from gpustack.base.errors import SpecError
 from gpustack.hosts.facts.model import Function
 from gpustack.spec.models import Match, Model
+from gpustack.spec.vgpu import apart
 
 
 def matches(match: Match, function: Function) -> bool:
@@ -60,11 +61,11 @@ def candidates(models: Mapping[str, Model], own: Mapping[str, Model]) -> dict[st
     A card can be passed through on one host and shared on another: models of other hosts are left out if they match the
     same cards as one of the host.
 
-    :raises SpecError: if two models of the host match the same cards.
+    :raises SpecError: if two models of the host match the same cards, unless these have vGPUs of several types.
     """
     for name, model in own.items():
         for other, its in own.items():
-            if name < other and alike(model.match, its.match):
+            if name < other and alike(model.match, its.match) and apart((model.vgpu, its.vgpu)):
                 raise SpecError(
                     f"models {name} and {other} match the same cards of one host",
                     remedy="see the patterns under `hosts` that match the host; remove one of the models",
@@ -83,9 +84,12 @@ def model_of(models: Mapping[str, Model], function: Function) -> str | None:
     general model. :mod:`gpustack.spec.check` reports any other ambiguity as an error, except between models of
     different hosts of which one is shared.
     """
+    return next(iter(models_of(models, function)), None)
+
+
+def models_of(models: Mapping[str, Model], function: Function) -> tuple[str, ...]:
+    """The names of the models of a function, of which a card with several types of vGPUs has more than one."""
     fitting = [name for name, model in models.items() if matches(model.match, function)]
-    for name in fitting:
-        if all(name == other or within(models[name].match, models[other].match) for other in fitting):
-            return name
-    narrow = (name for name in fitting if not any(within(models[other].match, models[name].match) for other in fitting))
-    return next(narrow, None)
+    wider = (name for name in fitting if any(within(models[other].match, models[name].match) for other in fitting))
+    left = set(wider)
+    return tuple(name for name in fitting if name not in left)

@@ -23,7 +23,7 @@ from gpustack.spec.model import OutOfService
 from gpustack.spec.models import Match
 from gpustack.spec.patterns import HostPattern, Patterns
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
-from gpustack.spec.vgpu import slices
+from gpustack.spec.vgpu import Vgpu, apart, slices
 
 MAX_COMPARED = 1000
 """The number of hosts of a range that are compared with other patterns."""
@@ -122,6 +122,12 @@ def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:
             continue
 
 
+def _vgpus(models: Mapping[str, Any]) -> Iterator[tuple[str, Vgpu]]:
+    for name, model in models.items():
+        with contextlib.suppress(ValidationError):
+            yield name, Vgpu.model_validate(mapping(model, "vgpu"))
+
+
 def _ambiguous(document: Document, matches: Mapping[str, Match], shared: Set[str]) -> Iterator[Problem]:
     """Models that match the same card although neither is more specific.
 
@@ -151,6 +157,7 @@ def _of_one_host(
     document: Document, matches: Mapping[str, Match], shared: Set[str], hosts: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Hosts that share cards and pass the same ones through, or share them twice."""
+    vgpus = dict(_vgpus(mapping(document.data, "models")))
     for pattern, entry in hosts.items():
         path: Path = ("hosts", pattern)
         if isinstance(entry, dict):
@@ -161,11 +168,10 @@ def _of_one_host(
                 continue
             match = matches[name]
             others = by_ids.setdefault((match.vendor, match.product), [])
-            clashing = (other for other in others if other != name and alike(match, matches[other]))
+            clashing = [other for other in others if other != name and alike(match, matches[other])]
             other = next((other for other in clashing if not shared.isdisjoint((name, other))), None)
-            if other is not None:
-                message = f"matches the same cards as {quoted(other)}: a host passes them through, or shares them once"
-                yield document.problem((*path, index), message)
+            if other is not None and (reason := apart(vgpus.get(its) for its in (*clashing, name))):
+                yield document.problem((*path, index), f"matches the same cards as {quoted(other)}: {reason}")
             if len(others) < MAX_MODELS_OF_A_CARD:
                 others.append(name)
 

@@ -1,6 +1,7 @@
 """The key ``vgpu`` of the spec's models: cards whose host driver creates vGPUs."""
 
 import re
+from collections.abc import Iterable
 from typing import Annotated
 
 from gpustack.spec.fields import SpecSection, matching
@@ -10,6 +11,7 @@ TYPE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}$"
 CLASS_PATTERN = r"^(VGPU|CUSTOM_[A-Z0-9_]{1,248})$"
 PROFILE_PATTERN = r"^[1-9]g\.[1-9][0-9]{0,3}gb(\+[a-z.]{1,8})?$"
 DEFAULT_CLASS = "VGPU"
+_SIZE = re.compile(r"-([0-9]+)[A-Z]+$")
 _SLICES = re.compile(r"-([1-9])-[0-9]+[A-Z]+$")
 
 
@@ -32,3 +34,25 @@ def slices(type_name: str) -> str | None:
     """The number of slices of a GPU instance that a type needs: 1 for ``A100-1-10C``; None for types without MIG."""
     match = _SLICES.search(type_name)
     return match[1] if match else None
+
+
+def size(type_name: str) -> str:
+    """The memory in a type's name, in GiB: 8 for ``A16-8Q``. Types without it have a size of their own."""
+    match = _SIZE.search(type_name)
+    return match[1] if match else type_name
+
+
+def apart(vgpus: Iterable[Vgpu | None]) -> str:
+    """Why models that match the same card can't share it; empty if they can.
+
+    :param vgpus: those of each model, None for a model without them.
+    """
+    given = tuple(vgpus)
+    known = [vgpu for vgpu in given if vgpu is not None]
+    if len(known) != len(given):
+        return "a host passes them through, or shares them once"
+    if not all(vgpu.count for vgpu in known):
+        return "several types of vGPUs on one card need a count each"
+    return (
+        "" if len({vgpu.mig is None for vgpu in known}) == 1 else "a card has MIG mode for all its vGPUs, or for none"
+    )

@@ -166,7 +166,9 @@ class Programs:
     instances in files, and has room for two instances.
     """
 
-    def __init__(self, root: SysRoot, *, modes: str = "Disabled, Disabled", resets: bool = True) -> None:
+    def __init__(
+        self, root: SysRoot, *, modes: str = "Disabled, Disabled", resets: bool = True, mixes: bool = True
+    ) -> None:
         self.root, self.path = root, root.path
         devices, hidden = root.at("/sys/bus/pci/devices"), self.path / "hidden"
         hidden.mkdir()
@@ -185,10 +187,13 @@ class Programs:
         )
         row = "|   0  MIG $3          19        $n          $n:1     |"
         enable = 'echo "Disabled, Enabled" >modes' if not resets else 'echo "Enabled, Enabled" >modes'
+        mix = "touch mixed" if mixes else 'echo "Not Supported"; exit 3'
         self._program(
             "nvidia-smi",
             f'cd {self.path}; echo "$*" >>calls; case "$*" in\n'
             f'*query-gpu*) cat modes ;;\n*"-mig 1") {enable} ;;\n*--gpu-reset) echo "In use"; exit 19 ;;\n'
+            '"-q -i "*) [ ! -e mixed ] || echo "    vGPU Heterogeneous Mode         : Enabled" ;;\n'
+            f'*"-shm 1") {mix} ;;\n'
             '*-lgi) cat instances ;;\n*-cgi*) shift 4; n=$(wc -l <instances); set -- x x "$1"\n'
             '[ "$n" -lt 2 ] || { echo "Insufficient Resources"; exit 19; }\n'
             f'echo "{row}" >>instances ;;\nesac',

@@ -17,7 +17,7 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.offer.flavor.shares import host_shares
 from gpustack.prepare.host.decide.targets import choose
-from gpustack.spec.assignment import assigned_gpus, assigned_switches, mediated_cards, shared_functions
+from gpustack.spec.assignment import assigned_gpus, assigned_switches, kept_cards, mediated_cards, shared_functions
 from gpustack.spec.model import Spec
 from gpustack.spec.verdict import verdicts
 from support.vgpu_hosts import CARDS, MIG_TYPES, VgpuHost
@@ -165,6 +165,34 @@ def test_mediated_devices_are_of_cards_or_their_functions(
         ("first", "nvidia-711", "CUSTOM_A")
     }
     assert assigned_gpus(wished, facts) == ()
+
+
+@pytest.mark.parametrize(
+    ("framework", "addresses"), [("mdev", {"first": ["0000:41:00.0"]}), ("sriov-mdev", {"first": ["0000:41:00.4"]})]
+)
+def test_card_has_several_types_if_it_has_virtual_functions(
+    tmp_path: Path, framework: str, addresses: dict[str, list[str]]
+) -> None:
+    match = {"match": {"vendor": "10de", "product": "25b6", "addresses": [CARDS[0]]}}
+    models = {
+        "first": match | {"vgpu": {"type": "A16-8Q", "count": 1}},
+        "second": match | {"vgpu": {"type": "A16-4Q", "count": 2}},
+    }
+    wished, facts = spec({"gpu01": [*models]}, models), VgpuHost(framework=framework).read(tmp_path)
+    found: dict[str, list[str]] = {}
+    for card in mediated_cards(wished, facts):
+        found.setdefault(card.model, []).append(card.function.address)
+    parts = {"second": ["0000:41:00.5", "0000:41:00.6"]} if framework == "sriov-mdev" else {}
+    assert found == addresses | parts
+    faults = {entry.model: entry.fault for entry in kept_cards(wished, facts)}
+    reason = "Nova gives a card without virtual functions one type, and first precedes it"
+    assert faults == {"first": None, "second": None if parts else reason}
+
+
+def test_types_of_one_card_need_their_numbers() -> None:
+    models = {name: {"match": IDS, "vgpu": {"type": "A16-8Q"}} for name in ("first", "second")}
+    with pytest.raises(SpecError, match="first and second match the same cards of one host"):
+        assigned_gpus(spec({"gpu*": ["first"], "gpu01": ["second"]}, models), host("gpu01"))
 
 
 def test_card_without_its_mig_mode_is_left_out(tmp_path: Path) -> None:

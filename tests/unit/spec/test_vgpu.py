@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpustack.spec.vgpu import slices
+from gpustack.spec.vgpu import size, slices
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,8 @@ from gpustack.spec.vgpu import slices
 )
 def test_name_has_the_number_of_slices(name: str, number: str | None) -> None:
     assert slices(name) == number
+
+
+@pytest.mark.parametrize(("name", "expected"), [("A16-8Q", "8"), ("A40-12", "A40-12"), ("L4-24C", "24")])
+def test_types_of_one_size_need_no_mode(name: str, expected: str) -> None:
+    assert size(name) == expected

@@ -22,13 +22,14 @@ _SHOWN = 8
 
 def arguments(entry: Shared, vgpu: Vgpu) -> tuple[str, ...]:
     """The arguments of a card in the script: address, expected ids, number or ``-``, type, profile or ``-``."""
-    card = entry.function
-    return (card.address, card.vendor, card.product, str(entry.limit or "-"), vgpu.type, vgpu.mig or "-")
+    card, several = entry.function, (str(entry.first),) if entry.first or entry.is_mixed else ()
+    own = (card.address, card.vendor, card.product, str(entry.limit or "-"), vgpu.type, vgpu.mig or "-")
+    return (*own, *several, *(("mixed",) if entry.is_mixed else ()))
 
 
 def with_mig(script: str) -> list[str]:
     """The addresses of the cards whose MIG mode a script enables."""
-    return re.findall(r"^share (\S+)(?: \S+){4} [0-9]\S*$", script, re.MULTILINE)
+    return list(dict.fromkeys(re.findall(r"^share (\S+)(?: \S+){4} [0-9]+g\.", script, re.MULTILINE)))
 
 
 def fault(host: Host, entry: Shared, vgpu: Vgpu) -> str | None:
@@ -102,9 +103,7 @@ def _starts(text: str) -> bool:
 
 def _functions(host: Host, entry: Shared) -> tuple[Function, ...]:
     """The functions on which the driver creates vGPUs."""
-    if entry.function.vgpu_framework == "mdev":
-        return (entry.function,)
-    return host.virtual.get(entry.address, ())
+    return (entry.function,) if entry.function.vgpu_framework == "mdev" else entry.parts(host)
 
 
 def _possible(host: Host, part: Function, vgpu: Vgpu) -> int:

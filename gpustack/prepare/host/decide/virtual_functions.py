@@ -58,8 +58,7 @@ def fault(host: Host, shared: Shared) -> str | None:
         return vgpus.fault(host, shared, shared.vgpu)
     if number < shared.count or (number > shared.count and function.driver != NVIDIA):
         return f"{shared.address} has {number} virtual functions instead of {shared.count}"
-    parts = host.virtual.get(shared.address, ())[: shared.count]
-    others = [part.address for part in parts if part.driver == NVIDIA and not shared.has_type(part)]
+    others = [part.address for part in shared.parts(host) if part.driver == NVIDIA and not shared.has_type(part)]
     return f"the vGPU type of {', '.join(others)} is not {shared.vgpu_type}" if others else None
 
 
@@ -99,14 +98,11 @@ def lost(host: Host, shared: Iterable[Shared] = ()) -> Iterator[tuple[Function, 
 
     The next boot does not create the virtual functions, or creates them with another vGPU type.
     """
-    wanted = {entry.address: entry for entry in shared}
+    parts = ((part, entry) for entry in shared for part in entry.parts(host))
+    kept = {part.address for part, entry in parts if not part.vgpu_type or entry.has_type(part)}
     for function in left(host):
-        entry = wanted.get(function.address)
-        parts = host.virtual.get(function.address, ())
-        if entry is not None:
-            retyped = [part for part in parts[: entry.count] if part.vgpu_type and not entry.has_type(part)]
-            parts = (*parts[entry.count :], *retyped)
-        if users := "; ".join(of_instances(parts)):
+        lost_parts = [part for part in host.virtual.get(function.address, ()) if part.address not in kept]
+        if users := "; ".join(of_instances(lost_parts)):
             yield function, users
 
 
@@ -119,9 +115,9 @@ def findings(host: Host, shared: Iterable[Shared]) -> Iterator[Finding]:
             yield from vgpus.findings(host, entry, entry.vgpu)
         if not entry.is_created:
             continue
-        if total is None or total < entry.count:
+        if total is None or total < entry.first + entry.count:
             most = "no SR-IOV capability" if total is None else f"{total} virtual functions at most"
-            yield finding(Code.TOO_FEW_VIRTUAL_FUNCTIONS, place=place, count=entry.count, most=most)
+            yield finding(Code.TOO_FEW_VIRTUAL_FUNCTIONS, place=place, count=entry.first + entry.count, most=most)
         if function.driver in _USER_SPACE or (
             is_passthrough_driver(function.driver) and (entry.is_network or _bound_by_others(host, function))
         ):

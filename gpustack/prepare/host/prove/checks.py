@@ -239,7 +239,7 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
         what, place = f"the card has {described(shared)}", f"{host.hostname} {shared.address}"
         reason = explained(host, shared)
         if shared.is_network:
-            for part in host.virtual.get(shared.address, ())[: shared.count]:
+            for part in shared.parts(host):
                 target = Assigned(host=host, gpu=Gpu(main=part), model=shared.model, driver=VFIO)
                 yield _group(host, target, part.driver)
         if reason is None:

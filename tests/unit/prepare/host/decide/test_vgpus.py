@@ -142,6 +142,23 @@ def test_card_without_its_mig_mode_is_skipped(
     assert made.types(CARDS[0]) == [], "no virtual functions"
 
 
+def test_card_has_several_types(tmp_path: Path) -> None:
+    made = programs(tmp_path)
+    several = [(*card("1"), "0", "mixed"), (*card("2", "A16-4Q"), "1", "mixed")]
+    for _ in range(2):
+        assert made.start(several)[0] == 0
+        assert made.types(CARDS[0]) == ["711", "710", "710", "0"]
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        *(f"-q -i {CARDS[0]}", f"vgpu -i {CARDS[0]} -shm 1"),
+        *[f"-q -i {CARDS[0]}"] * 3,
+    ]
+
+
+def test_driver_without_mixed_sizes_is_reported(tmp_path: Path) -> None:
+    code, record = programs(tmp_path, mixes=False).start([(*card("1"), "0", "mixed"), (*card("1", "A16-8A"), "1")])
+    assert (code, record[2]) == (1, f"{CARDS[0]} is skipped: vGPUs of several sizes can't be mixed: Not Supported")
+
+
 def spec_of(**vgpus: dict[str, Any]) -> Spec:
     """Models ``first`` and ``second``, which match one card each."""
     addresses = dict(zip(("first", "second"), CARDS, strict=True))
@@ -204,6 +221,31 @@ def test_driver_that_renumbers_types_keeps_their_names(tmp_path: Path) -> None:
     assert "the vGPU type A16-8Q: its number is 711, and was 811" in error.message
     plan = plan_host(spec, machine.host)
     assert (plan.operations, "its number is 711, and was 811" in plan.findings[0].message) == ((), True)
+
+
+def test_card_of_several_types_is_prepared_and_undone(tmp_path: Path) -> None:
+    match = {"match": {"vendor": IDS[0], "product": IDS[1], "addresses": [CARDS[0]]}}
+    models = {
+        "first": match | {"vgpu": {"type": "A16-8Q", "count": 1}},
+        "second": match | {"vgpu": {"type": "A16-4Q", "count": 3}},
+    }
+    spec = Spec.model_validate({"version": 1, "models": models, "hosts": {"gpu01": [*models]}})
+    machine = VgpuMachine(tmp_path, VgpuHost())
+    machine.carry_out(plan_host(spec, machine.host))
+    verification = verify_host(spec, machine.host, machine.images)
+    assert verification.passed, [f.message for f in verification.findings]
+    assert plan_host(spec, machine.host).operations == ()
+    types = [(target.address, target.model, target.gpu.main.vgpu_type) for target in assigned_gpus(spec, machine.host)]
+    assert types == [
+        ("0000:41:00.4", "first", "711"),
+        *((f"0000:41:00.{number}", "second", "710") for number in (5, 6, 7)),
+    ]
+    swapped = spec.model_copy(update={"models": dict(reversed(spec.models.items()))})
+    machine.changed(lambda root: used_by_instance(root, "/dev/vfio/221"))
+    (error,) = [f for f in plan_host(swapped, machine.host).findings if f.severity is Severity.ERROR]
+    assert (error.code, INSTANCE in error.message) == (Code.VIRTUAL_FUNCTIONS_LOST, True)
+    more = spec_of(first={"type": "A16-8Q", "count": 17})
+    assert Code.TOO_FEW_VIRTUAL_FUNCTIONS in {f.code for f in plan_host(more, machine.host).findings}
 
 
 def parts(number: int) -> list[str]:
