@@ -25,9 +25,9 @@ _MAGIC = frozenset(
 """Variables of Ansible itself that facts replace, in ansible-core 2.16 to 2.21."""
 _STEERING = re.compile(
     r"ansible_(?:admin_users|async_dir|common_remote_group|control_path\w*|deprecation_warnings|facts_modules"
-    r"|host_key_checking|interpreter_python_fallback|lookup_url_\w+|no_target_syslog|paramiko_\w+|private_key\w*"
+    r"|host_key_checking|inject_invocation|interpreter_python_fallback|lookup_url_\w+|no_target_syslog|paramiko_\w+|private_key\w*"
     r"|python_module_rlimit_nofile|remote_tmp|runas_\w+|scp_\w+|sftp_\w+|shell_\w+|ssh_(?!host_)\w+|ssh_host_key_checking"
-    r"|sshpass_prompt|su_\w+|sudo_\w+|system_tmpdirs|target_log_info|win_async_startup_timeout)"
+    r"|sshpass_prompt|su_\w+|sudo_\w+|system_tmpdirs|target_log_info|win_async_startup_timeout|worker_session_isolation)"
 )
 """The variables of options of connection, become and shell plugins, which ``clean_facts`` keeps."""
 _SHOWN = 8
