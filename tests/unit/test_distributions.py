@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -238,7 +239,7 @@ def test_a_command_of_each_job_runs_from_the_wheel(bare: Callable[..., Path]) ->
     (hosts / "gpustack.yaml").write_text(SPEC)
     run(program, "scan", "--root", "gpu01", "--save", "hosts.json", cwd=hosts)
     for name in ("api", "cell"):
-        with sqlite3.connect(hosts / f"{name}.sqlite") as connection:
+        with contextlib.closing(sqlite3.connect(hosts / f"{name}.sqlite")) as connection:
             connection.executescript((TOP / cell / f"{name}.sql").read_text().replace("/place", str(hosts)))
     (hosts / "nova.conf").write_text(f"[api_database]\nconnection = sqlite:///{hosts}/api.sqlite\n")
     assert {command: outcome(program, *command, cwd=hosts) for command in JOBS} == JOBS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
@@ -47,7 +48,7 @@ def databases(version: str, place: Path, cell: str, now: datetime) -> list[str]:
     """Make the databases of a release; returns the options that name them."""
     for name, file in (("api", "api"), ("cell", cell)):
         script = (RELEASED / version / f"{file}.sql").read_text(encoding="utf-8").replace("/place", str(place))
-        with sqlite3.connect(place / f"{name}.sqlite") as connection:
+        with contextlib.closing(sqlite3.connect(place / f"{name}.sqlite")) as connection:
             connection.executescript(later(script, now) if name == "cell" else script)
     (place / "nova.conf").write_text(f"[api_database]\nconnection = sqlite:///{place}/api.sqlite\n")
     return ["--config-file", str(place)]
@@ -55,7 +56,7 @@ def databases(version: str, place: Path, cell: str, now: datetime) -> list[str]:
 
 def later(script: str, now: datetime) -> str:
     """A cell's database as it would be at a time: its services have just reported, except those that were down."""
-    with sqlite3.connect(":memory:") as connection:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(script)
         newest = max(value for (value,) in connection.execute("SELECT last_seen_up FROM services") if value)
         age = now - datetime.fromisoformat(newest)
@@ -67,12 +68,12 @@ def later(script: str, now: datetime) -> str:
 
 
 def rows(place: Path) -> list[str]:
-    with sqlite3.connect(place / "cell.sqlite") as connection:
+    with contextlib.closing(sqlite3.connect(place / "cell.sqlite")) as connection:
         return list(connection.iterdump())
 
 
 def expected(version: str, cell: str, now: datetime) -> list[str]:
-    with sqlite3.connect(":memory:") as connection:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(later((RELEASED / version / f"{cell}.sql").read_text(encoding="utf-8"), now))
         return list(connection.iterdump())
 
@@ -137,7 +138,7 @@ def test_a_saved_plan_of_clean_up_is_applied(
     options = databases(version, tmp_path, "cell-before", now)
     journal = ["--journal", str(tmp_path / "journal.jsonl"), "--no-hypervisor", "--yes", "--wait", "0"]
     assert main(["cleanup", "apply", str(RELEASED / version / "plan.json"), *options, *journal]) == 0
-    with sqlite3.connect(tmp_path / "cell.sqlite") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "cell.sqlite")) as connection:
         rows = {
             number: rest for number, *rest in connection.execute("SELECT id, status, instance_uuid FROM pci_devices")
         }

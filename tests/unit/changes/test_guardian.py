@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,8 +12,7 @@ import pytest
 from gpustack.changes.guardian import Guardian, is_confirmed
 from gpustack.cli.app import main
 
-PROGRAM = """#!{python}
-import sys
+PROGRAM = """import sys
 sys.path.insert(0, {root!r})
 from gpustack.changes.guardian import is_confirmed
 print(sys.argv[3:], is_confirmed(sys.stdin.buffer, float(sys.argv[sys.argv.index("--unless-confirmed") + 1])))
@@ -53,8 +53,9 @@ def test_the_process_is_asked_to_undo(
     answer: str, confirmed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stand-in for Python prints what gpustack would do."""
-    program = tmp_path / "python"
-    program.write_text(PROGRAM.format(python=sys.executable, root=str(Path(__file__).parents[3])))
+    program, script = tmp_path / "python", tmp_path / "asked.py"
+    script.write_text(PROGRAM.format(root=str(Path(__file__).parents[3])))
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

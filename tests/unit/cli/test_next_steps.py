@@ -99,16 +99,16 @@ def test_a_command_ends_with_the_next_one(arguments, line, tmp_path, monkeypatch
     if line is None:
         assert "Next:" not in printed.err
     else:
-        assert printed.err.endswith(f"{line.format(snapshot=snapshot)}\n")
+        assert printed.err.endswith(f"{line.format(snapshot=shlex.quote(str(snapshot)))}\n")
 
 
 def test_a_spec_in_the_current_directory_comes_next(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gpustack.yaml").write_text(SPEC)
-    main(["scan", "--snapshot", str(SNAPSHOTS / "k4200.json")])
-    assert capsys.readouterr().err.endswith(
-        f"Next: gpustack host plan gpustack.yaml --snapshot {SNAPSHOTS}/k4200.json\n"
-    )
+    snapshot = str(SNAPSHOTS / "k4200.json")
+    main(["scan", "--snapshot", snapshot])
+    expected = f"Next: gpustack host plan gpustack.yaml --snapshot {shlex.quote(snapshot)}\n"
+    assert capsys.readouterr().err.endswith(expected)
 
 
 def test_the_next_command_reads_this_machine_too(tmp_path, monkeypatch, capsys) -> None:

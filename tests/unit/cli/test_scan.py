@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import stat
 
 import pytest
@@ -15,8 +16,8 @@ NAMES = ("k4200", "k4200-prepared", "nvswitch", "shared-nic", "mi300x", "laptop"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_golden_table(name, gpustack, golden, snapshots):
-    ran = gpustack("scan", "--snapshot", snapshots / f"{name}.json")
-    golden(f"scan-{name}.txt", str(ran).replace(f"{snapshots}/", ""))
+    ran = gpustack("scan", "--snapshot", path := snapshots / f"{name}.json")
+    golden(f"scan-{name}.txt", str(ran).replace(shlex.quote(str(path)), path.name))
 
 
 @pytest.mark.parametrize("name", NAMES)

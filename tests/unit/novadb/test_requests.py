@@ -81,7 +81,7 @@ HINTS = {"group": ["g"]}
     ],
 )
 def test_the_scheduler_request_is_that_of_the_row(text: str | None, expected: SchedulerRequest | None) -> None:
-    with sa.create_engine("sqlite://").connect() as connection:
+    with sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as connection:
         connection.execute(sa.text("CREATE TABLE request_specs (id INTEGER, instance_uuid TEXT, spec TEXT)"))
         if text is not None:
             connection.execute(sa.text("INSERT INTO request_specs VALUES (1, 'vm', :text)"), {"text": text})

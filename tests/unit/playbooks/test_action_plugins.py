@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import gpustack
+from gpustack.connect.playbooks.inventory import interpreter
 from support.playbook_place import environment
 
 RELEASED = Path(__file__).parents[2] / "released"
@@ -67,7 +68,7 @@ def test_a_library_of_0_1_0_stops_the_playbooks_with_both_versions(tmp_path: Pat
 def test_the_error_of_a_hostile_host_steers_no_terminal(tmp_path: Path) -> None:
     program = tmp_path / "python"
     answer = {"failed": True, **dict.fromkeys(("msg", "stderr", "exception"), "x \x1b[2J\x9b2J\u202e")}
-    program.write_text(f"#!{sys.executable}\nprint({json.dumps(answer)!r})\n", encoding="utf-8")
+    program.write_text(f"#!{interpreter()}\nprint({json.dumps(answer)!r})\n", encoding="utf-8")
     program.chmod(0o755)
     ansible = [str(Path(sys.executable).with_name("ansible")), "-i", "evil,", "-c", "local", "evil"]
     process = subprocess.run(

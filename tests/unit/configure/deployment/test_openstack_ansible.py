@@ -283,7 +283,7 @@ def test_what_the_renderer_writes_is_read_again(tmp_path):
     rendering = rendered(tmp_path, "openstack-ansible", placement="schedule")
     paths = []
     for file in rendering.files:
-        paths.append(tmp_path / file.path)
+        paths.append(tmp_path / file.path.lstrip("/"))
         paths[-1].parent.mkdir(parents=True, exist_ok=True)
         paths[-1].write_text(file.text)
     report = lint([":".join(map(str, paths))], LintSubject(release=releases.release("2025.2")))

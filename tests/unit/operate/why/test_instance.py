@@ -176,7 +176,7 @@ def test_a_group_of_an_older_nova_is_read_from_its_api_database(
     text = json.dumps(
         {"nova_object.data": {"availability_zone": "az", "scheduler_hints": {"same_host": ["vm-gpu00004"]}}}
     )
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite")
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool)
     with engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE request_specs (id INTEGER, instance_uuid TEXT, spec TEXT)"))
         connection.execute(sa.text("INSERT INTO request_specs VALUES (1, :vm, :text)"), {"vm": VM, "text": text})

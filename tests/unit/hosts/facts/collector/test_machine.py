@@ -110,6 +110,8 @@ def test_a_container_is_found_although_it_sees_the_host_s_processes() -> None:
     program = [sys.executable, "-c", "import sys; exec(sys.stdin.read())"]
     place = ["--ro-bind", sys.base_prefix, sys.base_prefix, "--ro-bind-try", sys.prefix, sys.prefix, "--proc", "/proc"]
     entered = ["bwrap", *system, *place, "--ro-bind", "/dev/null", "/.dockerenv", *program]
+    if subprocess.run([*entered[:-3], "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces here, as in a chroot without root rights")
     result = subprocess.run(entered, input=bundle.program(), capture_output=True, text=True, check=True)
     assert json.loads(result.stdout)["container"] == "docker"
 
