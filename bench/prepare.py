@@ -6,6 +6,9 @@ is far smaller still. Times are processor time (user and system) of ``ansible-pl
 the best of several rounds.
 
 The share of the frozen settings is measured with a copy of the collection, whose settings are resolved several times.
+
+The round trips are those of one host behind a real OpenSSH server and a proxy that delays data by 50 ms, each run with
+connections of its own.
 """
 
 from __future__ import annotations
@@ -19,19 +22,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 import limits
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
+from support.distance import far
+from support.sshd import Sshd, user
 
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu01: [k4200]}\n'
 
 
-def inventory(root: Path) -> dict[str, object]:
+def inventory(root: Path) -> dict[str, Any]:
     """An inventory with one example host, on this machine."""
     standin = [sys.executable, "-m", "gpustack_demo.examples.standin", "--root", str(root)]
     variables = {
@@ -60,7 +69,7 @@ def repeating(directory: Path) -> Path:
     return copy
 
 
-def prepare(directory: Path, collection: Path) -> tuple[float, int]:
+def prepare(directory: Path, collection: Path, **more: str) -> tuple[float, int]:
     """Run the playbook; return the CPU time in seconds, and the number of changed tasks."""
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
@@ -68,13 +77,57 @@ def prepare(directory: Path, collection: Path) -> tuple[float, int]:
         *("-e", "gpustack_spec=gpustack.yaml", "-e", "gpustack_reboot=true"),
     ]
     environment = {**os.environ, "ANSIBLE_CONFIG": str(directory / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
-    environment["ANSIBLE_COLLECTIONS_PATH"] = str(collection.parents[2])
+    environment |= {"ANSIBLE_COLLECTIONS_PATH": str(collection.parents[2]), **more}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, text=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     changed = re.search(r"changed=(\d+)", done.stdout)
     assert changed is not None, done.stdout
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, int(changed.group(1))
+
+
+def write(directory: Path, **variables: object) -> None:
+    """Write the example host, the spec, and an inventory."""
+    document = inventory(write_host(directory / "gpu01", hosts.talk_host()))
+    document["all"]["hosts"]["gpu01"] |= variables
+    (directory / "ansible.cfg").touch()
+    (directory / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
+    (directory / "inventory.json").write_text(json.dumps(document), encoding="utf-8")
+
+
+def at_a_distance() -> list[limits.Result]:
+    """The round trips and the duration of a first run, and the round trips of a second one."""
+    with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as name:
+        directory = Path(name)
+        server = Sshd(directory=directory / "sshd")
+        server.start()
+        try:
+            with far(server.port) as place:
+                known = directory / "known_hosts"
+                known.write_text(server.known(f"[127.0.0.1]:{place.port}"), encoding="utf-8")
+                write(
+                    directory,
+                    ansible_connection="ssh",
+                    ansible_host="127.0.0.1",
+                    ansible_port=place.port,
+                    ansible_user=user(),
+                    ansible_ssh_private_key_file=str(server.client_key),
+                    ansible_ssh_common_args=f"-o UserKnownHostsFile={known}",
+                )
+                trips, seconds = [], []
+                for run in ("first", "again"):
+                    before, began = place.round_trips, time.perf_counter()
+                    prepare(directory, collection_dir(), ANSIBLE_SSH_CONTROL_PATH_DIR=str(directory / run))
+                    trips.append(place.round_trips - before)
+                    seconds.append(time.perf_counter() - began)
+        finally:
+            server.stop()
+    print(f"behind 50 ms: {trips[0]} round trips and {seconds[0]:.1f} s, then {trips[1]} round trips")
+    return [
+        limits.check("prepare.round_trips", trips[0] / 120),
+        limits.check("prepare.unchanged_round_trips", trips[1] / 12),
+        limits.check("prepare.far", seconds[0] / 40),
+    ]
 
 
 def main() -> None:
@@ -87,10 +140,7 @@ def main() -> None:
     for _ in range(options.rounds):
         with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as name:
             directory = Path(name)
-            root = write_host(directory / "gpu01", hosts.talk_host())
-            (directory / "ansible.cfg").touch()
-            (directory / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
-            (directory / "inventory.json").write_text(json.dumps(inventory(root)), encoding="utf-8")
+            write(directory)
             once, changed = prepare(directory, collection_dir())
             assert changed == 5, "the first run writes, runs three commands and reboots"
             again, changed = prepare(directory, collection_dir())
@@ -109,7 +159,8 @@ def main() -> None:
     else:
         for name, figure in figures.items():
             print(f"{name:<32} {figure:>8}")
-    limits.end(limits.check("prepare.second", second / first), limits.check("prepare.settings", settings))
+    local = (limits.check("prepare.second", second / first), limits.check("prepare.settings", settings))
+    limits.end(*local, *at_a_distance())
 
 
 if __name__ == "__main__":
