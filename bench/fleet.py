@@ -45,6 +45,16 @@ def seconds_of(arguments: Sequence[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+def peak_of(arguments: Sequence[str]) -> int:
+    """The largest resident memory of a command, in bytes."""
+    ran = subprocess.Popen([sys.executable, "-m", "gpustack", *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(ran.pid, 0)
+    ran.returncode = os.waitstatus_to_exitcode(status)
+    if ran.returncode:
+        raise SystemExit(f"{arguments[0]} ended with {ran.returncode}")
+    return usage.ru_maxrss * 1024
+
+
 def seconds_with_cloud(cloud: StandIn, arguments: Sequence[str]) -> float:
     """The processor time of a command that asks a cloud, in a process of its own."""
     seconds, requests = multiprocessing.get_context("fork").Pool(1).apply(_run, (cloud, arguments))
@@ -119,6 +129,12 @@ def main() -> None:
             seconds = seconds_with_cloud(cloud, arguments) if name in of_cloud else seconds_of(arguments)
             print(f"{name}, {HOSTS} hosts: {seconds:.1f} s; json.load {peer:.1f} s", flush=True)
             results.append(limits.check(f"fleet.{name}", seconds / peer))
+        fewer = place / "fewer.json"
+        save_snapshot(fewer, server_fleets.fleet(HOSTS // 2))
+        peaks = [peak_of(("scan", "--snapshot", str(path))) for path in (fewer, snapshot)]
+        each_host = (peaks[1] - peaks[0]) / (HOSTS - HOSTS // 2)
+        print(f"memory of scan: {each_host / 1000:.0f} kB for each further host", flush=True)
+        results.append(limits.check("fleet.memory", each_host / 60_000))
         plan = commands["host_plan"]
         grouped, each = (min(seconds_of((*plan, *option)) for _ in range(2)) for option in ((), ("--each",)))
         results.append(limits.check("fleet.grouping", grouped / each))

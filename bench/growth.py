@@ -28,7 +28,9 @@ def seconds(entry: dict[str, Any], hosts: int) -> float:
     """The processor time of a command."""
     sizes = Sizes(hosts=hosts)
     with tempfile.TemporaryDirectory() as directory:
-        places = growing_fleets.written(Path(directory), sizes)
+        places = {**growing_fleets.written(Path(directory), sizes)}
+        if "{nova_conf}" in entry["arguments"]:
+            places["nova_conf"] = growing_fleets.databases(Path(directory), sizes)
         cloud = growing_fleets.cloud(sizes)
         before, arguments = (entry.get(key, "").format(**places).split() for key in ("before", "arguments"))
         if before:

@@ -8,6 +8,7 @@ import importlib.metadata
 import inspect
 import os
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,23 @@ def cleanup_page() -> str:
     return "\n".join([*lines, ""])
 
 
+def speed_page() -> str:
+    """The limits of the benches."""
+    table = tomllib.loads((Path(__file__).parents[2] / "bench" / "limits.toml").read_text(encoding="utf-8"))
+    lines = [
+        "# Limits of time and memory",
+        "",
+        "Each figure is measured beside its peer in the same run, and must not exceed its share of it. A peer that is",
+        "a number is a limit by itself. Figures in other pages are of single runs, and name the bench.",
+        "",
+        "| bench | what is measured | compared with | at most |",
+        "|---|---|---|---|",
+    ]
+    rows = ((f"{bench}.{name}", limit) for bench, limits in table.items() for name, limit in limits.items())
+    lines += [f"| `{name}` | {limit['work']} | {limit['peer']} | {limit['most']:g} |" for name, limit in rows]
+    return "\n".join([*lines, ""])
+
+
 def write(app: Sphinx) -> None:
     """Write the generated pages, each only when it changed, so that a second build is quick."""
     directory = Path(app.srcdir) / "reference" / "generated"
@@ -273,6 +291,7 @@ def write(app: Sphinx) -> None:
         "schemas.md": schemas_page(),
         "documents.md": documents_page(),
         "tested.md": tested_page(),
+        "speed.md": speed_page(),
         "cleanup.md": cleanup_page(),
         "floors.svg": picture(Path(app.srcdir) / "explanation" / "architecture.md"),
         **{f"../findings/{name}": text for name, text in finding_pages().items()},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +26,7 @@ EXCEPTIONS = {
     "howto/container.md": "builds the image from the sources, while no registry has one",
     "tutorial/complete-path.md": "a test recorded its commands, in a checkout",
 }
+LIMITS = tomllib.loads((DOCS.parent / "bench" / "limits.toml").read_text(encoding="utf-8"))
 
 
 def commands(page: Path) -> list[str]:
@@ -67,3 +69,19 @@ def test_commands_need_no_checkout(page: str) -> None:
 @pytest.mark.parametrize("page", EXCEPTIONS)
 def test_exceptions_are_needed(page: str) -> None:
     assert of_checkout(PAGES[page])
+
+
+FIGURE = re.compile(
+    r"\b\d[\d.,]* (ms|milliseconds)\b|\b[\w.,]+ times (as long|as fast|faster|slower)|\b(twice|half) as (long|fast)"
+)
+BENCH = re.compile(r"`bench/(\w+)\.py`|`make bench ONLY=(\w+)`")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_figures_of_speed_name_their_bench(page: str) -> None:
+    """The table of limits is a generated page; a figure elsewhere is of a run, and its section names the bench."""
+    for section in re.split(r"^#+ ", PAGES[page].read_text(encoding="utf-8"), flags=re.MULTILINE):
+        if FIGURE.search(section):
+            named = {name for match in BENCH.findall(section) for name in match if name}
+            assert named, section[:200]
+            assert named <= LIMITS.keys(), named - LIMITS.keys()
