@@ -45,14 +45,20 @@ def seconds_of(arguments: Sequence[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+PEAK = """
+import pathlib, re, sys
+from gpustack.cli.app import main
+sys.stdout = open(sys.argv.pop(1), "w")
+code = main(sys.argv[1:])
+sys.__stdout__.write(re.search(r"VmHWM:\\s+([0-9]+)", pathlib.Path("/proc/self/status").read_text())[1])
+sys.exit(code)
+"""
+
+
 def peak_of(arguments: Sequence[str]) -> int:
-    """The largest resident memory of a command, in bytes."""
-    ran = subprocess.Popen([sys.executable, "-m", "gpustack", *arguments], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(ran.pid, 0)
-    ran.returncode = os.waitstatus_to_exitcode(status)
-    if ran.returncode:
-        raise SystemExit(f"{arguments[0]} ended with {ran.returncode}")
-    return usage.ru_maxrss * 1024
+    """The largest resident memory of a command, in bytes. ``ru_maxrss`` would count that of this process too."""
+    command = [sys.executable, "-c", PEAK, os.devnull, *arguments]
+    return 1024 * int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def seconds_with_cloud(cloud: StandIn, arguments: Sequence[str]) -> float:
