@@ -30,7 +30,7 @@ from gpustack.cli.options import option
 from gpustack.cli.registry import by_job
 
 NAME = "gpustack"
-_COLLECT_AFTER = 50_000
+COLLECT_AFTER = 50_000
 """New objects between two runs of Python's garbage collector."""
 _DESCRIPTION = "GPU PCI passthrough for OpenStack Nova, from a bare compute host to a GPU in the guest."
 
@@ -259,7 +259,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     # Facts and rows are many objects without cycles: Python's threshold of 700 makes the garbage collector visit them
     # again and again, a third of the time of `scan --snapshot` with 1,000 hosts.
-    gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
     _open_standard_streams()
     try:
         code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))
