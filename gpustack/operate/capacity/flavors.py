@@ -11,6 +11,7 @@ root disk.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.cloud.flavors import Flavor, Sizes
 from gpustack.cloud.servers import requested_classes
@@ -122,7 +123,7 @@ def demand_of(
     :param image: the properties of the image.
     :param in_cloud: whether the cloud has the flavor.
     """
-    vgpus, specs = _vgpus(spec, specs)
+    vgpus, split, specs = _vgpus(spec, specs)
     gpus = {**gpus, **vgpus}
     request = BootRequest(vcpus=sizes.vcpus, ram=sizes.ram, specs=specs, image=image or {})
     policies = [spec.models[model].numa_policy for alias in gpus for model in spec.models_of(alias)]
@@ -157,22 +158,31 @@ def demand_of(
         aggregate=_aggregate(specs, every=bool(scheduler and scheduler.enables(EXTRA_SPECS))),
         unmodelled=tuple(sorted(key for key in specs if key != OLD_HIDE and _UNMODELLED.match(key))),
         classes=_classes(spec, gpus) if by_devices(scheduler, spec) else (),
+        vgpus={name: name in split for name in vgpus},
         refused=refused,
         in_cloud=in_cloud,
         unknown=tuple(alias for alias in gpus if alias not in vgpus and not spec.models_of(alias)),
     )
 
 
-def _vgpus(spec: Spec, specs: Mapping[str, str]) -> tuple[dict[str, int], dict[str, str]]:
-    """The vGPUs that extra specs request, as :func:`vgpu_requests` names them, and the other extra specs."""
-    known = vgpu_requests(spec).values()
-    classes, traits = {klass for klass, _ in known}, {trait for _, own in known for trait in own}
-    amounts = {name: amount for name, amount in requested_classes(specs).items() if name in classes}
-    own = sorted(trait for trait in traits if amounts and specs.get(f"{TRAIT}{trait}") == REQUIRED)
-    taken = {f"{TRAIT}{trait}" for trait in own}
-    taken |= {key for key in specs if (match := _RESOURCE.fullmatch(key)) and match[2] in amounts}
-    named = {" ".join((name, *own)): amount for name, amount in amounts.items()}
-    return named, {key: value for key, value in specs.items() if key not in taken}
+def _vgpus(spec: Spec, specs: Mapping[str, str]) -> tuple[dict[str, int], frozenset[str], dict[str, str]]:
+    """The vGPUs that extra specs request, as :func:`vgpu_requests` names them, and the other extra specs.
+
+    The second value has the names of those in numbered groups, each of which can have another provider.
+    """
+    known = by_key(vgpu_requests(spec).values())
+    amounts = {name: amount for name, amount in requested_classes(specs).items() if name in known}
+    required = {key for key, value in specs.items() if value == REQUIRED}
+    own = {
+        name: sorted({trait for of in known[name] for trait in of if f"{TRAIT}{trait}" in required}) for name in amounts
+    }
+    names = {name: " ".join((name, *traits)) for name, traits in own.items()}
+    groups = {key: match for key in specs if (match := _RESOURCE.fullmatch(key)) and match[2] in amounts}
+    taken = {f"{TRAIT}{trait}" for traits in own.values() for trait in traits}
+    taken |= {key for key, match in groups.items() if not match[1] or specs[key] == "1"}  # others are not modelled
+    split = frozenset(names[match[2]] for match in groups.values() if match[1])
+    rest = {key: value for key, value in specs.items() if key not in taken}
+    return {names[name]: amount for name, amount in amounts.items()}, split, rest
 
 
 def requests_of(request: BootRequest, sizes: Sizes, processors: Processors) -> list[PlacementRequest]:

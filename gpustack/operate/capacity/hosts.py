@@ -169,7 +169,7 @@ class _View:
         """The vGPUs that are free in Placement, on any NUMA node: Nova does not compare it."""
         for gpu in gpus:
             if gpu.dev_type == MDEV:
-                yield Cards(aliases=self._names(gpu), node=ANY_NODE, count=self._count(gpu))
+                yield Cards(aliases=self._names(gpu), provider=gpu.provider or gpu.address, count=self._count(gpu))
 
     def _of_placement(self, pools: Sequence[Pool], gpus: Sequence[Gpu]) -> Iterator[Cards]:
         """The devices that are free in Placement, and in no pool of Nova."""
@@ -254,11 +254,11 @@ def _node(gpu: Gpu) -> int | None:
 
 
 def _merged(cards: Sequence[Cards]) -> Iterator[Cards]:
-    counts: Counter[tuple[frozenset[str], int | None]] = Counter()
+    counts: Counter[tuple[frozenset[str], int | None, str]] = Counter()
     for entry in cards:
-        counts[entry.aliases, entry.node] += entry.count
-    for (aliases, node), count in counts.items():
-        yield Cards(aliases=aliases, node=node, count=count)
+        counts[entry.aliases, entry.node, entry.provider] += entry.count
+    for (aliases, node, provider), count in counts.items():
+        yield Cards(aliases=aliases, node=node, provider=provider, count=count)
 
 
 class FlavorAliases:

@@ -53,10 +53,13 @@ class Cards:
 
     :ivar aliases: the aliases that match them; an alias can match several models.
     :ivar node: their NUMA node; None if they report none, :data:`ANY_NODE` if it is not known.
+    :ivar provider: of vGPUs, their resource provider: Placement never splits a resource class of an instance between
+        two. Empty for GPUs of any provider.
     """
 
     aliases: frozenset[str]
     node: int | None = ANY_NODE
+    provider: str = ""
     count: int = 1
 
 
@@ -162,6 +165,7 @@ class Demand(PlacementRequest):
     :ivar aggregate: the metadata that an aggregate of the host must have.
     :ivar unmodelled: extra specs that may exclude further hosts.
     :ivar classes: the resource classes of its GPUs, if Nova schedules by Placement's devices.
+    :ivar vgpus: the names of its vGPUs, with whether they can be of several providers.
     :ivar unknown: aliases that the spec lacks, so that their GPUs are not known.
     :ivar refused: why Nova's API refuses the flavor; empty if it accepts it.
     :ivar in_cloud: whether the cloud has the flavor.
@@ -181,6 +185,7 @@ class Demand(PlacementRequest):
     aggregate: Mapping[str, str] = field(default_factory=dict)
     unmodelled: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
+    vgpus: Mapping[str, bool] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     refused: str = ""
     in_cloud: bool = True

@@ -9,6 +9,7 @@ nova/virt/hardware.py; ``numa_usage_from_instance_numa`` for the use of a host a
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -194,8 +195,8 @@ def _reserve(chosen: Sequence[int], cores: Sequence[Sequence[int]], reserved: in
     return frozenset((*chosen, *rest))
 
 
-Group = tuple[frozenset[str], int | None]
-"""The aliases and the NUMA node of GPUs."""
+Group = tuple[frozenset[str], int | None, str]
+"""The aliases, the NUMA node and the provider of GPUs, as :class:`Cards` has them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,16 +222,23 @@ class Room:
         self.nodes = dict(host.nodes) if host.nodes is not None else None
         self.groups: dict[Group, int] = {}
         for cards in host.cards or ():
-            group = (cards.aliases, cards.node)
+            group = (cards.aliases, cards.node, cards.provider)
             self.groups[group] = self.groups.get(group, 0) + cards.count
-        self.surplus: dict[Group, int] = {(cards.aliases, cards.node): cards.count for cards in host.surplus}
+        self.surplus: dict[Group, int] = {(cards.aliases, cards.node, ""): cards.count for cards in host.surplus}
         self.free = sum(self.groups.values()) + host.others
         """All free PCI devices."""
         self.ram, self.cpus, self.disk = host.free.ram, host.free.cpus, host.free.disk
 
     def count(self, aliases: frozenset[str]) -> int:
         """The number of free GPUs that one of these aliases matches."""
-        return sum(count for (names, _node), count in self.groups.items() if names & aliases)
+        return sum(count for (names, *_), count in self.groups.items() if names & aliases)
+
+    def most(self, alias: str) -> int:
+        """The number of free GPUs of an alias that one instance can get, of one provider if they are vGPUs."""
+        counts: Counter[str] = Counter()
+        for (names, _node, provider), count in self.groups.items():
+            counts[provider] += count if alias in names else 0
+        return max(counts.values(), default=0)
 
     def lacks(self, request: PlacementRequest) -> Iterator[str]:
         """Yield the resource classes of which too little is free. Placement lists only hosts with free memory."""
@@ -276,13 +284,13 @@ class Room:
             return None if groups is None else Claim(demand=demand, request=request, groups=groups)
         if self.nodes is None:
             # Only the nodes of GPUs are known: no fewer than these restrict the choice.
-            known = {node for _names, node in self.groups if node not in (None, ANY_NODE)}
+            known = {node for _names, node, _provider in self.groups if node not in (None, ANY_NODE)}
             for cells in itertools.combinations(sorted(known), min(len(demand.topology.nodes), len(known))):
                 if (groups := self._choose(demand, cells)) is not None:
                     return Claim(demand=demand, request=request, groups=groups)
             return None
         devices: dict[int | None, int] = {}
-        for (_names, node), count in self.groups.items():
+        for (_names, node, _provider), count in self.groups.items():
             devices[node] = devices.get(node, 0) + count
         placed = place(
             self.nodes,
@@ -305,13 +313,13 @@ class Room:
         :param cells: the NUMA nodes of the host that the instance is on; None if it has none.
         """
         chosen: dict[Group, int] = {}
-        requests = list(demand.gpus.items())
+        requests = list(demand.gpus)
         if len(requests) > 1:
-            requests.sort(key=lambda item: self.count(frozenset((item[0],))))
-        for alias, count in requests:
+            requests.sort(key=lambda alias: self.count(frozenset((alias,))))
+        for alias in requests:
             taken = None
             for near in self._near(demand, cells):
-                if (taken := self._taken(alias, count, near, chosen)) is not None:
+                if (taken := self._taken(demand, alias, near, chosen)) is not None:
                     break
             if taken is None:
                 return None
@@ -336,13 +344,14 @@ class Room:
                 yield None
 
     def _taken(
-        self, alias: str, count: int, near: Sequence[int | None] | None, chosen: Mapping[Group, int]
+        self, demand: Demand, alias: str, near: Sequence[int | None] | None, chosen: Mapping[Group, int]
     ) -> dict[Group, int] | None:
         """GPUs of some NUMA nodes for one alias; None if there are too few."""
+        count, split = demand.gpus[alias], demand.vgpus.get(alias, True)
         taken: dict[Group, int] = {}
         for group in self._matching(alias, near):
             amount = min(count, self.groups[group] - chosen.get(group, 0))
-            if amount > 0:
+            if amount > 0 and (amount == count or split):
                 taken[group] = amount
                 count -= amount
         return None if count else taken

@@ -5,7 +5,7 @@ and the claim of nova-compute, which repeats NUMA nodes and PCI devices.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.scheduler import Scheduler
@@ -179,9 +179,10 @@ class _Walker:
             yield Step(name=f"{PLACEMENT}second request", outcome=Outcome.UNKNOWN, doubt=FALLBACK)
         if room.host.shares_disk and "DISK_GB" in demand.amounts:
             yield Step(name=f"{PLACEMENT}shared disk", outcome=Outcome.UNKNOWN, doubt=SHARED_DISK)
-        if demand.classes:
-            name = f"{PLACEMENT}{', '.join(demand.classes)}"
-            few, wanted = not room.in_placement(demand), self._wanted
+        if demand.classes or demand.vgpus:
+            name = f"{PLACEMENT}{', '.join((*demand.classes, *demand.vgpus))}"
+            vgpus = {alias: demand.gpus[alias] for alias in demand.vgpus}
+            few, wanted = not room.in_placement(demand if demand.classes else replace(demand, gpus=vgpus)), self._wanted
             yield _failed(name, Reason.FRAGMENTS, wanted, self._free) if few else Step(name=name, wanted=wanted)
 
     def _refused(self) -> Step:
@@ -232,7 +233,7 @@ class _Walker:
 
     @property
     def _free(self) -> int | str:
-        counts = {alias: self.room.count(frozenset({alias})) for alias in self.demand.gpus}
+        counts = {alias: self.room.most(alias) for alias in self.demand.gpus}
         if len(counts) < 2:
             return sum(counts.values())
         return ", ".join(f"{alias}:{count}" for alias, count in counts.items())

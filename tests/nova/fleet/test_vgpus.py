@@ -200,7 +200,7 @@ def test_list_and_capacity_have_the_numbers_of_placement_at_each_step(vgpus: Vgp
 
 @CLOUDS
 def test_a_provider_that_nova_left_behind_is_a_finding_and_not_free(vgpus: Vgpus) -> None:
-    world, (first, _second) = vgpus.world, vgpus.hosts
+    world, (first, second) = vgpus.world, vgpus.hosts
     assert vgpus.of_list("--spec", str(vgpus.spec), "--snapshot", str(vgpus.snapshot)) == vgpus.of_placement()
     assert "GPU7" not in vgpus.messages
     # The first card leaves the configuration, and the second one gets its type.
@@ -217,6 +217,18 @@ def test_a_provider_that_nova_left_behind_is_a_finding_and_not_free(vgpus: Vgpus
     assert f"GPU713 {first} {FIRST}" in messages
     assert f"GPU712 {first} {SECOND}" in messages  # Placement has the class VGPU, the spec another
     assert vgpus.capacity() == {"large": 2 + 2, "small": 4}
+    # Placement has 2 and 4 devices of one class on the second host: an instance gets three of one card only.
+    restarted(vgpus, second, nova_conf("2026.2", placement=False) + DEVICES.replace("mdev_class", "#"))
+    vgpus.flavors["triple"] = world.api.compute.find_flavor("triple") or world.api.compute.create_flavor(
+        name="triple", ram=64, vcpus=1, disk=0
+    )
+    world.api.compute.create_flavor_extra_specs(vgpus.flavors["triple"], {"resources:VGPU": "3"})
+    text += "  triple: {model: large, count: 3, vcpus: 1, ram: 64MiB, disk: 0}\n"
+    vgpus.spec.write_text(text, encoding="utf-8")
+    for fits, status in ((1, "ACTIVE"), (0, "ERROR")):
+        assert vgpus.capacity()["triple"] == fits
+        assert vgpus.boot("triple", second).status == status
+    assert vgpus.capacity() == {"large": 2 + 2 + 1, "small": 0, "triple": 0}
 
 
 @CLOUDS

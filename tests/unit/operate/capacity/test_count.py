@@ -16,7 +16,7 @@ from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.topology import GuestNode, Topology
 from gpustack.operate.capacity.walk import walk
 
-K4200, ANY = frozenset({"k4200"}), frozenset({"k4200", "any"})
+K4200, ANY, VGPU = frozenset({"k4200"}), frozenset({"k4200", "any"}), frozenset({"VGPU"})
 PLENTY = {"VCPU": 64, "PCPU": 64, "MEMORY_MB": 65536, "DISK_GB": 1000}
 
 
@@ -194,6 +194,45 @@ def test_aliases_that_share_gpus_do_not_count_them_twice() -> None:
     assert numbers(capacity(hosts, demand(gpus={"any": 2, "k4200": 1}))) == (1, 1)
     assert numbers(capacity(hosts, demand(gpus={"any": 1, "k4200": 1}))) == (2, 2)
     assert numbers(capacity(hosts, demand(gpus={"any": 1}))) == (5, 5)
+
+
+def vgpus(provider: str, count: int, aliases: frozenset[str] = VGPU) -> Cards:
+    return Cards(aliases=aliases, provider=provider, count=count)
+
+
+LARGE = VGPU | {"VGPU CUSTOM_LARGE"}
+
+
+@pytest.mark.parametrize(
+    ("known", "gpus", "number"),
+    [
+        ([vgpus("a", 3), vgpus("b", 3)], {"VGPU": 1}, 6),
+        ([vgpus("a", 3), vgpus("b", 3)], {"VGPU": 2}, 2),
+        ([vgpus("a", 1), vgpus("b", 1)], {"VGPU": 2}, 0),  # such as virtual functions
+        ([vgpus("a", 3, LARGE), vgpus("b", 3)], {"VGPU CUSTOM_LARGE": 2}, 1),
+        ([vgpus("a", 3, LARGE), vgpus("b", 3)], {"VGPU": 2}, 2),
+        ([vgpus("a", 2), vgpus("b", 1), cards(3)], {"VGPU": 2, "k4200": 2}, 1),
+    ],
+)
+def test_vgpus_of_an_instance_are_of_one_provider(known: list[Cards], gpus: dict[str, int], number: int) -> None:
+    names = {name: False for name in gpus if name.startswith("VGPU")}
+    found = capacity([host("gpu1", *known)], demand(gpus=gpus, vgpus=names))
+    assert numbers(found) == (number, number)
+    (entry,) = found.hosts
+    assert entry.failed is not None
+    assert entry.failed.name == f"Placement: {', '.join(names)}"
+
+
+def test_vgpus_in_numbered_groups_are_of_several_providers() -> None:
+    pair = demand(gpus={"VGPU": 2}, vgpus={"VGPU": True})
+    assert numbers(capacity([host("gpu1", vgpus("a", 1), vgpus("b", 3))], pair)) == (2, 2)
+
+
+def test_the_free_vgpus_of_a_step_are_those_of_one_provider() -> None:
+    pair = demand(gpus={"VGPU": 2}, vgpus={"VGPU": False})
+    failed = walk(Room(host("gpu1", vgpus("a", 1), vgpus("b", 1))), pair, Scheduler()).failed
+    assert failed is not None
+    assert (failed.wanted, failed.available, failed.reason) == (2, 1, Reason.FRAGMENTS)
 
 
 def test_returned_resources_are_those_that_were_taken() -> None:

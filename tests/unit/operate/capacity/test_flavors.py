@@ -148,6 +148,12 @@ hosts: {g: [large, small]}
     [
         ({"resources:VGPU": "1"}, {"VGPU": 1}, set(), frozenset()),
         ({"resources:VGPU": "2", "trait:CUSTOM_LARGE": "required"}, {"VGPU CUSTOM_LARGE": 2}, set(), frozenset()),
+        (
+            {"resources:VGPU": "1", "resources:CUSTOM_A16_4Q": "1", "trait:CUSTOM_LARGE": "required"},
+            {"VGPU CUSTOM_LARGE": 1, "CUSTOM_A16_4Q": 1},
+            set(),
+            frozenset(),
+        ),
         ({"resources1:CUSTOM_A16_4Q": "1", "resources2:CUSTOM_A16_4Q": "1"}, {"CUSTOM_A16_4Q": 2}, set(), frozenset()),
         ({"resources:CUSTOM_OTHER": "1"}, {}, {"CUSTOM_OTHER"}, frozenset()),
         ({"trait:CUSTOM_LARGE": "required"}, {}, set(), frozenset({"CUSTOM_LARGE"})),
@@ -159,3 +165,18 @@ def test_vgpus_are_requested_by_class_and_traits(
     need = demand_of(VGPUS, "f", SIZES, specs, {})
     assert (need.gpus, need.required, need.unknown) == (gpus, required, ())
     assert need.amounts.keys() - {"VCPU", "MEMORY_MB", "DISK_GB"} == amounts
+
+
+@pytest.mark.parametrize(
+    ("specs", "vgpus", "unmodelled"),
+    [
+        ({"resources:VGPU": "2"}, {"VGPU": False}, ()),
+        ({"resources1:VGPU": "1", "resources2:VGPU": "1"}, {"VGPU": True}, ()),
+        ({"resources1:VGPU": "2", "resources2:VGPU": "1"}, {"VGPU": True}, ("resources1:VGPU",)),
+    ],
+)
+def test_numbered_groups_have_vgpus_of_several_providers(
+    specs: dict[str, str], vgpus: dict[str, bool], unmodelled: tuple[str, ...]
+) -> None:
+    need = demand_of(VGPUS, "f", SIZES, specs, {})
+    assert (need.vgpus, need.unmodelled) == (vgpus, unmodelled)

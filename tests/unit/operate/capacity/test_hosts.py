@@ -67,6 +67,15 @@ def test_free_gpus_of_placement_are_counted_and_others_withheld() -> None:
     assert host.free == Free(ram=1, cpus=32, disk=3)
 
 
+def test_vgpus_of_two_cards_stay_apart() -> None:
+    """An instance gets those of one provider."""
+    spec = parse_spec(SPEC.format(placement="off").replace("}}}", "}, vgpu: {type: A16-8Q}}}"), "spec")
+    more = {"resource_class": "VGPU", "dev_type": "mdev", "units": 4}
+    gpus = [gpu("gpu1", bus, State.ALLOCATED, provider=f"uuid-{bus}", used=bus, **more) for bus in (1, 3)]
+    (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=tuple(gpus))))
+    assert [(entry.provider, entry.count) for entry in host.cards or ()] == [("uuid-1", 3), ("uuid-3", 1)]
+
+
 def test_traits_distinguish_models_of_one_resource_class() -> None:
     spec = parse_spec(
         """
