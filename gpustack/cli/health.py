@@ -28,8 +28,9 @@ class HealthCommand(Lister):
 
     Reads each host once, over SSH, and changes nothing. Counters and messages count since boot; with --baseline, only
     what is new since then counts, and GPUs that are missing or new are reported. `gpustack scan --save` writes a
-    baseline. The column Health is ok, or has the codes of the findings, which are printed on stderr. With --kernel-log,
-    reads a saved log instead of hosts, and lists its signs.
+    baseline. Also reports cards without the vGPUs that the unit prepares at boot; `gpustack gpu list --snapshot`
+    compares them with Placement. The column Health is ok, or has the codes of the findings, which are printed on
+    stderr. With --kernel-log, reads a saved log instead of hosts, and lists its signs.
     """
 
     epilog = """\

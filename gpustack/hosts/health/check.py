@@ -13,8 +13,9 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.hosts.facts.collector.signs import Event
 from gpustack.hosts.facts.gpus import Gpu, gpus, nvswitches
 from gpustack.hosts.facts.model import ErrorCounters, Function, Host
+from gpustack.hosts.facts.vgpus import framework, type_named
 from gpustack.hosts.health.kernel_log import events
-from gpustack.hosts.readiness.assessment import assess
+from gpustack.hosts.readiness.assessment import assess, skipped_at_boot, wanted_at_boot
 from gpustack.hosts.readiness.host import host_reasons, is_virtual_machine
 from gpustack.hosts.topology.build import topology
 from gpustack.hosts.topology.check import narrow_links
@@ -88,6 +89,7 @@ def _judged(
         *_links(host, gpu, links),
         *(f for f in assessed if f.code in (Code.NO_RESET_METHOD, Code.ACS_SWITCHED_OFF)),
         *sign_findings(signs, _place(host, gpu), host.hostname, gpu.main.address),
+        *_vgpus(host, gpu),
     ]
     return Health(host=host, gpu=gpu, errors=_sum(errors.values()), findings=tuple(findings), signs=signs)
 
@@ -155,6 +157,20 @@ def _links(host: Host, gpu: Gpu, links: Iterable[Finding]) -> Iterator[Finding]:
     """The narrow link of the card itself."""
     places = {f"{host.hostname} {f.address}" for f in gpu.functions}
     return (entry for entry in links if entry.place in places)
+
+
+# --- vGPUs ----------------------------------------------------------------------------------------------------------
+
+
+def _vgpus(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    """A card that lacks vGPUs of the type that the unit prepares at boot; the record of the unit has the type."""
+    for number, name in wanted_at_boot(host, gpu.main)[-1:]:
+        kind = type_named(host, gpu.main, name)
+        typed = sum(not isinstance(kind, str) and f.vgpu_type == kind.number for f in gpu.virtual)
+        if isinstance(kind, str) or (framework(host, gpu.main) != "mdev" and typed < number):
+            present = kind if isinstance(kind, str) else f"{typed} of {number} virtual functions have the type"
+            reason = skipped_at_boot(host).get(gpu.main.address, present)
+            yield finding(Code.VGPU_CARD_LEFT_OUT, place=_place(host, gpu), wanted=f"vGPU type {name}", reason=reason)
 
 
 # --- messages of the kernel -----------------------------------------------------------------------------------------

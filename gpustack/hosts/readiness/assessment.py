@@ -48,6 +48,8 @@ _INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
 _ASLEEP = "D3cold"  # no power: all bits of its registers read as ones, and it is not dead
 _DEVICES = "/sys/bus/pci/devices"
 _HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
+_SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
+_WANTS = re.compile(r"(\S+) wants \S+ \S+ ([0-9]{1,5}|-) (\S+) \S+")
 
 
 class State(enum.StrEnum):
@@ -289,6 +291,17 @@ def boot_record(host: Host) -> list[str]:
 def made_at_boot(host: Host) -> dict[str, int]:
     """The number of virtual functions that the script left at each physical function, by address."""
     return {match[1]: int(match[2]) for line in boot_record(host) if (match := _HAS.fullmatch(line)) is not None}
+
+
+def skipped_at_boot(host: Host) -> dict[str, str]:
+    """The script's last reason to skip a physical function since the boot, by address."""
+    return {match[1]: match[2] for line in boot_record(host) if (match := _SKIPPED.fullmatch(line)) is not None}
+
+
+def wanted_at_boot(host: Host, card: Function) -> list[tuple[int, str]]:
+    """The vGPUs that the script prepared on a card at each start since the boot: at least this number, and the type."""
+    found = (_WANTS.fullmatch(line) for line in boot_record(host))
+    return [(int(match[2].replace("-", "1")), match[3]) for match in found if match and match[1] == card.address]
 
 
 def of_instances(functions: Iterable[Function]) -> Iterator[str]:

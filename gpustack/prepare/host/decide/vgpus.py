@@ -71,7 +71,7 @@ def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:
     """Cards that are left out, and vGPUs of instances or of others."""
     place, reason = f"{host.hostname} {entry.address}", fault(host, entry, vgpu)
     if reason is not None and not needs_boot(host, entry, vgpu):
-        yield finding(Code.VGPU_CARD_LEFT_OUT, place=place, model=entry.model, reason=reason)
+        yield finding(Code.VGPU_CARD_LEFT_OUT, place=place, wanted=f"model {entry.model}", reason=reason)
     if users := list(_of_another_type(host, entry, vgpu)):
         yield finding(Code.VGPU_TYPE_IN_USE, place=place, type=vgpu.type, users=listed(users, _SHOWN))
     parts = _functions(host, entry)

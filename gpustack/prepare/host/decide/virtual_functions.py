@@ -11,7 +11,7 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.operations import counted
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpus import NVIDIA
-from gpustack.hosts.readiness.assessment import boot_record, made_at_boot, of_instances
+from gpustack.hosts.readiness.assessment import made_at_boot, of_instances, skipped_at_boot
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.prepare.host.decide import vgpus
 from gpustack.prepare.host.decide.addresses import kept_at_boot
@@ -21,7 +21,6 @@ from gpustack.spec.assignment import Shared
 
 _USER_SPACE = frozenset({"uio_pci_generic", "igb_uio"})
 """The drivers that give a card to a process, such as DPDK, besides vfio-pci."""
-_SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
 _ADDRESS = re.compile(r"\b[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\b")
 _OF_OTHERS = re.compile(r"^[^#\n]*(?:sriov_numvfs|sriov-manage)", re.MULTILINE)
 
@@ -41,11 +40,6 @@ def described(shared: Shared) -> str:
     number = f" (number {shared.vgpu_type})" if shared.vgpu_type is not None else ""
     mig = f" on GPU instances {shared.vgpu.mig}" if shared.vgpu.mig is not None else ""
     return f"{shared.limit or ''} vGPUs {shared.vgpu.type}{number}{mig}".lstrip()
-
-
-def skipped_at_boot(host: Host) -> dict[str, str]:
-    """The script's last reason to skip a physical function since the boot, by address."""
-    return {match[1]: match[2] for line in boot_record(host) if (match := _SKIPPED.fullmatch(line)) is not None}
 
 
 def fault(host: Host, shared: Shared) -> str | None:

@@ -249,7 +249,7 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
             about = finding(Code.VIRTUAL_FUNCTIONS_NOT_CREATED, place=place, reason=reason, count=shared.count)
         else:
             severity, code = Severity.ERROR, Code.VGPU_CARD_LEFT_OUT
-            about = finding(code, place=place, severity=severity, model=shared.model, reason=reason)
+            about = finding(code, place=place, severity=severity, wanted=f"model {shared.model}", reason=reason)
         yield HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=reason, finding=about)
     for reason in surplus(host, targets.shared):
         yield _failed(Code.VERIFY_TRACE_LEFT, "no other card has virtual functions by gpustack", host.hostname, reason)

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
-from gpustack.hosts.facts.model import Host
+from gpustack.hosts.facts.collector.vgpus import RECORD
+from gpustack.hosts.facts.model import ConfigFile, Host
 from gpustack.hosts.health.check import MANY_CORRECTED, Report, check
 from support.host_samples import snapshot
+from support.mediated_hosts import mediated_host, parted
 from support.nova_hosts import raw
 
+VGPU_CARD = "0000:84:00.0"
 CARD, AUDIO, PORT, OTHER = "0000:88:00.0", "0000:88:00.1", "0000:80:03.0", "0000:84:00.0"
 RESET = f"vfio-pci {CARD}: not ready 65535ms after FLR; giving up"
 FAULT = "DMAR: [DMA Read NO_PASID] Request device [88:00.1] fault addr 0x1000 [fault reason 0x06]"
@@ -144,3 +147,33 @@ def test_unknown_facts_are_reported() -> None:
     (entry,) = check(blind).others
     assert entry.code.value == "GPU772"
     assert "the kernel log, AER counters, whether each GPU answers" in entry.message
+
+
+WANTED = f"{VGPU_CARD} wants 10de 25b6 2 A16-8Q -\n"
+
+
+@pytest.mark.parametrize(
+    ("types", "record", "reason"),
+    [
+        (["711", "711"], WANTED, None),
+        (["711", None], "", None),  # no vGPUs of gpustack
+        (["711", None], WANTED, "1 of 2 virtual functions have the type"),
+        (["711", "711"], f"{WANTED}{VGPU_CARD} is skipped: it has no driver\n{WANTED}", None),  # a later start
+        ([None, None], f"{WANTED}{VGPU_CARD} is skipped: its MIG mode is off\n", "its MIG mode is off"),
+        (["711", "711"], WANTED.replace("A16-8Q", "A16-2Q"), "the driver does not support the type A16-2Q"),
+        (["mdev", "mdev"], WANTED, None),
+        ([], WANTED, "0 of 2 virtual functions have the type"),
+    ],
+)
+def test_a_card_without_the_vgpus_of_its_boot_is_a_sign(
+    types: list[str | None], record: str, reason: str | None
+) -> None:
+    mdev = types == ["mdev", "mdev"]
+    functions = parted(VGPU_CARD, len(types), mdev=mdev)
+    for function, kind in zip(functions[1:], types, strict=True):
+        function["vgpu_type"] = None if mdev else kind
+    facts = mediated_host(*functions)
+    facts = facts.model_copy(update={"files": {RECORD: ConfigFile(text=record)}} if record else {})
+    (health,) = check(facts).gpus
+    found = [entry.message for entry in health.findings if entry.code.value == "GPU902"]
+    assert [reason in message for message in found] == ([True] if reason else []), found

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpustack.hosts.facts.collector.vgpus import RECORD
-from gpustack.prepare.host.decide.virtual_functions import left, skipped_at_boot
+from gpustack.hosts.readiness.assessment import skipped_at_boot
+from gpustack.prepare.host.decide.virtual_functions import left
 from gpustack.prepare.host.own_files import VFS_AT_BOOT, VFS_NETWORK_UNIT, VFS_SCRIPT
 from gpustack.prepare.host.render import render_virtual_functions
 from support.host_samples import function, host
