@@ -31,7 +31,9 @@ class _OutageCommand(FleetCommand, ChangeCommand):
         """Add the GPU."""
         super().add_arguments(parser)
         parser.add_argument("host", metavar="HOST", help="the host, as Nova names it")
-        parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
+        parser.add_argument(
+            "address", metavar="ADDRESS", help="the PCI address of the card or virtual function: 0000:65:00.0"
+        )
         option(parser, "--force", "accept a GPU that only you know, and no source has")
         self.add_change_options(parser, "--dry-run")
 
@@ -110,7 +112,8 @@ class GpuDisableCommand(_OutageCommand):
 
     If Nova schedules by Placement's devices, reserves the GPU, also while an instance has it. Otherwise, closes the
     host (disables nova-compute) until the GPU is excluded. If it is unknown how Nova schedules, does both;
-    --config-file and --spec show it. Prints what keeps new instances off, the lines for the spec and the remaining
+    --config-file and --spec show it. For a virtual function that is a PCI device, closes the host: Placement counts the
+    virtual functions of a card together. Prints what keeps new instances off, the lines for the spec and the remaining
     steps. Run it again after each step: it reports whether Nova still has the GPU. `gpu enable` reverts it.
     """
 

@@ -196,7 +196,7 @@ def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _Host
         entries=entries,
         types=types,
         traits=vgpus.traits(spec, cards),
-        models=frozenset(card.model for card in cards),
+        models=frozenset(card.model for card in mediated_cards(spec, host)),
         findings=(*findings, *network_doubts(host, networks), *_absent(spec, host, judged)),
         unknown=unknown,
     )

@@ -86,10 +86,14 @@ def _usable(index: Index, gpu: Gpu) -> State:
 
 
 def _with_reason(index: Index, gpu: Gpu, entries: Mapping[str, list[OutOfService]]) -> Gpu:
+    """A GPU with the reason of the spec for it or for its card."""
     function = index.function(gpu.node, gpu.address)
-    serial = function.serial if function else None
-    entry = entry_of(entries, {gpu.host, gpu.node}, gpu.address, serial) if gpu.address else None
-    return replace(gpu, out_of_service=entry.why) if entry else gpu
+    for address in (gpu.address, gpu.parent or (function.physical_function if function else "")):
+        known = index.function(gpu.node, address) if address else None
+        serial = known.serial if known else None
+        if address and (entry := entry_of(entries, {gpu.host, gpu.node}, address, serial)):
+            return replace(gpu, out_of_service=entry.why)
+    return gpu
 
 
 def _unoffered(absent: Iterable[Gpu]) -> Iterator[Finding]:
@@ -127,7 +131,10 @@ def _unseen(index: Index, fleet: Fleet) -> Iterator[Finding]:
         names = {entry.host, *alike}
         facts, state = index.facts(entry.host), index.service(entry.host)
         serials = {function.serial for function in facts.functions.values()} if facts else set()
-        is_known = entry.address is not None or entry.serial in serials
+        function = facts.functions.get(entry.address or "") if facts else None
+        card = (function.physical_function or entry.address) if function else None
+        hidden = entry.address is not None and fleet.hides(entry.address, card, *names)
+        is_known = (entry.address is not None or entry.serial in serials) and not hidden
         is_absent = services is not None and fleet.complete and not state
         if state != "disabled" and not is_absent and not (is_known and fleet.lists_all(*names)):
             listed = by_machine([entry])

@@ -194,3 +194,13 @@ class Fleet:
         """Whether Nova certainly offers no other GPUs of a host than those that are listed with their addresses."""
         here = self.at(*names)
         return self.complete and (all(gpu.address for gpu in here) if here else self.exhaustive)
+
+    def hides(self, address: str, card: str | None, *names: str) -> bool:
+        """Whether Nova may offer a virtual function of a host that is not listed: its card's provider counts it.
+
+        :param card: the address of its card; None if the facts lack the address.
+        """
+        here, is_part = self.at(*names), not address.endswith(".0")
+        providers = (gpu for gpu in here if not gpu.dev_type and gpu.address != address)
+        is_counted = any(gpu.address == card if card else is_part or gpu.units > 1 for gpu in providers)
+        return is_counted and all(Source.DATABASE not in gpu.sources for gpu in here)  # rows list each of them

@@ -27,37 +27,37 @@ def look(cloud: Connection, fleet: Fleet, host: str, address: str, given: Given,
 
     :param host: the host as Nova names it, or its compute node.
     :param force: whether the operator alone knows the GPU.
-    :raises UsageError: if the GPU cannot be taken out of service by its address, or no source has it.
+    :raises UsageError: if no source has the GPU.
     :raises CloudError: if Nova or Placement cannot be reached or refuses.
     """
     here = fleet.at(host)
     # A GPU that only the snapshot has is one that Nova does not offer.
     gpu = next((gpu for gpu in here if gpu.address == address and gpu.sources != (Source.SNAPSHOT,)), None)
-    if gpu is not None and gpu.dev_type == "type-VF":
-        raise UsageError(
-            f"{host} {address} is a virtual function; a card leaves service with all its functions",
-            remedy="name the address of the card, without which its virtual functions are not offered",
-        )
     service = _service(cloud, fleet, gpu.host if gpu else here[0].host if here else host, given)
     names = {host, service.host, *(gpu.node for gpu in here)}
     facts = named(given.hosts, names)
     function = facts.functions.get(address) if facts else None
+    parent = (gpu.parent if gpu else "") or (function.physical_function if function else None)
+    card = facts.functions.get(parent or address) if facts else None
     entries = by_machine(given.spec.out_of_service if given.spec else ())
-    entry = entry_of(entries, names, address, function.serial if function else None)
-    inventory = placement.inventory(cloud, gpu.provider) if gpu and gpu.provider else None
+    serial = card.serial if card else None
+    entry = entry_of(entries, names, address, serial) or (entry_of(entries, names, parent) if parent else None)
+    # The provider of virtual functions is that of their card: a reservation would not be of this one.
+    is_part = gpu is not None and gpu.dev_type == "type-VF"
+    inventory = placement.inventory(cloud, gpu.provider) if gpu and gpu.provider and not is_part else None
     seen = Seen(
         host=service.host,
         address=address,
         service=service,
         gpu=gpu,
-        by_address=fleet.lists_all(host),
+        by_address=fleet.lists_all(host) and not fleet.hides(address, (parent or address) if function else None, host),
         inventory=inventory,
         scheduled=None if gpu is not None and gpu.dev_type == MDEV else given.models.scheduled,
         entry=entry,
         reserved_by=_record(cloud, inventory),
         one_time_use=gpu is not None and placement.ONE_TIME_USE in gpu.traits,
     )
-    if gpu is None and entry is None and not (function and is_gpu(function)) and not seen.closed and not force:
+    if gpu is None and entry is None and not (function and card and is_gpu(card)) and not seen.closed and not force:
         known = {gpu.address for gpu in here}
         known |= {of.address for of in facts.functions.values() if is_gpu(of)} if facts else set()
         raise _unknown(service.host, address, known, _hosts(fleet, given))

@@ -152,7 +152,8 @@ def disable(seen: Seen, reason: str, since: str, *, close: bool | None = None) -
     :raises PlanError: if the reasons for the closed host do not fit.
     """
     reserve = not seen.gone and seen.inventory is not None and seen.scheduled is not False
-    certain = reserve and bool(seen.scheduled)
+    kept = seen.gpu is not None and seen.gpu.dev_type == MDEV and seen.reserved and close is False
+    certain = reserve and (bool(seen.scheduled) or kept)  # the operator has waited for nova-compute
     closed = not seen.gone and (close if close is not None else not certain or seen.closed)
     key = gpu_reason(seen.address)
     operations: list[CloudChange] = []
@@ -302,7 +303,7 @@ def _state(seen: Seen) -> str:
     if seen.gone:
         return "out of service: Nova does not have the GPU"
     if seen.gpu is None:
-        return "unknown: without PCI in Placement, only Nova's databases (--config-file) show each GPU"
+        return "unknown: only Nova's databases (--config-file) show a GPU that has no provider of its own in Placement"
     if seen.reserved:
         by = f" by {seen.reserved_by or seen.reserved_for}"
         return f"in use, reserved{by} for when it becomes free" if seen.in_use else f"reserved{by}"

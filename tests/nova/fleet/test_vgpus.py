@@ -248,6 +248,8 @@ def test_nova_keeps_a_reservation_only_of_a_card_that_left_its_configuration(vgp
     world.nova.control.periodic(first)
     restarted(vgpus, first, None)
     assert vgpus.of_placement()[first, FIRST][1] == 0
+    assert execute(world.nova.clouds_yaml, "gpu", "disable", *arguments, "--no-disable-service").code == 0
+    assert next(world.api.compute.services(host=first)).status == "enabled"
 
 
 def restarted(vgpus: Vgpus, host: str, config: str | None) -> None:
@@ -317,5 +319,32 @@ def test_virtual_functions_with_a_type_are_counted_like_placement(
         world.nova.control.periodic(host)
         world.drop(world.guests[0])
         assert seen() == (("A16-8Q", FIRST, 1, 2), 1)
+        for server in list(world.guests):
+            world.drop(server)
+        # The provider counts both virtual functions: only device_spec takes one of them out of service.
+        files = ("--spec", str(spec), "--snapshot", str(snapshot))
+        disable = ("gpu", "disable", host, PARTS[0], "--reason", "fault", "--yes", *files)
+        ran = execute(world.nova.clouds_yaml, *disable)
+        assert (ran.code, seen()) == (0, (("A16-8Q", FIRST, 0, 2), 0)), ran
+        assert next(world.api.compute.services(host=host)).status == "disabled"
+        entry = f'out_of_service: [{{host: {host}, address: "{PARTS[0]}", reason: fault}}]\n'
+        spec.write_text(spec.read_text(encoding="utf-8") + entry, encoding="utf-8")
+        assert "GPU459" not in listed(world, *files)[1]  # the host is closed
+        rendered = execute(
+            world.nova.clouds_yaml, "nova", "render", str(spec), host, *files[2:], "--service", "compute"
+        )
+        assert rendered.code == 0, rendered
+        path = tmp_path / "host.conf"
+        entries = [line for line in rendered.out.splitlines() if line.startswith("device_spec")]
+        assert len(entries) == 1, rendered
+        path.write_text("\n".join((nova_conf(release, placement=True), "[pci]", *entries, "")), encoding="utf-8")
+        world.nova.control.restart_compute(host, config=[str(path)])
+        world.nova.control.periodic(host)
+        assert seen() == (("A16-8Q", FIRST, 0, 1), 0)
+        assert "unknown" in execute(world.nova.clouds_yaml, *disable).out
+        ran = execute(world.nova.clouds_yaml, *disable, "--config-file", str(world.nova.nova_conf))
+        assert "out of service: Nova does not have the GPU" in ran.out, ran
+        assert next(world.api.compute.services(host=host)).status == "enabled"
+        assert seen() == (("A16-8Q", FIRST, 0, 1), 1)
     finally:
         world.api.compute.delete_flavor(flavor)

@@ -400,6 +400,40 @@ def test_an_entry_that_no_source_confirms_is_reported(more: dict[str, Any], repo
     assert (("GPU459", "gpu1.example.org 0000:81:00.0") in found) == reported
 
 
+def test_virtual_functions_leave_service_with_their_card_or_alone() -> None:
+    card, *parts = ("0000:81:00.0", "0000:81:00.1", "0000:81:00.2")
+    rows = tuple(row(0x81, address=part, parent=card, dev_type="type-VF") for part in parts)
+    host = facts("gpu1", 0x81, driver="nvidia")
+    host = host.with_pci(
+        [*host.pci, *(host.pci[0].model_copy(update={"address": a, "physical_function": card}) for a in parts)]
+    )
+    mediated = [device("gpu1", 0x81, function=number, mediated=True) for number in (1, 2)]
+    for address, reasons in ((card, ["no reset", "no reset"]), (parts[0], ["no reset", ""])):
+        spec = out_of_service(outage(address))
+        for known in ({"rows": rows}, {"rows": rows, "hosts": (host,)}, {"devices": mediated, "hosts": (host,)}):
+            fleet = join(Answers(**{"servers": (), "spec": spec, **known}))
+            assert [gpu.out_of_service for gpu in fleet.gpus] == reasons, known
+            assert [entry for entry in codes(fleet) if entry[0] == "GPU459"] == []
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("address", ["0000:81:00.1", "0000:81:01.0"])
+def test_a_virtual_function_that_placement_counts_with_its_card_is_unseen(address: str, known: bool) -> None:
+    """The provider of a card has the number of its virtual functions, not their addresses."""
+    host = facts("gpu1", 0x81, 0x82)
+    part = host.pci[0].model_copy(update={"address": address, "physical_function": "0000:81:00.0"})
+    host = host.with_pci([*host.pci, part])
+    card, other = device("gpu1", 0x81, capacity=4), device("gpu1", 0x82)
+    more = {
+        "spec": out_of_service(outage(address)),
+        "hosts": (host,) if known else (),
+        "models": Models(scheduled=True),
+    }
+    unseen = ("GPU459", f"gpu1.example.org {address}")
+    assert unseen in codes(join(answers([card, other], **more)))
+    assert unseen not in codes(join(answers([card, other], rows=(row(0x82),), **more)))
+
+
 def test_a_serial_number_needs_the_facts_of_the_host() -> None:
     entry = OutOfService(host="gpu1", serial="12-34-56-78-9a-bc-de-00", reason="no reset")
     host = facts("gpu1", 0x81)

@@ -12,7 +12,7 @@ from gpustack.changes.history import LastChange
 from gpustack.changes.journal_lines import PlannedChange, RunHead
 from gpustack.cloud.compute import Service
 from gpustack.cloud.placement import Inventory
-from gpustack.fleet.model import Gpu, Holder, State
+from gpustack.fleet.model import MDEV, Gpu, Holder, State
 from gpustack.operate.gpu_service.plan import OutagePlan, Seen, disable, enable
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import OutOfService
@@ -114,6 +114,15 @@ def test_the_operator_decides_about_the_service() -> None:
     assert plan.protection is not None
     assert not plan.protection.after_instance
     assert kinds(off(seen(None, entry=ENTRY, service=OURS), close=True)) == []
+
+
+def test_a_host_opens_if_nova_left_the_reservation_of_a_card_with_vgpus() -> None:
+    """nova-compute removes the reservation of a card in its configuration: the operator waits, then opens the host."""
+    gpu = Gpu(host="gpu1", address=ADDRESS, state=State.RESERVED, dev_type=MDEV)
+    state = seen(gpu=gpu, scheduled=None, inventory=inventory(1), service=OURS)
+    assert (kinds(off(state)), kinds(off(state, close=False))) == ([], ["enable"])
+    free = replace(state, inventory=inventory(0))
+    assert kinds(off(free, close=False)) == ["reserve"]
 
 
 def test_the_whole_capacity_is_reserved_and_nothing_else_changes() -> None:
