@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpustack.base.by_key import by_key
+from gpustack.cloud.servers import requested_classes
 from gpustack.hosts.facts.gpus import is_gpu
 from gpustack.hosts.facts.model import Function
 from gpustack.nova_options.mediated import required_traits
@@ -15,6 +16,8 @@ from gpustack.nova_options.pci_values import reported_class, traits
 from gpustack.nova_options.scheduler import Scheduler, by_devices
 from gpustack.pci import catalogue
 from gpustack.pci.classes import is_gpu_class
+from gpustack.spec.extra_specs import ALIAS, parse_alias
+from gpustack.spec.extra_specs import required_traits as required_traits_of
 from gpustack.spec.hosts import models_for
 from gpustack.spec.model import Spec
 
@@ -78,6 +81,20 @@ def vgpu_requests(spec: Spec) -> dict[str, tuple[str, frozenset[str]]]:
     models = {name: model.vgpu.resource_class for name, model in spec.models.items() if model.vgpu}
     pairs = [(klass, frozenset(own)) for name, klass in models.items() for own in ((), required_traits(spec, name))]
     return {" ".join((klass, *sorted(own))): (klass, own) for klass, own in pairs}
+
+
+def requested_gpus(spec: Spec, specs: Mapping[str, str]) -> dict[str, int]:
+    """The number of GPUs that extra specs request, by alias; vGPUs that they request by class have that of their model.
+
+    If no model with the class has all its traits in the extra specs, the aliases of all of them.
+    """
+    gpus, traits_here = parse_alias(specs.get(ALIAS, "")), required_traits_of(specs)
+    for klass, amount in requested_classes(specs).items():
+        models = [name for name, model in spec.models.items() if model.vgpu and model.vgpu.resource_class == klass]
+        exact = [name for name in models if traits_here.issuperset(required_traits(spec, name))]
+        for alias in dict.fromkeys(map(spec.alias_of, exact or models)):
+            gpus[alias] = gpus.get(alias, 0) + amount
+    return gpus
 
 
 def models_of(spec: Spec, scheduler: Scheduler | None = None) -> Models:

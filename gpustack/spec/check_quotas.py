@@ -46,6 +46,10 @@ def check_quotas(
     if by_device and nova.get("placement") != "schedule":
         message = "Nova counts devices only with PCI in Placement (nova.placement: schedule)"
         yield document.problem(("quotas", "count"), message)
+    for name in default if by_device else ():
+        if mapping(models.get(name), "vgpu"):
+            message = "the class of vGPUs depends on the driver of each host: set quotas.count to marker"
+            yield document.problem((*_DEFAULT, name), message, at_key=True)
     for name, model in models.items() if quotas else ():
         if isinstance(model, dict) and str(model.get("resource_class") or "").upper().startswith(MARKERS):
             message = f"names that begin with {MARKERS} are reserved for the marker classes of quotas"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
 from gpustack.changes.change import CloudChange
@@ -261,8 +262,8 @@ class _Planning:
         self.findings += plan.findings
         self.findings += [entry for entry in doubts(spec, hosts or ()) if entry not in self.findings]
         self.findings += self._checks(gaps)
-        if names := markers(spec):
-            self.findings += uncounted(self._present(), names)
+        if markers(spec):
+            self.findings += uncounted(spec, self._present())
         if gpus and markers(spec):
             self.findings += differing(spec, gpus, self.keystone.inventories(gpus))
         self.changes += plan.operations
@@ -288,6 +289,8 @@ class _Planning:
         spec = self.spec
         limited = spec.quotas.default if spec.quotas else ()
         classes = {spec.alias_of(model): class_of(spec, model) for model in limited}
+        of_vgpus = by_key((vgpu.resource_class, class_of(spec, m)) for m in limited if (vgpu := spec.models[m].vgpu))
+        classes |= {name: counted[0] for name, counted in of_vgpus.items() if len(counted) == 1}
         nodes = self.nodes or PresentTenancy()
         if self.present is None:  # one flavor for each alias
             flavors = {alias: FlavorRight(gpus=frozenset({alias})) for alias in classes}

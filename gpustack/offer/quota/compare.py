@@ -15,6 +15,7 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import quoted
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
+from gpustack.fleet.cards import requested_gpus
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.options import Release
@@ -23,6 +24,7 @@ from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.desired import WantedLimits, class_of
 from gpustack.spec.markers import RESOURCES, markers
 from gpustack.spec.model import Placement, Spec
+from gpustack.spec.offered_vgpus import devices, offered_vgpus
 from gpustack.spec.quotas import CountedBy
 from gpustack.spec.verdict import verdicts
 
@@ -206,11 +208,13 @@ def gpus_of(spec: Spec, hosts: Sequence[Host]) -> dict[str, dict[str, int]]:
     counted: dict[str, dict[str, int]] = {}
     for host in hosts:
         of_host = counted.setdefault(host.hostname, {})
-        for target in verdicts(spec, host).offered:
-            model = target.model if target.model in limited else aliases.get(spec.alias_of(target.model))
+        offered = [(target.model, 1) for target in verdicts(spec, host).offered]
+        offered += [(card.model, devices(card)) for card in offered_vgpus(spec, host)]
+        for of_card, number in offered:
+            model = of_card if of_card in limited else aliases.get(spec.alias_of(of_card))
             if model is not None:
                 name = class_of(spec, model)
-                of_host[name] = of_host.get(name, 0) + 1
+                of_host[name] = of_host.get(name, 0) + number
     return counted
 
 
@@ -230,14 +234,12 @@ def differing(spec: Spec, gpus: Totals, inventories: Totals) -> Iterator[Finding
                 )
 
 
-def uncounted(flavors: Iterable[PresentFlavor], markers: Mapping[str, str]) -> Iterator[Finding]:
-    """Findings about flavors that request other markers than GPUs.
-
-    :param markers: the marker class of each alias with a limit.
-    """
+def uncounted(spec: Spec, flavors: Iterable[PresentFlavor]) -> Iterator[Finding]:
+    """Findings about flavors that request other markers than GPUs."""
     for flavor in flavors:
-        for alias, marker in markers.items():
-            gpus, key = flavor.gpus.get(alias, 0), f"{RESOURCES}{marker}"
+        counts = requested_gpus(spec, flavor.extra_specs)
+        for alias, marker in markers(spec).items():
+            gpus, key = counts.get(alias, 0), f"{RESOURCES}{marker}"
             requested = flavor.extra_specs.get(key)
             if requested is None and gpus:
                 yield finding(

@@ -10,6 +10,7 @@ import pytest
 from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.identity import Project
 from gpustack.cloud.limits import Limit, Present
+from gpustack.configure.desired import markers_of
 from gpustack.nova_options.releases import release
 from gpustack.offer.flavor.desired import wanted as wanted_flavors
 from gpustack.offer.flavor.flavors import PresentFlavor
@@ -20,6 +21,7 @@ from gpustack.spec.markers import markers
 from gpustack.spec.model import Placement
 from gpustack.spec.quotas import CountedBy
 from support.fleet_answers import facts
+from support.mediated_hosts import card, mediated_host
 
 A, B = "CUSTOM_GPU_QUOTA_A100", "CUSTOM_GPU_QUOTA_K4200"
 RESEARCH = Project(id="p1", name="research", domain="default")
@@ -241,7 +243,38 @@ def test_flavors_of_the_spec_request_their_markers() -> None:
 )
 def test_flavors_of_the_cloud(extra_specs: dict[str, str], codes: list[str]) -> None:
     flavor = PresentFlavor(id="1", name="g", sizes=SIZES, extra_specs=extra_specs)
-    assert [found.code for found in uncounted([flavor], markers(parse_spec(OF_FLAVORS, "spec")))] == codes
+    assert [found.code for found in uncounted(parse_spec(OF_FLAVORS, "spec"), [flavor])] == codes
+
+
+OF_VGPUS = """\
+version: 1
+models: {large: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q}}}
+hosts: {gpu01: [large]}
+nova: {release: "2025.2"}
+quotas: {default: {large: 1}}
+"""
+OF_LARGE = "CUSTOM_GPU_QUOTA_LARGE"
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "codes"),
+    [
+        ({"resources:VGPU": "2", f"resources:{OF_LARGE}": "2"}, []),
+        ({"resources:VGPU": "2"}, ["GPU744"]),
+        ({"resources:VGPU": "2", f"resources:{OF_LARGE}": "1"}, ["GPU745"]),
+    ],
+)
+def test_flavors_request_a_marker_for_each_vgpu(extra_specs: dict[str, str], codes: list[str]) -> None:
+    flavor = PresentFlavor(id="1", name="g", sizes=SIZES, extra_specs=extra_specs)
+    assert [found.code for found in uncounted(parse_spec(OF_VGPUS, "spec"), [flavor])] == codes
+
+
+def test_hosts_have_a_marker_for_each_vgpu() -> None:
+    """As ``provider.yaml`` has them."""
+    spec, host = parse_spec(OF_VGPUS, "spec"), mediated_host(card("0000:84:00.0", used={"nvidia-711": None}))
+    gpus = gpus_of(spec, [host])
+    assert gpus == {"gpu01": {OF_LARGE: 3}} == {"gpu01": markers_of(spec, host)}
+    assert list(differing(spec, gpus, {"gpu01": {OF_LARGE: 3}})) == []
 
 
 def test_without_quotas_there_are_no_markers() -> None:
