@@ -15,10 +15,10 @@ from typing import Any
 from gpustack.changes.change import CloudChange
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.changes import AccessChange, FlavorChange
-from gpustack.offer.flavor.flavors import PresentFlavor
+from gpustack.offer.flavor.flavors import PresentFlavor, gpus_without_spec
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
-from gpustack.spec.extra_specs import ALIAS, forbidden_traits, parse_alias, required_traits
+from gpustack.spec.extra_specs import ALIAS, forbidden_traits, required_traits
 
 ANYBODY = ""
 """A project that nothing names; as the project of a limit, the default."""
@@ -31,7 +31,7 @@ Rights = Mapping[tuple[str, str], tuple[int, float]]
 class FlavorRight:
     """What a flavor permits.
 
-    :ivar gpus: the aliases that it requests.
+    :ivar gpus: the aliases, and the resource classes of vGPUs, that it requests.
     :ivar traits: the traits that its hosts must have.
     :ivar forbidden: those that they must not have.
     :ivar projects: ids of the projects that may use it; None for all.
@@ -62,7 +62,7 @@ def flavor_rights(
         known = moved.get(flavor.id, {})
         listed = lists.get(flavor.id, [project for project, now in known.items() if now])
         rights[flavor.id] = FlavorRight(
-            gpus=frozenset(flavor.gpus),
+            gpus=frozenset(gpus_without_spec(flavor.extra_specs)),
             traits=required_traits(flavor.extra_specs),
             forbidden=forbidden_traits(flavor.extra_specs),
             projects=None if flavor.public else frozenset(listed),
@@ -74,7 +74,7 @@ def flavor_rights(
 def decisive(changes: Sequence[CloudChange]) -> Iterator[str]:
     """The ids of private flavors whose projects decide about the order: others give what these no longer give."""
     flavors = [change for change in changes if isinstance(change, FlavorChange) and change.seen is not None]
-    yield from (change.id for change in flavors if ALIAS in (change.wanted or {}).get("extra_specs", {}))
+    yield from (change.id for change in flavors if _moves_gpus((change.wanted or {}).get("extra_specs", {})))
     if any(change.wanted is not None for change in changes):
         yield from (change.id for change in flavors if change.lacks_projects)
 
@@ -227,17 +227,18 @@ def _change_flavor(flavors: dict[str, FlavorRight], change: FlavorChange) -> Non
     if change.seen is None:
         projects = None if change.wanted["public"] else frozenset(change.wanted.get("access", ()))
         traits, forbidden = required_traits(specs), forbidden_traits(specs)
-        flavors[change.id] = FlavorRight(gpus=_gpus(specs), traits=traits, forbidden=forbidden, projects=projects)
+        gpus = frozenset(gpus_without_spec(specs))
+        flavors[change.id] = FlavorRight(gpus=gpus, traits=traits, forbidden=forbidden, projects=projects)
     elif right is not None:
         before = change.seen.get("extra_specs", {})
         traits = (right.traits - required_traits(before)) | required_traits(specs)
         forbidden = (right.forbidden - forbidden_traits(before)) | forbidden_traits(specs)
-        gpus = _gpus(specs) if ALIAS in specs else right.gpus
+        gpus = frozenset(gpus_without_spec(specs)) if _moves_gpus(specs) else right.gpus
         flavors[change.id] = replace(right, traits=traits, forbidden=forbidden, gpus=gpus)
 
 
-def _gpus(specs: Mapping[str, str | None]) -> frozenset[str]:
-    return frozenset(parse_alias(specs.get(ALIAS) or ""))
+def _moves_gpus(specs: Mapping[str, str | None]) -> bool:
+    return ALIAS in specs or bool(gpus_without_spec(specs))
 
 
 def breach(old: Rights, new: Rights, now: Rights) -> str:

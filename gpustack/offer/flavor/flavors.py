@@ -18,8 +18,10 @@ from typing import Literal
 from gpustack.cloud import Connection
 from gpustack.cloud.flavors import Flavor, FlavorCloud, Sizes
 from gpustack.cloud.identity import Lookup
+from gpustack.cloud.servers import requested_classes
 from gpustack.spec.extra_specs import ALIAS, parse_alias
-from gpustack.spec.markers import RESOURCES
+from gpustack.spec.markers import MARKERS, RESOURCES
+from gpustack.spec.vgpu import DEFAULT_CLASS
 
 SETS = "gpustack:sets"
 ORIGIN = "gpustack:origin"
@@ -99,13 +101,29 @@ class PresentFlavor(Flavor):
     @property
     def owned(self) -> frozenset[str]:
         """The names of the extra specs that gpustack set."""
-        chunks = [value for key, value in self.extra_specs.items() if is_sets_mark(key)]
-        return frozenset(name for chunk in chunks for name in chunk.split(",") if name)
+        return _owned(self.extra_specs)
 
     @property
     def gpus(self) -> dict[str, int]:
         """The number of GPUs by alias; empty without GPUs."""
         return parse_alias(self.extra_specs.get(ALIAS, ""))
+
+
+def _owned(specs: Mapping[str, str | None]) -> frozenset[str]:
+    chunks = [value or "" for key, value in specs.items() if is_sets_mark(key)]
+    return frozenset(name for chunk in chunks for name in chunk.split(",") if name)
+
+
+def gpus_without_spec(specs: Mapping[str, str | None]) -> dict[str, int]:
+    """The number of GPUs that extra specs request: by alias, and of vGPUs by resource class.
+
+    Only a spec has the custom classes of vGPUs. Without it, they are those of gpustack's flavors without alias.
+    """
+    gpus, own = parse_alias(specs.get(ALIAS) or ""), _owned(specs)
+    for name, amount in requested_classes(specs).items():
+        is_own = not gpus and f"{RESOURCES}{name}" in own and not name.startswith(MARKERS)
+        gpus |= {name: amount} if name == DEFAULT_CLASS or is_own else {}
+    return gpus
 
 
 def is_sets_mark(key: str) -> bool:

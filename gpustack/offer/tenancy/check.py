@@ -71,7 +71,7 @@ def _instances(entry: WantedAggregate, wanted: Wanted, by_host: Mapping[str, Seq
     for host in sorted(entry.hosts):
         here = by_host.get(key(host), ())
         lacking = [server for server in here if entry.isolated and wanted.trait not in server.traits]
-        gpu = [server for server in lacking if wanted.aliases & server.devices.keys()]
+        gpu = [server for server in lacking if wanted.has_gpus(server.devices, server.classes)]
         ordinary = [server for server in lacking if server not in gpu]
         allowed = accepted(wanted, host)
         strangers = [server for server in here if allowed and server.project not in allowed]

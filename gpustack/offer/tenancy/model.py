@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from gpustack.base.hostnames import key
 from gpustack.cloud.compute import Hypervisor
-from gpustack.cloud.servers import Server
+from gpustack.cloud.servers import Server, requested_classes
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.flavor.flavors import PresentFlavor
 from gpustack.spec.extra_specs import required_traits
@@ -55,7 +55,7 @@ class Wanted:
 
     :ivar trait: the trait of the GPU hosts.
     :ivar gpu_hosts: all hosts of the spec, as Nova names them.
-    :ivar aliases: the aliases by which flavors request the GPUs of the spec.
+    :ivar aliases: the aliases, and the resource classes of vGPUs, by which flavors request the GPUs of the spec.
     :ivar flavors: the names of the spec's flavors.
     :ivar missing: names of hosts without a compute node, by aggregate.
     """
@@ -72,9 +72,14 @@ class Wanted:
         without = [
             flavor.name
             for flavor in present
-            if self.aliases & flavor.gpus.keys() and trait not in required_traits(flavor.extra_specs)
+            if self.has_gpus(flavor.gpus, requested_classes(flavor.extra_specs))
+            and trait not in required_traits(flavor.extra_specs)
         ]
         return sorted(self.flavors.intersection(without)), sorted({*without} - self.flavors)
+
+    def has_gpus(self, devices: Mapping[str, int], classes: Mapping[str, int]) -> bool:
+        """Whether a flavor or an instance requests GPUs of the spec: by alias, or by resource class."""
+        return not self.aliases.isdisjoint((*devices, *classes))
 
     @property
     def isolates(self) -> bool:
@@ -155,7 +160,8 @@ def wanted(spec: Spec, nodes: Iterable[Hypervisor], projects: Mapping[str, str])
         trait=spec.tenancy.trait if spec.tenancy else DEFAULT_TRAIT,
         gpu_hosts=frozenset(node.host for node in known),
         aggregates=tuple(aggregates),
-        aliases=frozenset(alias for model in spec.models for alias in spec.aliases_of(model)),
+        aliases=frozenset(alias for model in spec.models for alias in spec.aliases_of(model))
+        | {model.vgpu.resource_class for model in spec.models.values() if model.vgpu},
         flavors=frozenset(entry.name for entry in entries(spec)),
         missing={name: hosts for name, hosts in missing.items() if hosts},
     )

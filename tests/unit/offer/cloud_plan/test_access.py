@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from gpustack.cloud.flavors import Sizes
 from gpustack.nova_options.aggregates import Aggregate
-from gpustack.offer.cloud_plan.access import AccessState, FlavorRight, breach
+from gpustack.offer.cloud_plan.access import AccessState, FlavorRight, breach, flavor_rights
+from gpustack.offer.flavor.changes import FlavorChange
+from gpustack.offer.flavor.flavors import PresentFlavor
 
 P = frozenset({"p", "q"})
 PUBLIC = FlavorRight(gpus=frozenset({"x"}))
@@ -62,6 +65,25 @@ def rights(right: FlavorRight = PUBLIC, **parts: Any) -> dict[tuple[str, str], t
 )
 def test_rights(right: FlavorRight, parts: dict[str, Any], expected: dict[tuple[str, str], tuple[int, float]]) -> None:
     assert rights(right, **parts) == expected
+
+
+@pytest.mark.parametrize(
+    ("specs", "gpus"),
+    [
+        ({"resources:VGPU": "1"}, {"VGPU"}),
+        ({"resources:CUSTOM_A16_8Q": "1"}, set()),  # perhaps no vGPU: a flavor of others
+        ({"resources:CUSTOM_A16_8Q": "1", "gpustack:sets": "resources:CUSTOM_A16_8Q"}, {"CUSTOM_A16_8Q"}),
+        ({"resources:CUSTOM_GPU_QUOTA_A": "1", "gpustack:sets": "resources:CUSTOM_GPU_QUOTA_A"}, set()),
+        ({"pci_passthrough:alias": "a:1", "resources:CUSTOM_B": "1", "gpustack:sets": "resources:CUSTOM_B"}, {"a"}),
+    ],
+)
+def test_flavors_of_vgpus_have_rights(specs: dict[str, str], gpus: set[str]) -> None:
+    flavor = PresentFlavor(id="f", name="f", sizes=Sizes(vcpus=1, ram=1, disk=1), extra_specs=specs)
+    assert flavor_rights([flavor], [], {})["f"].gpus == gpus
+    change = FlavorChange(why="", id="f", name="f", seen=None, wanted={"public": True, "extra_specs": specs})
+    assert AccessState().after([change]).flavors["f"].gpus == gpus
+    changed = FlavorChange(why="", id="f", name="f", seen={}, wanted={"extra_specs": {"hw:numa_nodes": "1"}})
+    assert AccessState(flavors=flavor_rights([flavor], [], {})).after([changed]).flavors["f"].gpus == gpus
 
 
 @pytest.mark.parametrize(

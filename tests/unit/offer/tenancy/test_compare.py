@@ -94,6 +94,14 @@ def test_isolation_waits_for_the_flavors_of_the_spec() -> None:
     assert codes(plan) == ["GPU839", "GPU840"]
 
 
+def test_flavors_of_vgpus_need_the_trait_too() -> None:
+    wanted = replace(WANTED, aliases=WANTED.aliases | {"CUSTOM_A16_8Q"})
+    vgpus = [replace(flavor(name), extra_specs={"resources:CUSTOM_A16_8Q": "1"}) for name in ("g1", "by-hand")]
+    assert codes(compare(wanted, Present(nodes=NODES, flavors=tuple(vgpus)))) == ["GPU839", "GPU840"]
+    old = replace(server("old", "a1"), classes={"CUSTOM_A16_8Q": 1})
+    assert codes(compare(wanted, replace(PRESENT, servers=(old,)))) == ["GPU842"]
+
+
 @pytest.mark.parametrize(
     ("found", "expected"), [(flavor("by-hand"), ["GPU840"]), (replace(flavor("g1"), extra_specs={}), [])]
 )

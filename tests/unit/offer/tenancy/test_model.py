@@ -53,6 +53,11 @@ def test_hosts_are_those_of_the_spec_that_nova_has() -> None:
     assert found.missing == {"all": ("gpu-02",), "some": ("gpu-02", "x")}
 
 
+def test_vgpus_are_requested_by_class() -> None:
+    spec = parse_spec(HEAD.replace("}}}", "}, vgpu: {type: A16-8Q, resource_class: CUSTOM_A16_8Q}}}", 1), "spec")
+    assert wanted(spec, [], {}).aliases == {"k4200", "CUSTOM_A16_8Q"}
+
+
 def test_patterns_without_a_compute_node_are_missing() -> None:
     text = f"{HEAD}tenancy: {{aggregates: {{all: {{}}}}}}"
     found = wanted(parse_spec(text, "spec"), [], {})
