@@ -18,10 +18,11 @@ from gpustack.cli.common import Lister, ShowOne, is_for_machines
 from gpustack.cli.options import option
 from gpustack.cli.output import Table, table
 from gpustack.cloud.flavors import FlavorCloud, readable
+from gpustack.fleet.cards import requested_gpus
 from gpustack.offer.flavor.apply import answers, deletion
 from gpustack.offer.flavor.changes import changes, with_projects
 from gpustack.offer.flavor.compare import Questions
-from gpustack.offer.flavor.flavors import PresentFlavor, present_flavors
+from gpustack.offer.flavor.flavors import PresentFlavor, gpus_without_spec, present_flavors
 from gpustack.offer.flavor.manual import find_flavor
 from gpustack.offer.flavor.operations import FlavorOperation
 from gpustack.spec.extra_specs import AFFINITY, ALIAS
@@ -61,7 +62,9 @@ gpustack flavor list --long -f json"""
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
         flavors = [
-            flavor for flavor in cloud.flavors() if parsed_args.all or flavor.ours or ALIAS in flavor.extra_specs
+            flavor
+            for flavor in cloud.flavors()
+            if parsed_args.all or flavor.ours or ALIAS in flavor.extra_specs or _gpus(spec, flavor)
         ]
         private = frozenset(flavor.id for flavor in flavors if not flavor.public) if parsed_args.long else frozenset()
         access = answers(cloud, Questions(access=private)).access
@@ -81,13 +84,13 @@ def _columns(
 
     shown: tuple[Column[PresentFlavor], ...] = (
         Column("Name", lambda flavor: flavor.name, "Name"),
-        Column("Model", lambda flavor: _models(spec, flavor.gpus), "Model"),
-        Column("GPUs", lambda flavor: sum(flavor.gpus.values()), "GPUs"),
+        Column("Model", lambda flavor: _models(spec, _gpus(spec, flavor)), "Model"),
+        Column("GPUs", lambda flavor: sum(_gpus(spec, flavor).values()), "GPUs"),
         Column(
             "Alias",
-            lambda flavor: flavor.gpus,
+            lambda flavor: _gpus(spec, flavor),
             "Alias",
-            lambda flavor: _asked(flavor.gpus) or flavor.extra_specs.get(ALIAS, ""),
+            lambda flavor: _asked(_gpus(spec, flavor)) or flavor.extra_specs.get(ALIAS, ""),
         ),
         Column("VCPUs", lambda flavor: flavor.sizes.vcpus, "VCPUs"),
         Column("RAM", lambda flavor: flavor.sizes.ram, "RAM", lambda flavor: readable(flavor.sizes.ram)),
@@ -117,8 +120,8 @@ class FlavorShowCommand(InCloud, ShowOne):
             "id": flavor.id,
             "state": flavor.state,
             "description": flavor.description,
-            "gpus": flavor.gpus,
-            "models": _models(spec, flavor.gpus),
+            "gpus": _gpus(spec, flavor),
+            "models": _models(spec, _gpus(spec, flavor)),
             **flavor.sizes.to_dict(),
             "numa_policy": _numa_policy(spec, flavor),
             "access": access,
@@ -179,6 +182,11 @@ class FlavorDeleteCommand(FlavorChangeCommand):
 def read_spec(path: Path | None) -> Spec | None:
     """The spec, if a path is given."""
     return load_spec(path) if path is not None else None
+
+
+def _gpus(spec: Spec | None, flavor: PresentFlavor) -> dict[str, int]:
+    specs = flavor.extra_specs
+    return (requested_gpus(spec, specs) if spec is not None else {}) or gpus_without_spec(specs)
 
 
 def _asked(gpus: Mapping[str, int]) -> str:

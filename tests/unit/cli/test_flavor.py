@@ -314,6 +314,22 @@ def test_vgpus_by_hand_are_virtual_functions(cloud: NovaModel, capsys: pytest.Ca
     assert cloud.by_name("vgpu").extra_specs[ALIAS] == "K4200:1"
 
 
+def test_flavors_of_vgpus_are_listed(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    """Custom classes are those of the spec; other flavors with a custom class are no GPU flavors."""
+    text = Path("gpustack.yaml").read_text()
+    Path("vgpu.yaml").write_text(
+        text.replace("numa_policy: preferred", "vgpu: {type: K4200-1Q, resource_class: CUSTOM_K4200_1Q}")
+    )
+    for name, klass in (("standard", "VGPU"), ("own", "CUSTOM_K4200_1Q"), ("metal", "CUSTOM_BAREMETAL")):
+        specs = {f"resources:{klass}": "2"}
+        cloud.by_id[name] = PresentFlavor(id=name, name=name, sizes=Sizes(vcpus=1, ram=1, disk=1), extra_specs=specs)
+    shown = ("flavor", "list", "-f", "value", "-c", "Name", "-c", "Model", "-c", "GPUs")
+    assert main([*shown]) == 0
+    assert capsys.readouterr().out == "standard - 2\n"
+    assert main([*shown, "--spec", "vgpu.yaml"]) == 0
+    assert capsys.readouterr().out == "own k4200 2\nstandard - 2\n"
+
+
 def test_alias_that_the_spec_lacks_is_warned_about(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flavor", "create", "typo", "--alias", "K42OO", *SIZES, "--yes"]) == 0
     assert "warning: no model of the spec has the alias K42OO (aliases: K4200)" in capsys.readouterr().err
