@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.cloud.flavors import Sizes
+from gpustack.cloud.servers import requested_classes
+from gpustack.fleet.cards import vgpu_requests
 from gpustack.hosts.facts.model import Host
 from gpustack.offer.flavor.desired import sizes_of
 from gpustack.offer.flavor.shares import HostShare, host_shares
@@ -15,13 +17,13 @@ from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
 from gpustack.spec.requests import Entry, entries
+from gpustack.spec.vgpu import DEFAULT_CLASS
 
 GPUTYPE = "gpustack/gputype"
 """The label with the model. NFD adds its own prefix to a label without one, so only a prefix gives one name."""
 _LABEL = 63
 _NAME = 40
 """Characters of a group's name: Cluster API adds the cluster's name and uses the result as a label's value."""
-_VIRTUAL_GPU = re.compile(r"^resources[0-9A-Za-z_-]*:VGPU$")
 NVIDIA = "nvidia.com/gpu"
 _OF_VENDOR = {"10de": NVIDIA, "1002": "amd.com/gpu"}
 _OF_MODULE = {"i915": "gpu.intel.com/i915", "xe": "gpu.intel.com/xe"}
@@ -176,8 +178,8 @@ def _problems(spec: Spec, entry: Entry, groups: Collection[str]) -> Iterator[Fin
     models = _models(spec, entry)
     resources = {resource_of(spec.models[model]) for model in models}
     unknown = [model for model in models if resource_of(spec.models[model]) is None]
-    if any(_VIRTUAL_GPU.match(name) for name in entry.flavor.extra_specs):
-        yield finding(Code.VIRTUAL_GPU_IN_CLUSTER, place=entry.name)
+    if classes := requested_classes(entry.flavor.extra_specs).keys() & {DEFAULT_CLASS, *vgpu_requests(spec)}:
+        yield finding(Code.VIRTUAL_GPU_IN_CLUSTER, place=entry.name, classes=", ".join(sorted(classes)))
     if unknown or not models:
         yield finding(Code.NO_DEVICE_PLUGIN, place=entry.name, models=", ".join(unknown) or "none")
     elif len(resources) > 1:

@@ -12,6 +12,7 @@ from gpustack.offer.guest.kubernetes.documents import Document
 from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype
 from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
+from gpustack.spec.offered_vgpus import needs_licensed_driver
 
 
 def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:
@@ -52,12 +53,13 @@ def _rule(spec: Spec, models: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _ids(model: Model) -> dict[str, Any]:
+    """The ids of a GPU in a node. A vGPU of NVIDIA has those of its card, with another class and subsystem."""
     match = model.match
-    ids = {
-        "vendor": match.vendor,
-        "device": model.ids[1],
-        "class": match.pci_class,
-        "subsystem_vendor": match.subsystem_vendor,
-        "subsystem_device": match.subsystem_product,
-    }
+    ids = {"vendor": match.vendor, "device": model.ids[1]}
+    if not needs_licensed_driver(model):
+        ids |= {
+            "class": match.pci_class or "",
+            "subsystem_vendor": match.subsystem_vendor or "",
+            "subsystem_device": match.subsystem_product or "",
+        }
     return {name: {"op": "In", "value": [value]} for name, value in ids.items() if value}

@@ -16,7 +16,9 @@ models:
   flex: {match: {vendor: "8086", product: "56c0"}}
   b580: {match: {vendor: "8086", product: "e20b"}}
   vision: {match: {vendor: "8086", product: "ffff"}}
-hosts: {"gpu[01:09]": [k4200, p100, mi300x, flex, b580, vision]}
+  a16-8q: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q, resource_class: CUSTOM_A16_8Q}}
+  a2: {match: {vendor: "10de", product: "25b7"}, vfs: {count: 2, vgpu_type: 711}}
+hosts: {"gpu[01:09]": [k4200, p100, mi300x, flex, b580, vision, a16-8q, a2]}
 """
 SIZES = "vcpus: 8, ram: 32GiB, disk: 40GiB"
 
@@ -32,6 +34,8 @@ def made(flavors):
         ("mi300x", "amd.com/gpu", False),
         ("flex", "gpu.intel.com/i915", False),
         ("b580", "gpu.intel.com/xe", False),
+        ("a16-8q", "nvidia.com/gpu", True),
+        ("a2", "nvidia.com/gpu", True),
     ],
 )
 def test_resource_and_taint_follow_the_device_plugin(model, resource, tainted):
@@ -45,6 +49,7 @@ def test_resource_and_taint_follow_the_device_plugin(model, resource, tainted):
     [
         (f"model: k4200, {SIZES}, extra_specs: {{'resources:VGPU': '1'}}", "GPU865"),
         (f"model: k4200, {SIZES}, extra_specs: {{'resources_1:VGPU': '1'}}", "GPU865"),
+        (f"model: k4200, {SIZES}, extra_specs: {{'resources:CUSTOM_A16_8Q': '1'}}", "GPU865"),
         (f"model: vision, {SIZES}", "GPU866"),
         (f"gpu: {{min_memory: 288GiB}}, {SIZES}", "GPU866"),
         (f"gpus: {{k4200: 1, mi300x: 1}}, {SIZES}", "GPU867"),

@@ -14,10 +14,14 @@ models:
   p100: {match: {vendor: "10de", product: "15f8"}}
   special: {match: {vendor: "10de", product: "15f8", subsystem_vendor: "10de", subsystem_product: "118f"}}
   rtx: {match: {vendor: "10de", product: "1e07"}}
-hosts: {"gpu[01:09]": [p100, special, rtx]}
+  part:
+    match: {vendor: "10de", product: "25b6", subsystem_vendor: "10de", subsystem_product: "14a9", class: "0302"}
+    vgpu: {type: A16-8Q}
+hosts: {"gpu[01:09]": [p100, special, rtx, part]}
 flavors:
   g1.special: {model: special, vcpus: 8, ram: 32GiB, disk: 40GiB}
   g1.mixed: {gpus: {p100: 1, rtx: 1}, vcpus: 8, ram: 32GiB, disk: 40GiB}
+  g1.part: {model: part, vcpus: 8, ram: 32GiB, disk: 40GiB}
   g1.any: {gpu: {min_memory: 8GiB}, vcpus: 8, ram: 32GiB, disk: 40GiB}
 """
 
@@ -47,6 +51,7 @@ RTX = {"vendor": "10de", "device": "1e07", "subsystem_vendor": "10de", "subsyste
         ([RTX], "rtx"),
         ([{**P100, "subsystem_device": "118f"}], "special"),
         ([P100, RTX], "p100.rtx"),
+        ([{"vendor": "10de", "device": "25b6", "subsystem_vendor": "10de", "subsystem_device": "159d"}], "part"),
         ([{"vendor": "1af4", "device": "1041"}], None),
     ],
 )
