@@ -128,6 +128,7 @@ class HostCount:
 
     :ivar model: as in :class:`Gpu`.
     :ivar per_gpu: whether the GPUs are listed one by one in :attr:`Fleet.gpus`.
+    :ivar cards: of cards with vGPUs, the free and all units of each: an instance gets them of one card.
     """
 
     host: str
@@ -136,6 +137,7 @@ class HostCount:
     free: int | None
     used: int
     per_gpu: bool
+    cards: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from gpustack.base.by_key import by_key
 from gpustack.base.text import listed
 from gpustack.fleet.index import Index
-from gpustack.fleet.model import Fleet, Gpu, HostCount, State
+from gpustack.fleet.model import MDEV, Fleet, Gpu, HostCount, State
 from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.spec.verdict import verdicts
 
@@ -20,7 +20,10 @@ def host_counts(listed: Iterable[Gpu], index: Index) -> tuple[HostCount, ...]:
         if all(gpu.address for gpu in members):
             total: int | None = sum(gpu.units for gpu in members)
             free: int | None = sum(gpu.free for gpu in members)
-            counts.append(HostCount(host=host, model=model, total=total, free=free, used=used, per_gpu=True))
+            cards = tuple((gpu.free, gpu.units) for gpu in members if gpu.dev_type == MDEV)
+            counts.append(
+                HostCount(host=host, model=model, total=total, free=free, used=used, per_gpu=True, cards=cards)
+            )
         else:
             facts = index.facts(host)
             judged = verdicts(index.answers.spec, facts).all if facts else ()

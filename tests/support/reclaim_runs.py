@@ -16,8 +16,10 @@ from support.fleet_runs import execute
 
 _SPEC = """\
 version: 1
-models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
-hosts: {gpu1: [k4200]}
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}}
+  large: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q}}
+hosts: {gpu1: [k4200, large]}
 reclaim: {projects: [admin], idle_after: {shutoff: 1h}, grace: 1h}
 """
 _GUIDE = Path(__file__).parents[2] / "docs/howto/reclaim-idle-gpus.md"

@@ -68,8 +68,8 @@ def _used(group: Group) -> int:
 class FreeRow:
     """The free GPUs of a model, and the number of requests of each size that they satisfy.
 
-    :ivar most: the most free GPUs on one host.
-    :ivar fitting: by size; an instance takes all of its GPUs from one host.
+    :ivar most: the most free GPUs on one host; of vGPUs, on one card.
+    :ivar fitting: by size; an instance takes all of its GPUs from one host, and vGPUs from one card.
     :ivar is_exact: whether no host is missing.
     """
 
@@ -83,7 +83,7 @@ class FreeRow:
     def fragments(self) -> str:
         """Free GPUs that no request of a size can use, in words: ``no request of 4 fits``."""
         missing = [size for size, number in self.fitting.items() if not number and size <= self.free]
-        return f"{self.free} GPUs are free, but no host has {missing[0]}" if missing and self.is_exact else ""
+        return f"{self.free} GPUs are free, but no request of {missing[0]} fits" if missing and self.is_exact else ""
 
 
 def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
@@ -94,18 +94,19 @@ def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
     for count in fleet.counts:
         if count.free is None:
             unknown[count.model] = None
-        by_model.setdefault(count.model, []).append(count.free or 0)
-        largest[count.model] = max(largest[count.model], count.total or count.used)
+        for free, total in count.cards or ((count.free or 0, count.total or count.used),):
+            by_model.setdefault(count.model, []).append(free)
+            largest[count.model] = max(largest[count.model], total)
     is_exact = not fleet.partial and all(count.per_gpu for count in fleet.counts)
     rows = [
         FreeRow(
             model=clipped(model) or "unknown model",
-            free=sum(free),
-            most=max(free),
-            fitting={size: sum(number // size for number in free) for size in _SIZES if size <= largest[model]},
+            free=sum(numbers),
+            most=max(numbers),
+            fitting={size: sum(number // size for number in numbers) for size in _SIZES if size <= largest[model]},
             is_exact=is_exact,
         )
-        for model, free in sorted(by_model.items())
+        for model, numbers in sorted(by_model.items())
     ]
     return rows, [clipped(model) or "unknown model" for model in unknown]
 

@@ -33,6 +33,7 @@ from support.outage_runs import Outage
 from support.page import Page
 from support.prometheus_programs import check_metrics
 from support.reclaim_runs import Reclaim
+from support.vgpu_cards import CARDS, DEVICES
 
 NEWEST = NAMED[-1]
 PLACED = pytest.mark.parametrize("cloud", [pytest.param((NEWEST, True), id=f"{NEWEST}-placement")], indirect=True)
@@ -550,29 +551,35 @@ def test_gpus_of_stopped_instances_are_freed_and_restored(
     (host,) = world.hosts(1, gpus(3))
     keeps = f"{nova_conf(NAMED[0], placement=True)}\n[DEFAULT]\nshelved_offload_time = -1\n"
     (keeper,) = world.hosts(1, gpus(1), config=keeps)
+    (shared,) = world.hosts(1, CARDS, nova_conf(NAMED[0], placement=True) + DEVICES)
+    of_vgpu = world.api.compute.create_flavor(name="vgpu", ram=64, vcpus=1, disk=1)
+    world.api.compute.create_flavor_extra_specs(of_vgpu, {"resources:VGPU": "1"})
     idle, running, locked = (world.boot(host) for _ in range(3))
     kept = world.boot(keeper)
-    for server in (idle, locked, kept):
+    vgpu = servers.boot(world.api, "vgpu", of_vgpu, host=shared)
+    world.guests.append(vgpu)
+    for server in (idle, locked, kept, vgpu):
         world.state(server, "stop", "SHUTOFF")
     world.api.compute.lock_server(locked)
     reclaim = Reclaim(world, tmp_path)
     assert reclaim.steps() == {}
-    reclaim.age(idle, locked, kept)
+    reclaim.age(idle, locked, kept, vgpu)
     assert reclaim.steps()[idle.id] == ("nothing", ["GPU795"])  # booted from an image
-    space = ("--snapshot-space", "2")
+    space = ("--snapshot-space", "3")
     blocked = {locked.id: ("nothing", ["GPU791"])}
-    assert reclaim.steps(*space) == {idle.id: ("notify", []), kept.id: ("notify", []), **blocked}
+    assert reclaim.steps(*space) == {**{server.id: ("notify", []) for server in (idle, kept, vgpu)}, **blocked}
     reclaim.guided("plan")
     reclaim.guided("notify", "--yes")
-    assert reclaim.steps(*space) == {idle.id: ("wait", []), kept.id: ("wait", []), **blocked}
-    reclaim.age(idle, kept)
+    assert reclaim.steps(*space) == {**{server.id: ("wait", []) for server in (idle, kept, vgpu)}, **blocked}
+    reclaim.age(idle, kept, vgpu)
     reclaim.guided("apply", "--yes")
 
     # The GPU of the host that keeps shelved instances is free too.
-    expected = ["SHELVED_OFFLOADED", "SHELVED_OFFLOADED", "ACTIVE", "SHUTOFF"]
-    assert reclaim.statuses(idle, kept, running, locked) == expected
-    assert world.allocations(idle) == world.allocations(kept) == {}
-    assert sorted(gpu["host"] for gpu in listed(world, "--state", "free")[0]) == sorted([host, keeper])
+    assert reclaim.statuses(idle, kept, vgpu) == ["SHELVED_OFFLOADED"] * 3
+    assert reclaim.statuses(running, locked) == ["ACTIVE", "SHUTOFF"]
+    assert world.allocations(idle) == world.allocations(kept) == world.allocations(vgpu) == {}
+    free = [host, keeper, shared, shared]
+    assert sorted(gpu["host"] for gpu in listed(world, "--state", "free")[0]) == sorted(free)
     assert [row[2] for row in world.rows(keeper)] == [None]
     new = world.boot(host)
     assert new.status == "ACTIVE", new.fault
@@ -583,7 +590,10 @@ def test_gpus_of_stopped_instances_are_freed_and_restored(
     servers.delete(world.api, new)
     world.guests.remove(new)
     reclaim.guided("undo", "--yes", code=14)  # the other one was used since
-    assert reclaim.statuses(idle, kept) == ["ACTIVE", "ACTIVE"]
+    assert reclaim.statuses(idle, kept, vgpu) == ["ACTIVE"] * 3
+    assert [gpu["server"] for gpu in listed(world)[0] if gpu["host"] == shared and gpu["used"]] == [vgpu.id]
     world.exclusive()
     reclaim.guided("notify", "--yes")
     assert "gpustack:reclaim_at" not in world.api.compute.get_server(idle.id).metadata
+    world.drop(vgpu)
+    world.api.compute.delete_flavor(of_vgpu)

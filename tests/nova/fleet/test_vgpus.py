@@ -13,36 +13,16 @@ from openstack.compute.v2.server import Server
 
 from gpustack.hosts.facts.store import save_snapshot
 from gpustack_demo.embedded import servers
-from gpustack_demo.embedded.hosts import EmbeddedDevice, MdevType
+from gpustack_demo.embedded.hosts import EmbeddedDevice
 from support.clouds import NAMED, nova_conf
 from support.cloudworld import World
 from support.fleet_runs import execute, listed
 from support.host_samples import Raw
 from support.mediated_hosts import card, mediated_host, parted
 from support.page import Page
+from support.vgpu_cards import CARDS, DEVICES, FIRST, SECOND
 
 CLOUDS = pytest.mark.parametrize("cloud", [pytest.param((name, False), id=name) for name in NAMED], indirect=True)
-FIRST, SECOND = "0000:84:00.0", "0000:85:00.0"
-TYPES = (
-    MdevType(id="nvidia-711", name="NVIDIA A16-8Q", instances=2),
-    MdevType(id="nvidia-710", name="NVIDIA A16-4Q", instances=4),
-)
-CARDS = tuple(
-    EmbeddedDevice(address=address, vendor="10de", product="25b6", driver="nvidia", class_="030200", mdev_types=TYPES)
-    for address in (FIRST, SECOND)
-)
-DEVICES = f"""
-[compute]
-resource_provider_association_refresh = 1
-[devices]
-enabled_mdev_types = nvidia-711, nvidia-710
-[mdev_nvidia-711]
-device_addresses = {FIRST}
-[mdev_nvidia-710]
-device_addresses = {SECOND}
-mdev_class = CUSTOM_A16_4Q
-"""
-"""nova-compute reads its providers again after a second, and not only after five minutes."""
 SPEC = """
 version: 1
 models:
@@ -109,11 +89,10 @@ class Vgpus:
             for gpu in gpus
         }
 
-    def capacity(self) -> dict[str, int]:
+    def capacity(self, *arguments: str) -> dict[str, int]:
         """The number of further instances by flavor, as ``capacity`` has it."""
-        ran = execute(
-            self.world.nova.clouds_yaml, "capacity", str(self.spec), "--snapshot", str(self.snapshot), "-f", "json"
-        )
+        files = (str(self.spec), "--snapshot", str(self.snapshot))
+        ran = execute(self.world.nova.clouds_yaml, "capacity", *files, "-f", "json", *arguments)
         assert ran.code == 0, ran
         return {entry["flavor"]: entry["least"] for entry in json.loads(ran.out)}
 
@@ -128,6 +107,10 @@ class Vgpus:
         for (_host, address), (_name, units, used, _consumers) in expected.items():
             free["large" if address == FIRST else "small"] += units - used
         assert self.capacity() == free
+
+    @property
+    def databases(self) -> tuple[str, str]:
+        return "--config-file", str(self.world.nova.nova_conf)
 
 
 @pytest.fixture
@@ -150,7 +133,6 @@ def vgpus(world: World, request: pytest.FixtureRequest, tmp_path: Path) -> Vgpus
 
 
 @CLOUDS
-@pytest.mark.every_release
 def test_list_and_capacity_have_the_numbers_of_placement_at_each_step(vgpus: Vgpus) -> None:
     world, (first, second) = vgpus.world, vgpus.hosts
     vgpus.compare()
@@ -180,6 +162,9 @@ def test_list_and_capacity_have_the_numbers_of_placement_at_each_step(vgpus: Vgp
     world.confirm(moved)
     vgpus.compare()
     assert vgpus.of_placement()[second, FIRST][3] == [again.id]
+    # The databases have no rows of mediated devices.
+    assert vgpus.of_list("--spec", str(vgpus.spec), *vgpus.databases) == vgpus.of_placement()
+    assert vgpus.capacity(*vgpus.databases) == vgpus.capacity()
     gpus, messages = listed(world, "--spec", str(vgpus.spec), "--host", second)
     (gpu,) = (gpu for gpu in gpus if gpu["host"] == second and gpu["address"] == FIRST)
     assert (gpu["model"], gpu["used"], gpu["units"], gpu["server"]) == ("A16-8Q", 1, 2, again.id)
@@ -285,7 +270,6 @@ flavors: {part: {model: part, vcpus: 1, ram: 64MiB, disk: 0}}
 
 
 @PLACED
-@pytest.mark.every_release
 def test_virtual_functions_with_a_type_are_counted_like_placement(
     world: World, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

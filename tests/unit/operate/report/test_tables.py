@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from gpustack.base.findings import Code, Finding, Severity
 from gpustack.fleet.answers import Answers
+from gpustack.fleet.index import Index
 from gpustack.fleet.join import join
-from gpustack.fleet.model import Fleet, Gap, HostCount, Source, State
+from gpustack.fleet.model import MDEV, Fleet, Gap, HostCount, Source, State
+from gpustack.fleet.summary import host_counts
 from gpustack.operate.report.hosts import TIMES
 from gpustack.operate.report.tables import finding_rows, free_rows, idle, projects
 from support.fleet_answers import server
@@ -22,7 +24,7 @@ def count(host: str, free: int | None, total: int | None = 8) -> HostCount:
 def test_fragments_are_counted_on_each_host() -> None:
     (row,), unknown = free_rows(Fleet(counts=(count("gpu1", 3), count("gpu2", 5), count("gpu3", 0))))
     assert (row.free, row.most, row.fitting, unknown) == (8, 5, {1: 8, 2: 3, 4: 1, 8: 0}, [])
-    assert row.fragments == "8 GPUs are free, but no host has 8"
+    assert row.fragments == "8 GPUs are free, but no request of 8 fits"
 
 
 def test_fragments_are_not_claimed_if_a_host_may_be_missing() -> None:
@@ -31,6 +33,20 @@ def test_fragments_are_not_claimed_if_a_host_may_be_missing() -> None:
     assert (row.free, row.fragments, unknown) == (3, "", [A100])
     (row,), _unknown = free_rows(Fleet(counts=counts[:1], partial=(Gap(source=Source.NOVA, reason="silent"),)))
     assert row.fragments == ""
+
+
+def test_fragments_of_vgpus_are_counted_on_each_card() -> None:
+    vgpu = gpu("gpu1", 0, State.FREE)
+    gpus = [
+        replace(vgpu, address=f"0000:{bus:02x}:00.0", model="A16-8Q", dev_type=MDEV, units=4, used=used)
+        for bus, used in ((1, 1), (2, 1), (3, 4))
+    ]
+    (row,), _unknown = free_rows(Fleet(counts=host_counts(gpus, Index(Answers()))))
+    assert (row.free, row.most, row.fitting) == (6, 3, {1: 6, 2: 2, 4: 0})
+    assert row.fragments == "6 GPUs are free, but no request of 4 fits"
+    single = [replace(part, units=1, used=0) for part in gpus]
+    (row,), _unknown = free_rows(Fleet(counts=host_counts(single, Index(Answers()))))
+    assert (row.fitting, row.fragments) == ({1: 3}, "")  # virtual functions with a device each
 
 
 def test_whole_hosts_are_no_fragments() -> None:
