@@ -142,8 +142,8 @@ def _on_hosts(
 ) -> Iterator[Finding]:
     holding = [share for share in shares if share.has(models)]
     if not holding:
-        best = max(shares, key=lambda s: sum(min(len(s.gpus.get(m, ())), c) for m, c in models.items()))
-        most = ", ".join(f"{len(best.gpus.get(model, ()))} of {model}" for model in models)
+        best = max(shares, key=lambda s: sum(min(s.most(m), c) for m, c in models.items()))
+        most = ", ".join(f"{best.most(model)} of {model}" for model in models)
         request = ", ".join(f"{count} of {model}" for model, count in models.items())
         yield finding(Code.FLAVOR_WITH_TOO_MANY_GPUS, place=name, asked=request, most=most, host=best.host)
         return

@@ -1,5 +1,6 @@
 """The resources of hosts that flavors divide: GPUs that the spec passes through, CPUs, memory, NUMA nodes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ class HostShare:
     :ivar gpus: GPUs that Nova offers, by model, and by alias of a selection.
     :ivar gpu_count: the number of GPUs of the spec. A fault of one does not change the sizes of flavors.
     :ivar networks: the networks with a virtual function, on any NUMA node or none.
+    :ivar of_one_card: the names in ``gpus`` of mediated devices: an instance gets them of one card.
     """
 
     host: str
@@ -46,6 +48,7 @@ class HostShare:
     gpu_count: int
     nodes: Mapping[int, NodeShare]
     networks: frozenset[str] = frozenset()
+    of_one_card: frozenset[str] = frozenset()
 
     @property
     def huge_pages(self) -> tuple[Mapping[int, int], ...] | None:
@@ -56,7 +59,13 @@ class HostShare:
 
     def has(self, wanted: Mapping[str, int]) -> bool:
         """Whether the host has these numbers of GPUs by model."""
-        return all(len(self.gpus.get(model, ())) >= count for model, count in wanted.items())
+        return all(self.most(model) >= count for model, count in wanted.items())
+
+    def most(self, model: str) -> int:
+        """The largest number of GPUs that one instance gets."""
+        gpus = self.gpus.get(model, ())
+        by_card = Counter(gpu.main.address for gpu in gpus)
+        return max(by_card.values(), default=0) if model in self.of_one_card else len(gpus)
 
     def nodes_for(self, wanted: Mapping[str, int]) -> int | None:
         """Return the number of NUMA nodes that hold these GPUs, by a greedy choice; None if all nodes have too few."""
@@ -81,10 +90,12 @@ def _share(spec: Spec, host: Host) -> HostShare:
         for name in (assigned.model, *selections):
             by_model.setdefault(name, []).append(assigned.gpu)
     mediated = offered_vgpus(spec, host)
+    of_one_card: set[str] = set()
     for card in mediated:
         part = Gpu(main=card.function.model_copy(update={"bars": ()}))  # a vGPU has BARs of its own
         for name in (card.model, *(alias for alias, models in spec.selected.items() if card.model in models)):
             by_model.setdefault(name, []).extend([part] * devices(card))
+            of_one_card.add(name)
     networks = network_functions(spec, host).by_network
     nodes = {
         node.node: NodeShare(
@@ -108,6 +119,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
         gpu_count=len(judged.assigned) + sum(map(devices, mediated)),
         nodes=nodes,
         networks=frozenset(name for name, parts in networks.items() if parts),
+        of_one_card=frozenset(of_one_card),
     )
 
 

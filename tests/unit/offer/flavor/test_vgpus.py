@@ -43,6 +43,16 @@ def test_mediated_devices_are_requested_by_class():
     assert codes(desired) == []
 
 
+def test_an_instance_gets_the_devices_of_one_card():
+    both = LARGE.replace(f', addresses: ["{FIRST}"]', "")
+    desired = flavors(f"{{'a{{count}}': {{model: large, count: [2, 3], {SIZES}}}}}", both, MEDIATED)
+    (found,) = desired.findings
+    assert (found.code, found.place) == ("GPU410", "a3")
+    assert "has 2 of large" in found.message
+    parts = flavors(f"{{a: {{model: large, count: 2, {SIZES}}}}}", both, VIRTUAL)
+    assert codes(parts) == []  # Nova takes PCI devices of any card
+
+
 def test_virtual_functions_with_types_are_requested_by_alias():
     desired = flavors(f"{{a: {{model: large, {SIZES}}}}}", LARGE, VIRTUAL)
     assert specs(desired) == {"a": {ALIAS: "large:1"}}
