@@ -13,7 +13,7 @@ from openstack.compute.v2.server import Server
 
 from gpustack.hosts.facts.store import save_snapshot
 from gpustack_demo.embedded import servers
-from gpustack_demo.embedded.hosts import EmbeddedDevice
+from gpustack_demo.embedded.hosts import EmbeddedDevice, MdevType
 from support.clouds import NAMED, nova_conf
 from support.cloudworld import World
 from support.fleet_runs import execute, listed
@@ -237,6 +237,62 @@ def test_nova_keeps_a_reservation_only_of_a_card_that_left_its_configuration(vgp
     assert next(world.api.compute.services(host=first)).status == "enabled"
 
 
+PARTS = ("0000:84:00.1", "0000:84:00.2")
+ONE_EACH = (
+    EmbeddedDevice(address=FIRST, vendor="10de", product="25b7", sriov_totalvfs=2, virtual_functions=PARTS),
+    *(
+        EmbeddedDevice(
+            address=address,
+            vendor="10de",
+            product="25b7",
+            physical_function=FIRST,
+            mdev_types=(MdevType(id="nvidia-711", name="NVIDIA A16-8Q", instances=1),),
+        )
+        for address in PARTS
+    ),
+)
+OF_ONE_EACH = f"""
+[devices]
+enabled_mdev_types = nvidia-711
+[mdev_nvidia-711]
+device_addresses = {",".join(PARTS)}
+mdev_class = CUSTOM_PART
+"""
+
+
+@CLOUDS
+def test_each_virtual_function_with_a_mediated_device_is_a_provider(vgpus: Vgpus) -> None:
+    """An instance gets one device; one virtual function leaves service alone."""
+    world = vgpus.world
+    (host,) = world.hosts(1, ONE_EACH, nova_conf("2026.2", placement=False) + OF_ONE_EACH)
+    vgpus.hosts.append(host)
+    model = 'part: {match: {vendor: "10de", product: "25b7"}, vgpu: {type: A16-8Q, resource_class: CUSTOM_PART}}'
+    text = vgpus.spec.read_text(encoding="utf-8").replace("models:\n", f"models:\n  {model}\n")
+    vgpus.spec.write_text(text.replace("hosts: {", f"hosts: {{{host}: [part], "), encoding="utf-8")
+
+    def refusal(name: str) -> tuple[str, int, int] | None:
+        """The first step at which the host refuses an instance of a flavor, with the wanted and the free devices."""
+        arguments = ("why", "flavor", name, "--host", host, "--spec", str(vgpus.spec), "-f", "json")
+        ran = execute(world.nova.clouds_yaml, *arguments)
+        assert ran.code == 0, ran
+        failed = (step for step in json.loads(ran.out) if step["outcome"] == "failed")
+        return next(((step["step"], step["wanted"], step["available"]) for step in failed), None)
+
+    for count in (1, 2):
+        flavor = world.api.compute.create_flavor(name=f"part{count}", ram=64, vcpus=1, disk=0)
+        world.api.compute.create_flavor_extra_specs(flavor, {"resources:CUSTOM_PART": str(count)})
+        vgpus.flavors[f"part{count}"] = flavor
+    assert (refusal("part1"), refusal("part2")) == (None, ("Placement: CUSTOM_PART", 2, 1))
+    assert vgpus.boot("part2", host).status == "ERROR"
+    arguments = (host, PARTS[0], "--reason", "fault", "--yes", "--spec", str(vgpus.spec))
+    ran = execute(world.nova.clouds_yaml, "gpu", "disable", *arguments)
+    assert ran.code == 0, ran
+    assert [vgpus.of_placement()[host, part][1] for part in PARTS] == [0, 1]
+    assert execute(world.nova.clouds_yaml, "gpu", "enable", *arguments[:2], *arguments[-3:]).code == 0
+    assert [vgpus.boot("part1", host).status for _ in range(3)] == ["ACTIVE", "ACTIVE", "ERROR"]
+    assert refusal("part1") == ("Placement: CUSTOM_PART", 1, 0)
+
+
 def restarted(vgpus: Vgpus, host: str, config: str | None) -> None:
     """Restart nova-compute, with another configuration if given."""
     path = vgpus.spec.parent / f"{host}.conf"
@@ -251,7 +307,6 @@ def restarted(vgpus: Vgpus, host: str, config: str | None) -> None:
 PLACED = pytest.mark.parametrize(
     "cloud", [pytest.param((name, True), id=f"{name}-placement") for name in NAMED], indirect=True
 )
-PARTS = ("0000:84:00.1", "0000:84:00.2")
 WITH_PARTS = (
     EmbeddedDevice(address=FIRST, vendor="10de", product="25b7", sriov_totalvfs=2, virtual_functions=PARTS),
     *(EmbeddedDevice(address=address, vendor="10de", product="25b7", physical_function=FIRST) for address in PARTS),
