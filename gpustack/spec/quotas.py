@@ -28,7 +28,7 @@ class Quotas(SpecSection):
     """How many GPUs of each model a project may have."""
 
     count: CountedBy = "marker"
-    """The resource class that Nova counts. `marker`: a class of gpustack's own, which each host has as often as GPUs (`provider.yaml`) and each flavor requests with its GPUs; it needs no PCI in Placement. `device`: the class of the devices, with `placement: schedule`; Nova counts it since 2026.2, at boot only."""  # noqa: E501
+    """The resource class that Nova counts. `marker`: a class of gpustack's own, which each host has as often as GPUs (`provider.yaml`) and each flavor requests with its GPUs; it needs no PCI in Placement. `device`: the class of the devices, with `placement: schedule`; Nova counts it since 2026.2, at boot only; not for models with `vgpu`."""  # noqa: E501
     default: Limits
     """The limit of each project without an entry in `projects`, by model."""
     projects: Mapping[Project, Limits] = {}
