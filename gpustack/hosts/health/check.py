@@ -164,7 +164,7 @@ def _links(host: Host, gpu: Gpu, links: Iterable[Finding]) -> Iterator[Finding]:
 
 def _vgpus(host: Host, gpu: Gpu) -> Iterator[Finding]:
     """A card that lacks vGPUs of the type that the unit prepares at boot; the record of the unit has the type."""
-    for number, name in wanted_at_boot(host, gpu.main)[-1:]:
+    for number, name in wanted_at_boot(host, gpu.main):
         kind = type_named(host, gpu.main, name)
         typed = sum(not isinstance(kind, str) and f.vgpu_type == kind.number for f in gpu.virtual)
         if isinstance(kind, str) or (framework(host, gpu.main) != "mdev" and typed < number):

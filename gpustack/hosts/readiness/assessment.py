@@ -49,7 +49,7 @@ _ASLEEP = "D3cold"  # no power: all bits of its registers read as ones, and it i
 _DEVICES = "/sys/bus/pci/devices"
 _HAS = re.compile(r"(\S+) has ([0-9]{1,5}) virtual functions?")
 _SKIPPED = re.compile(r"(\S+) is skipped: (.*)")
-_WANTS = re.compile(r"(\S+) wants \S+ \S+ ([0-9]{1,5}|-) (\S+) \S+")
+_WANTS = re.compile(r"(\S+) wants \S+ \S+ ([0-9]{1,5}|-) (\S+) \S+(?: ([0-9]{1,5})(?: mixed)?)?")
 
 
 class State(enum.StrEnum):
@@ -299,9 +299,13 @@ def skipped_at_boot(host: Host) -> dict[str, str]:
 
 
 def wanted_at_boot(host: Host, card: Function) -> list[tuple[int, str]]:
-    """The vGPUs that the script prepared on a card at each start since the boot: at least this number, and the type."""
-    found = (_WANTS.fullmatch(line) for line in boot_record(host))
-    return [(int(match[2].replace("-", "1")), match[3]) for match in found if match and match[1] == card.address]
+    """The vGPUs that the script prepared on a card at its last start: at least this number, and the type of each."""
+    wanted: list[tuple[int, str]] = []
+    for match in (_WANTS.fullmatch(line) for line in boot_record(host)):
+        if match is not None and match[1] == card.address:
+            before = wanted if int(match[4] or 0) else []
+            wanted = [*before, (int(match[2].replace("-", "1")), match[3])]
+    return wanted
 
 
 def of_instances(functions: Iterable[Function]) -> Iterator[str]:
