@@ -127,6 +127,7 @@ class DatabaseServer:
         server = [
             *("mariadbd", "--no-defaults", f"--datadir={data}", "--socket=socket", "--bind-address=127.0.0.1"),
             *(f"--port={port}", f"--init-file={init}", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0"),
+            "--skip-ssl",  # a loopback port; since 11.4, the server makes itself a certificate
         ]
         self._serve(server, directory)
         self.url = f"mysql+pymysql://{_USER}:{password}@127.0.0.1:{port}/"
