@@ -188,7 +188,9 @@ def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _Host
     entries, findings = tuple[DeviceEntry, ...](), [entry for entry in used if entry.severity is not Severity.ERROR]
     if not unknown:
         entries = (*_entries(spec, judged, mode, release), *_of_networks(spec, host, networks))
-        findings += proof(host, [entry.to_dict() for entry in entries], judged.offered, networks.addresses)
+        written = [entry.to_dict() for entry in entries]
+        findings += proof(host, written, judged.offered, networks.addresses)
+        unknown = tuple(vgpus.of_one_card(host, written)) if has_vgpus(spec) else ()
     return _HostConfig(
         judged=judged,
         gpus=gpus_by_alias(spec, judged),

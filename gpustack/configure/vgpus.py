@@ -3,7 +3,7 @@
 Virtual functions with a type are PCI devices for Nova: :mod:`gpustack.configure.desired` lists them in device_spec.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -13,6 +13,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.mediated import CardTypes, TypeSection, custom_traits, required_traits
 from gpustack.nova_options.options import Release
+from gpustack.nova_options.pci_values import differing
 from gpustack.spec.assignment import Assigned, MediatedCard
 from gpustack.spec.model import Spec
 from gpustack.spec.offered_vgpus import devices
@@ -62,6 +63,23 @@ def faults(host: Host, cards: Sequence[MediatedCard], read: CardTypes, release: 
     if cards and others:
         text = listed(others, _SHOWN)
         yield finding(Code.VGPU_OF_OTHER_CARDS, place=host.hostname, release=release, type=read.default, cards=text)
+
+
+def of_one_card(host: Host, entries: Iterable[Mapping[str, str]]) -> Iterator[Finding]:
+    """Cards whose virtual functions have types of models that Placement must tell apart: Nova can't report them."""
+    pairs = ((host.functions.get(entry.get("address", "")), entry) for entry in entries)
+    parts = ((part, entry) for part, entry in pairs if part is not None and part.physical_function)
+    by_card = by_key((part.physical_function, (part, entry)) for part, entry in parts)
+    for card, of_card in by_card.items():
+        if keys := differing(entry for _, entry in of_card):
+            yield finding(
+                Code.FUNCTIONS_WITH_DIFFERENT_TRAITS,
+                place=f"{host.hostname} {card}",
+                host=host.hostname,
+                functions=", ".join(part.address for part, _ in of_card),
+                address=card,
+                keys=" and ".join(keys),
+            )
 
 
 def in_use(host: Host, read: CardTypes) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import ast
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
@@ -166,6 +166,14 @@ def resource_class(name: object) -> str | None:
     if not text or text in _STANDARD_CLASSES or text.startswith(CUSTOM):
         return text or None
     return CUSTOM + re.sub("[^0-9A-Z]+", "_", text)
+
+
+def differing(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys that differ between entries of device_spec for functions of one card, which are one provider."""
+    known = list(entries)
+    classes = {resource_class(entry.get("resource_class")) for entry in known}
+    sets = {traits(entry) for entry in known}
+    return [*(["resource_class"] if len(classes) > 1 else []), *(["traits"] if len(sets) > 1 else [])]
 
 
 def reported_class(name: object, vendor: str, product: str) -> str | None:

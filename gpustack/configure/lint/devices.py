@@ -15,13 +15,7 @@ from gpustack.hosts.facts.model import Function, Host, NetworkInterface
 from gpustack.hosts.readiness.assessment import State, effect
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import ANY, DeviceSpec, matched, offered
-from gpustack.nova_options.pci_values import (
-    is_true,
-    placement_faults,
-    resource_class,
-    specs_of,
-    traits,
-)
+from gpustack.nova_options.pci_values import differing, is_true, placement_faults, specs_of
 from gpustack.pci import catalogue, classes
 from gpustack.spec.verdict import verdicts
 
@@ -305,11 +299,7 @@ def _one_time_use(subject: LintSubject, host: Host, address: str, line: DeviceLi
 
 
 def _mixed(host: Host, card: str, functions: Mapping[str, DeviceLine]) -> Iterator[Finding]:
-    of_class = {resource_class(line.data.get("resource_class")) for line in functions.values()}
-    keys = ["resource_class"] if len(of_class) > 1 else []
-    if len({traits(line.data) for line in functions.values()}) > 1:
-        keys.append("traits")
-    if keys:
+    if keys := differing(line.data for line in functions.values()):
         yield finding(
             Code.FUNCTIONS_WITH_DIFFERENT_TRAITS,
             place=functions[min(functions)].place,

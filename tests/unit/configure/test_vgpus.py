@@ -244,3 +244,32 @@ def test_lint_accepts_what_is_rendered(tmp_path: Path, deployment: str, names: t
     subject = LintSubject.of_spec(spec, releases.release(case["release"]), hosts)
     found = lint([*map(str, arguments)], subject).findings
     assert [str(f) for f in found if f.code.value.startswith(("GPU97", "GPU53", "GPU33"))] == []
+
+
+@pytest.mark.parametrize(
+    ("mdev", "placement", "classes", "codes"),
+    [
+        (False, "off", False, ["GPU302"]),
+        (False, "schedule", True, ["GPU787"]),
+        (True, "off", False, []),
+        (True, "schedule", True, []),
+    ],
+)
+def test_types_of_one_card_are_offered_only_if_nova_can_tell_them_apart(
+    mdev: bool, placement: str, classes: bool, codes: list[str]
+) -> None:
+    models: dict[str, Any] = {}
+    for name, type_, count in (("big", "A16-8Q", 1), ("small", "A16-4Q", 2)):
+        own = {"resource_class": f"CUSTOM_{name.upper()}"} if classes else {}
+        vgpu = {"type": type_, "count": count, **(own if mdev else {})}
+        models[name] = {"match": {"vendor": "10de", "product": "25b6"}, "vgpu": vgpu, **({} if mdev else own)}
+    card, *parts = parted("0000:84:00.0", 3, mdev=mdev)
+    if not mdev:
+        parts = [{**part, "vgpu_type": kind} for part, kind in zip(parts, ("711", "710", "710"), strict=True)]
+    host = mediated_host(*({**function, "iommu_group": n} for n, function in enumerate((card, *parts))))
+    case = {"models": models, "release": "2025.2"}
+    needs = wanted(spec_of(case, placement), [host], release=releases.release("2025.2"))
+    assert [f.code for f in found(needs) if f.severity is Severity.ERROR] == codes
+    addresses = {section.type: section.addresses for section in needs.mediated.get("gpu01", ())}
+    both = {"nvidia-711": ("0000:84:00.1",), "nvidia-710": ("0000:84:00.2", "0000:84:00.3")}
+    assert addresses == (both if mdev else {})
