@@ -162,7 +162,11 @@ SECOND = f"{VGPU_CARD} wants 10de 25b6 1 A16-4Q - 1 mixed\n"
         (["711", "711"], f"{WANTED}{VGPU_CARD} is skipped: it has no driver\n{WANTED}", None),  # a later start
         ([None, None], f"{WANTED}{VGPU_CARD} is skipped: its MIG mode is off\n", "its MIG mode is off"),
         (["711", "711"], WANTED.replace("A16-8Q", "A16-2Q"), "the driver does not support the type A16-2Q"),
-        (["711", None], WANTED.replace(" 2 ", " 1 ").replace("-\n", "- 0 mixed\n") + SECOND, "vGPU type A16-4Q: 0 of 1 virtual"),
+        (
+            ["711", None],
+            WANTED.replace(" 2 ", " 1 ").replace("-\n", "- 0 mixed\n") + SECOND,
+            "vGPU type A16-4Q: 0 of 1 virtual",
+        ),
         (["mdev", "mdev"], WANTED, None),
         ([], WANTED, "0 of 2 virtual functions have the type"),
     ],
