@@ -6,7 +6,7 @@ Virtual functions with a type are PCI devices for Nova: :mod:`gpustack.configure
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpustack.base.by_key import by_key
-from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.hostnames import short
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
@@ -79,28 +79,6 @@ def of_one_card(host: Host, entries: Iterable[Mapping[str, str]]) -> Iterator[Fi
                 functions=", ".join(part.address for part, _ in of_card),
                 address=card,
                 keys=" and ".join(keys),
-            )
-
-
-def in_use(host: Host, read: CardTypes) -> Iterator[Finding]:
-    """Mediated devices whose type would no longer be that of their card.
-
-    Up to 2024.1, nova-compute does not start after a reboot then (``_recreate_assigned_mediated_devices``). Later
-    releases leave a provider behind that offers devices which Nova can't create.
-    """
-    for function in host.pci:
-        wanted, _ = read.of(function.address)
-        for device in function.mediated_devices:
-            if device.type in (None, wanted) or (device.user is None and wanted is None):
-                continue
-            yield finding(
-                Code.MEDIATED_TYPE_IN_USE,
-                place=f"{host.hostname} {function.address}",
-                severity=None if device.user else Severity.WARNING,
-                device=device.uuid,
-                type=device.type,
-                user=device.user or "no running instance; a stopped one may have it",
-                wanted=wanted or "no type",
             )
 
 

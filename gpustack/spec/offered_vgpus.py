@@ -1,8 +1,11 @@
 """The vGPUs of a spec: mediated devices, which Nova creates and flavors request by resource class, or PCI devices."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.by_key import by_key
+from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.vgpus import framework, type_named
 from gpustack.spec.assignment import MediatedCard, mediated_cards, shared_functions
@@ -10,6 +13,7 @@ from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
 
 _MIB, _NVIDIA = 1024, "10de"
+_SHOWN, _UNUSED = 8, "no running instance, perhaps a stopped one"
 
 
 def has_vgpus(spec: Spec) -> bool:
@@ -36,6 +40,33 @@ def devices(card: MediatedCard) -> int:
     if card.type.available is None:
         return card.count or 0
     return card.type.available + sum(device.type == card.type.number for device in card.function.mediated_devices)
+
+
+def types_in_use(spec: Spec, host: Host, type_of: Callable[[str], str | None]) -> Iterator[Finding]:
+    """Mediated devices whose card would have another type, or none, by card and type.
+
+    Nova can't create them again after a reboot (``_recreate_assigned_mediated_devices``). If the spec has no vGPUs, the
+    types may be in the operator's own configuration.
+
+    :param type_of: the type of a function with this address, in the spec or in the configuration of Nova.
+    """
+    lost = by_key(
+        ((function.physical_function or function.address, device.type, type_of(function.address)), device)
+        for function in host.pci
+        for device in function.mediated_devices
+    )
+    for (address, type_, wanted), of_type in lost.items():
+        used = [device for device in of_type if device.user]
+        if type_ in (None, wanted) or not (used or wanted):
+            continue
+        yield finding(
+            Code.MEDIATED_TYPE_IN_USE,
+            place=f"{host.hostname} {address}",
+            severity=None if used and has_vgpus(spec) else Severity.WARNING,
+            type=type_,
+            users=listed([f"{device.uuid}: {device.user or _UNUSED}" for device in used or of_type], _SHOWN),
+            wanted=wanted or "no type",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,13 +9,13 @@ from gpustack.configure.deployed_filters import values
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import DeviceLine, LintSubject
 from gpustack.configure.sources import Source
-from gpustack.configure.vgpus import faults, in_use
+from gpustack.configure.vgpus import faults
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
 from gpustack.nova_options.mediated import STANDARD, At, TypeSection, card_types, group_of, is_address, list_option
-from gpustack.spec.offered_vgpus import has_vgpus, offered_vgpus
+from gpustack.spec.offered_vgpus import has_vgpus, offered_vgpus, types_in_use
 
 _TITLE = "Start of nova-compute"
 _PIN = releases.option("DEFAULT/vcpu_pin_set")
@@ -119,9 +119,11 @@ def mediated(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _of_host(subject: LintSubject, host: Host, known: Sequence[TypeSection]) -> Iterator[Finding]:
-    read = card_types(known, subject.release)
-    cards = offered_vgpus(subject.spec, host) if subject.spec else ()
-    return chain(faults(host, cards, read, subject.release), in_use(host, read))
+    if subject.spec is None:
+        return iter(())
+    read, cards = card_types(known, subject.release), offered_vgpus(subject.spec, host)
+    in_use = types_in_use(subject.spec, host, lambda address: read.of(address)[0])
+    return chain(faults(host, cards, read, subject.release), in_use)
 
 
 def _types(

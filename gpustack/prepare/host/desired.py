@@ -24,8 +24,10 @@ from gpustack.prepare.host.prior_setup import detect as handmade
 from gpustack.prepare.host.prior_setup.traces import Part, Trace
 from gpustack.prepare.host.render import render, render_virtual_functions
 from gpustack.prepare.host.tools import has_dracut, has_entries, has_systemd_boot, in_image_mode
+from gpustack.spec.assignment import mediated_cards
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
+from gpustack.spec.offered_vgpus import types_in_use
 
 PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 """All kernel parameters that gpustack sets or removes."""
@@ -102,9 +104,12 @@ def desire(spec: Spec, host: Host) -> Desired:
         findings += _not_ours(host, files)
         findings += _moved(host)
         findings += _in_use_elsewhere(host, targets)
-        findings += _lost(host, targets)
         findings += _mediated(host, targets)
         findings += handmade.findings(host, targets, by_hand, other)
+    # Also on a host that the spec no longer has.
+    findings += _lost(host, targets)
+    types = {card.function.address: card.type.number for card in mediated_cards(spec, host)}
+    findings += types_in_use(spec, host, types.get)
     return Desired(
         targets=targets,
         binding=binding,
@@ -218,5 +223,7 @@ def _mediated(host: Host, targets: Targets) -> Iterator[Finding]:
 
 
 def _vgpus(function: Function) -> str:
-    """The vGPUs of a function: mediated devices, or its type."""
-    return ", ".join(device.uuid for device in function.mediated_devices) or f"vGPU type {function.vgpu_type}"
+    """The vGPUs of a function, with their users: mediated devices, or its type."""
+    devices = [f"{device.uuid} ({device.user})" if device.user else device.uuid for device in function.mediated_devices]
+    users = f" ({', '.join(function.holders)})" if function.holders else ""
+    return ", ".join(devices) or f"vGPU type {function.vgpu_type}{users}"

@@ -72,8 +72,6 @@ def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:
     place, reason = f"{host.hostname} {entry.address}", fault(host, entry, vgpu)
     if reason is not None and not needs_boot(host, entry, vgpu):
         yield finding(Code.VGPU_CARD_LEFT_OUT, place=place, wanted=f"model {entry.model}", reason=reason)
-    if users := list(_of_another_type(host, entry, vgpu)):
-        yield finding(Code.VGPU_TYPE_IN_USE, place=place, type=vgpu.type, users=listed(users, _SHOWN))
     parts = _functions(host, entry)
     used = ((device.uuid, device.user) for part in parts for device in part.mediated_devices)
     foreign = [
@@ -112,16 +110,3 @@ def _possible(host: Host, part: Function, vgpu: Vgpu) -> int:
     if not isinstance(kind, VgpuType):
         return 0
     return (kind.available or 0) + sum(device.type == kind.number for device in part.mediated_devices)
-
-
-def _of_another_type(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[str]:
-    """The mediated devices in use whose type the spec does not want, with their users."""
-    for part in _functions(host, entry):
-        kind = type_named(host, part, vgpu.type)
-        for device in part.mediated_devices:
-            if (
-                device.user is not None
-                and device.type is not None
-                and (isinstance(kind, str) or device.type != kind.number)
-            ):
-                yield f"{device.uuid} of {device.type} ({device.user})"

@@ -159,14 +159,14 @@ def test_driver_without_mixed_sizes_is_reported(tmp_path: Path) -> None:
     assert (code, record[2]) == (1, f"{CARDS[0]} is skipped: vGPUs of several sizes can't be mixed: Not Supported")
 
 
-def spec_of(**vgpus: dict[str, Any]) -> Spec:
+def spec_of(host: str = "gpu01", **vgpus: dict[str, Any] | None) -> Spec:
     """Models ``first`` and ``second``, which match one card each."""
     addresses = dict(zip(("first", "second"), CARDS, strict=True))
     models = {
         name: {"match": {"vendor": IDS[0], "product": IDS[1], "addresses": [addresses[name]]}, "vgpu": vgpu}
         for name, vgpu in vgpus.items()
     }
-    return Spec.model_validate({"version": 1, "models": models, "hosts": {"gpu01": list(models)}})
+    return Spec.model_validate({"version": 1, "models": models, "hosts": {host: list(models)}})
 
 
 EIGHT, FOUR = {"type": "A16-8Q", "count": 2}, {"type": "A16-4Q"}
@@ -334,10 +334,38 @@ def test_mediated_devices_are_left_to_nova(tmp_path: Path, framework: str) -> No
     assert verification.passed, [f.message for f in verification.findings]
     plan = plan_host(spec_of(first=FOUR), machine.host)
     (error,) = [f for f in plan.findings if f.severity is Severity.ERROR]
-    assert (error.code, f"{UUIDS[1]} of nvidia-711 (instance {INSTANCE}" in error.message) == (
-        Code.VGPU_TYPE_IN_USE,
-        True,
-    )
+    assert error.code == Code.MEDIATED_TYPE_IN_USE
+    assert f"{UUIDS[1]}: instance {INSTANCE}" in error.message
+
+
+@pytest.mark.parametrize("framework", ["vfio", "mdev", "sriov-mdev"])
+def test_model_is_never_removed_under_an_instance(tmp_path: Path, framework: str) -> None:
+    """Neither from the spec, nor from the host, nor with the host; and the card is not passed through."""
+    given = VgpuHost(framework=framework, devices=dict.fromkeys(UUIDS, 711) if "mdev" in framework else {})
+    machine, spec = VgpuMachine(tmp_path, given), spec_of(first=EIGHT)
+    machine.carry_out(plan_host(spec, machine.host))
+    changed = {
+        "removed": spec_of(second=FOUR),
+        "host removed": spec_of("gpu02", first=EIGHT),
+        "passed through": spec_of(first=None, second=FOUR),
+    }
+    machine.changed(lambda root: used_by_instance(root, "/dev/vfio/222" if framework == "vfio" else "/dev/vfio/91"))
+    for name, other in changed.items():
+        plan = plan_host(other, machine.host)
+        named = [f.code for f in plan.findings if f.severity is Severity.ERROR and INSTANCE in f.message]
+        assert (plan.refused, bool(named)) == (True, True), name
+        assert (Code.MEDIATED_TYPE_IN_USE in named) == (framework != "vfio"), name
+    undo = plan_undo(machine.host)
+    assert undo.refused == (framework != "mdev"), "a card without virtual functions has no file of gpustack"
+    assert plan_host(spec, machine.host).operations == ()
+
+
+def test_types_of_the_operators_own_configuration_are_a_warning(tmp_path: Path) -> None:
+    machine = VgpuMachine(tmp_path, VgpuHost(framework="mdev", devices=dict.fromkeys(UUIDS, 711)))
+    machine.changed(lambda root: used_by_instance(root, "/dev/vfio/91"))
+    plan = plan_host(spec_of(second=None), machine.host)
+    (note,) = [f for f in plan.findings if f.code == Code.MEDIATED_TYPE_IN_USE]
+    assert (note.severity, INSTANCE in note.message) == (Severity.WARNING, True)
 
 
 def test_thousand_types_have_one_of_each_name(tmp_path: Path) -> None:
