@@ -7,7 +7,7 @@ from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
-from gpustack.hosts.facts.vgpus import framework, type_named
+from gpustack.hosts.facts.vgpus import framework, owners, type_named
 from gpustack.spec.assignment import MediatedCard, mediated_cards, shared_functions
 from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
@@ -50,13 +50,15 @@ def types_in_use(spec: Spec, host: Host, type_of: Callable[[str], str | None]) -
 
     :param type_of: the type of a function with this address, in the spec or in the configuration of Nova.
     """
+    stopped = {device: f"instance {instance}, not running" for device, instance in owners(host).items()}
     lost = by_key(
         ((function.physical_function or function.address, device.type, type_of(function.address)), device)
         for function in host.pci
         for device in function.mediated_devices
     )
     for (address, type_, wanted), of_type in lost.items():
-        used = [device for device in of_type if device.user]
+        users = {device.uuid: device.user or stopped.get(device.uuid) for device in of_type}
+        used = {uuid: user for uuid, user in users.items() if user}
         if type_ in (None, wanted) or not (used or wanted):
             continue
         yield finding(
@@ -64,7 +66,7 @@ def types_in_use(spec: Spec, host: Host, type_of: Callable[[str], str | None]) -
             place=f"{host.hostname} {address}",
             severity=None if used and has_vgpus(spec) else Severity.WARNING,
             type=type_,
-            users=listed([f"{device.uuid}: {device.user or _UNUSED}" for device in used or of_type], _SHOWN),
+            users=listed([f"{uuid}: {user or _UNUSED}" for uuid, user in (used or users).items()], _SHOWN),
             wanted=wanted or "no type",
         )
 

@@ -12,6 +12,7 @@ They follow the documentation:
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -157,6 +158,29 @@ def used_by_instance(root: SysRoot, node: str) -> SysRoot:
     root.write("/proc/4711/cmdline", f"qemu-kvm\0-name\0guest=instance-0000002a\0-uuid\0{INSTANCE}\0")
     root.write("/proc/4711/comm", "qemu-kvm\n").write("/proc/4711/maps", "")
     return root.link("/proc/4711/fd/11", node)
+
+
+def define(root: SysRoot, *devices: str, uuid: str = INSTANCE) -> SysRoot:
+    """A domain of libvirt with mediated devices, by uuid, and PCI functions, by address."""
+    sources = [
+        f"<address uuid='{name}'/>"
+        if "-" in name
+        else "<address domain='0x{}' bus='0x{}' slot='0x{}' function='0x{}'/>".format(*re.split("[:.]", name))
+        for name in devices
+    ]
+    own = "<address type='pci' domain='0x0000' bus='0x07' slot='0x00' function='0x0'/>"
+    hostdevs = "".join(
+        f"    <hostdev mode='subsystem' type='{'mdev' if 'uuid' in source else 'pci'}' managed='no'>\n"
+        f"      <source>\n        {source}\n      </source>\n      {own}\n    </hostdev>\n"
+        for source in sources
+    )
+    usb = "<hostdev mode='subsystem' type='usb'><source><address bus='1' device='2'/></source></hostdev>"
+    text = (
+        f"<!--\nWARNING: THIS IS AN AUTO-GENERATED FILE.\n-->\n<domain type='kvm'>\n  <name>instance-0000002a</name>\n"
+        f"  <uuid>{uuid}</uuid>\n  <devices>\n{hostdevs}{usb}\n"
+        "    <graphics type='vnc' passwd='secret'/>\n  </devices>\n</domain>\n"
+    )
+    return root.write(f"/etc/libvirt/qemu/{uuid}.xml", text)
 
 
 class Programs:

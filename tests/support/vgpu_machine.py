@@ -50,6 +50,7 @@ class VgpuMachine(Machine):
                 self.root.write(f"{mig}/gi{line.split()[5]}/access", "")
         document = collect(str(self.root.path))
         self.raw["pci"] = [*self.own, *document["pci"]]
+        self.raw["domains"] = document["domains"]
         self.raw["kernel"]["loaded_modules"] = document["kernel"]["loaded_modules"]
         self.raw["files"].pop(RECORD, None)
         if RECORD in document["files"]:

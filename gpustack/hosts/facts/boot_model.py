@@ -135,7 +135,7 @@ class Boot(FactsModel):
     """How the host boots.
 
     :ivar unified: the unified kernel images (entries of type 2 of the Boot Loader Specification) that are there.
-    :ivar tools: those of the boot loader's tools that are installed (``grubby``).
+    :ivar tools: those of the boot loader's tools that are installed (``grubby``); libvirt, and its tool mdevctl.
     :ivar grubby_keeps_defaults: whether grubby knows ``--no-etc-grub-update``; None if unknown.
     :ivar environment: only where GRUB's menu is there.
     :ivar menu: GRUB's menu; None without one, and from older collectors.

@@ -35,7 +35,7 @@ from gpustack.hosts.facts.fields import (
     RootBus,
     TypeNumber,
 )
-from gpustack.hosts.facts.vgpu_model import MOST_TYPES, MediatedDevice, Mig, VgpuType, from_older
+from gpustack.hosts.facts.vgpu_model import MOST_TYPES, Domain, MediatedDevice, Mig, VgpuType, from_older
 from gpustack.pci.address import Address
 
 MOST_FUNCTIONS = 8192
@@ -367,6 +367,8 @@ class Host(FactsModel):
     tpm: Tpm = Tpm()
     files: Mapping[HostPath, ConfigFile] = {}
     pci: Annotated[tuple[Function, ...], Field(max_length=MOST_FUNCTIONS)]
+    domains: Annotated[tuple[Domain, ...], Field(max_length=MOST_TYPES)] | None = None
+    """The domains of libvirt with vGPUs or virtual functions; None in facts of an older collector."""
     unread: tuple[Unread, ...] = ()
 
     @field_validator("files")

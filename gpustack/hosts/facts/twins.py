@@ -84,7 +84,10 @@ def has_identifier(text: str) -> bool:
 
 
 def kind_of(host: Host) -> Kind | None:
-    """The kind of a host, from its validated facts; None if its times are too many."""
+    """The kind of a host, from its validated facts; None if its times are too many, or if it has mediated devices.
+
+    No two hosts have a mediated device with the same UUID.
+    """
     known = host.decisions.get(Kind)
     if known is None or known[0] is not host:  # a copy has the decisions about its original
         known = host.decisions[Kind] = (host, _kind(host))
@@ -96,7 +99,7 @@ def _kind(host: Host) -> Kind | None:
     rest = host.model_dump_json(exclude=_IGNORED)
     identifiers = sorted({match[0] for match in _IDENTIFIER.finditer(rest)})
     times = sorted({int(time) * (10**9 if key == "booted_at" else 1) for key, time in _TIME.findall(rest)})
-    if len(times) > _MOST_TIMES:
+    if len(times) > _MOST_TIMES or any(function.mediated_devices for function in host.pci):
         return None
     stand_ins = {
         own: f"{_UUID if '-' in own else _NUMBER + _SECRET}{place:012x}" for place, own in enumerate(identifiers)

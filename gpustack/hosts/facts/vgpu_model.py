@@ -41,6 +41,16 @@ class MediatedDevice(FactsModel):
     user: Line | None = None
 
 
+class Domain(FactsModel):
+    """A domain of libvirt, running or not, by its uuid: that of its instance.
+
+    :ivar devices: the uuids of its mediated devices, and the addresses of its virtual functions.
+    """
+
+    uuid: Line
+    devices: Annotated[tuple[Line, ...], Field(max_length=MOST_TYPES)] = ()
+
+
 class MigInstance(FactsModel):
     """A GPU instance of a card in MIG mode: its profile (``1g.10gb``), its number, and its place (``4:1``)."""
 

@@ -4,6 +4,7 @@ The numbers of types change with releases of NVIDIA's driver; their names do not
 """
 
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 from gpustack.hosts.facts.collector.vgpus import RECORD
@@ -75,3 +76,24 @@ def driver_fault(host: Host, card: Function) -> str | None:
     if card.driver in (NVIDIA, *BY_ID):
         return None
     return f"the driver {card.driver} creates no vGPUs"
+
+
+def owners(host: Host) -> dict[str, str]:
+    """The instances of vGPUs, also stopped ones, by the uuid of a mediated device or the address of a function."""
+    return {device: domain.uuid for domain in host.domains or () for device in domain.devices}
+
+
+def missing(host: Host) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The instances whose mediated devices or virtual functions the host lacks, each with these devices."""
+    present = {device.uuid for function in host.pci for device in function.mediated_devices} | host.functions.keys()
+    for domain in host.domains or ():
+        if absent := tuple(device for device in domain.devices if device not in present):
+            yield domain.uuid, absent
+
+
+def unused(host: Host, function: Function) -> tuple[str, ...]:
+    """The mediated devices of a function that no process and no instance has; none if the instances are unknown."""
+    if host.domains is None or not host.privileged:
+        return ()
+    known = owners(host)
+    return tuple(d.uuid for d in function.mediated_devices if d.user is None and d.uuid not in known)

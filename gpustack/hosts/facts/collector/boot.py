@@ -11,7 +11,7 @@ from .menu import grub_menu, scripts
 from .mounts import BOOT_PARTITIONS, mounts
 from .reader import HostRoot, version_key
 from .start import loads_kexec, next_start, variables
-from .tools import BOOT_TOOLS, any_of, grubby_keeps_defaults
+from .tools import TOOLS, any_of, grubby_keeps_defaults
 
 
 def boot_loader(host: HostRoot, grub: bool, loader_info: Optional[str]) -> Optional[str]:
@@ -60,7 +60,7 @@ def boot(host: HostRoot, machine_type: Optional[str]) -> Dict[str, Any]:
         "kexec_configured": loads_kexec(host),
         "config_mtime": status.st_mtime_ns if status is not None else None,
         "grubby_keeps_defaults": grubby_keeps_defaults(host) if reads_entries and loader == "grub" else None,
-        "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
+        "tools": [name for name in TOOLS if any_of(host, name)],
         "environment": grub_environment_block(host, configuration or "", text) if has_menu else None,
         "kernels": kernels(host, loader),
     }

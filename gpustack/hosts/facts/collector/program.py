@@ -21,6 +21,7 @@ from .reader import HostRoot
 from .start import needed_modules
 from .tools import initramfs_tool
 from .tpm import tpm
+from .vgpus import domains
 
 VERSION = 1
 
@@ -68,6 +69,7 @@ def collect(root: str = "/") -> Dict[str, Any]:
         "tpm": tpm(host),
         "files": configuration_files(host),
         "pci": functions,
+        "domains": domains(host, functions),
         "unread": host.unread,
     }
 

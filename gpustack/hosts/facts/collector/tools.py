@@ -1,4 +1,4 @@
-"""The host's tools that generate the boot menu and initramfs images."""
+"""The host's tools that generate the boot menu and initramfs images; libvirt."""
 
 from typing import Optional
 
@@ -6,7 +6,10 @@ from .reader import HostRoot
 
 GRUBBY = ("/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby", "/usr/bin/grubby")
 KERNEL_HOOKS = ("/etc/kernel/postinst.d", "/usr/share/kernel/postinst.d")  # packages are moving to the second
-BOOT_TOOLS = ("bootctl", "grub2-mkconfig", "grubby", "kernel-install", "update-grub")
+TOOLS = (
+    *("bootctl", "grub2-mkconfig", "grubby", "kernel-install", "update-grub"),
+    *("libvirtd", "mdevctl", "virtqemud"),  # libvirt creates mediated devices with mdevctl
+)
 
 
 def any_of(host: HostRoot, *names: str) -> bool:

@@ -9,17 +9,26 @@ Other drivers create mediated devices (``Documentation/driver-api/vfio-mediated-
 import re
 from typing import Any, Dict, List, Optional
 
-from .limits import VALUE_LIMIT
+from .limits import TEXT_LIMIT, VALUE_LIMIT
 from .reader import HostRoot
 
 RECORD = "/run/gpustack/virtual-functions"
 """The record of the unit that prepares cards at boot. Only NVIDIA's program knows the MIG mode; the unit runs it."""
 MOST_TYPES = 4096
+# libvirt's domains, also of a container by Kolla. They can contain passwords: only devices are collected.
+_DOMAINS = (
+    "/etc/libvirt/qemu",
+    "/var/lib/docker/volumes/nova_libvirt_qemu/_data",
+    "/var/lib/containers/storage/volumes/nova_libvirt_qemu/_data",
+)
 _DIRECTORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,127}")
 _TYPE = re.compile(r"\s*([0-9]{1,9})\s*:?\s+(\S.*?)\s*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _MEMORY = re.compile(r"framebuffer=([0-9]{1,9})M")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DOMAIN_UUID = re.compile(r"<uuid>(%s)</uuid>" % _UUID.pattern)
+_SOURCE = re.compile(r"<hostdev [^>]*>(?:(?!</hostdev>).)*?<source[^>]*>\s*(<address [^>]*>)", re.DOTALL)
+_ATTRIBUTE = re.compile(r"\b(domain|bus|slot|function|uuid)='(?:0x)?([0-9a-f-]{1,36})'")
 _VIRTUAL = re.compile(r"virtfn[0-9]{1,5}")
 _MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
 _INSTANCE = re.compile(r"gi([0-9]{1,4})")
@@ -90,6 +99,24 @@ def mediated_device(host: HostRoot, base: str, uuid: str) -> Dict[str, Any]:
     """An active mediated device with its type; its user is found later, by its group."""
     kind = (host.link(f"{base}/{uuid}/mdev_type") or "").rpartition("/")[2]
     return {"uuid": uuid, "type": kind if _DIRECTORY.fullmatch(kind) else None, "user": None}
+
+
+def domains(host: HostRoot, functions: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """The domains that libvirt has defined, running or not, with their mediated devices and virtual functions.
+
+    A function that the host lacks may be a virtual one.
+    """
+    physical = {entry["address"] for entry in functions if not entry["physical_function"]}
+    found: List[Dict[str, Any]] = []
+    for path in (f"{base}/{name}" for base in _DOMAINS for name in host.names(base) if name.endswith(".xml")):
+        text = host.text(path, TEXT_LIMIT) or ""
+        uuid, sources = _DOMAIN_UUID.search(text), (dict(_ATTRIBUTE.findall(part)) for part in _SOURCE.findall(text))
+        known = [of for of in sources if "uuid" in of or len(of) == 4]
+        names = [of.get("uuid") or "{domain}:{bus}:{slot}.{function}".format(**of) for of in known]
+        devices = [name for name in names if name not in physical]
+        if uuid and devices and len(found) < MOST_TYPES:
+            found.append({"uuid": uuid.group(1), "devices": devices[:MOST_TYPES]})
+    return found
 
 
 def nvidia_minor(host: HostRoot, address: str) -> Optional[str]:

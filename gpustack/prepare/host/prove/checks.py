@@ -11,6 +11,7 @@ from gpustack.base.text import printable
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.gpus import Gpu, forwards
 from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.vgpus import missing
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID, VFIO, is_held, is_passthrough_driver
 from gpustack.pci import classes
@@ -263,6 +264,27 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
             else:
                 yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {driver}")
         yield _group(host, target, target.variant if is_ours else driver)
+
+
+def instances(host: Host, targets: Targets) -> Iterator[HostCheck]:
+    """Check that the host has the vGPUs and virtual functions of its instances, also of stopped ones."""
+    absent = dict(missing(host))
+    untyped = {
+        part.address: f"{part.address} has another vGPU type"
+        for shared in targets.shared
+        for part in host.virtual.get(shared.address, ())
+        if not shared.has_type(part)
+    }
+    for domain in host.domains or ():
+        what, place = "the host has the devices of the instance", f"{host.hostname} {domain.uuid}"
+        faults = [untyped[name] for name in domain.devices if name in untyped]
+        # Nova creates mediated devices again, which may take until nova-compute has started.
+        severity = None if faults or any("." in name for name in absent.get(domain.uuid, ())) else Severity.WARNING
+        faults += [f"{name} does not exist" for name in absent.get(domain.uuid, ())]
+        if faults:
+            yield _failed(Code.VGPU_OF_INSTANCE_MISSING, what, place, ", ".join(faults), severity)
+        else:
+            yield _ok(what, place, ", ".join(domain.devices))
 
 
 def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:

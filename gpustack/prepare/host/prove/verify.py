@@ -71,6 +71,7 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
         for target in desired.targets.all:
             results += checks.gpu(host, target)
     results += checks.virtual_functions(host, desired.targets)
+    results += checks.instances(host, desired.targets)
     results += checks.addresses(host, desired)
     # A host that boots an image with gpustack's files is prepared; otherwise the finding says how.
     passed = in_image_mode(host) and not errors(check.finding for check in results if check.finding is not None)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from gpustack.hosts.facts.collector import collect
+from gpustack.hosts.facts.store import parse_host
 from gpustack.hosts.facts.vgpu_model import VgpuType
-from gpustack.hosts.facts.vgpus import framework, type_named
-from support.vgpu_hosts import CARDS, TYPES, VgpuHost
+from gpustack.hosts.facts.vgpus import framework, missing, owners, type_named, unused
+from support.vgpu_hosts import CARDS, INSTANCE, TYPES, UUIDS, VgpuHost, define
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,14 @@ def test_full_card_has_the_number_that_the_unit_found(tmp_path: Path) -> None:
         number="711", name="A16-8Q", creatable=False
     )
     assert isinstance(type_named(host, host.functions[CARDS[1]], "A16-8Q"), str)
+
+
+def test_devices_of_stopped_instances_are_not_unused(tmp_path: Path) -> None:
+    given, gone = VgpuHost(framework="mdev", devices=dict.fromkeys(UUIDS, 711)), "0000:99:00.4"
+    define(given.make(tmp_path), UUIDS[0], gone)
+    host = parse_host({**collect(str(tmp_path)), "privileged": True}, "gpu01")
+    assert (owners(host)[UUIDS[0]], [*missing(host)]) == (INSTANCE, [(INSTANCE, (gone,))])
+    card = host.functions[CARDS[0]]
+    assert unused(host, card) == (UUIDS[1],)
+    for unknown in ({"domains": None}, {"privileged": False}):
+        assert unused(host.model_copy(update=unknown), card) == ()

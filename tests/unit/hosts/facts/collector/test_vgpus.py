@@ -9,7 +9,7 @@ import pytest
 
 from gpustack.hosts.facts.collector import collect
 from gpustack.hosts.facts.store import parse_host
-from support.vgpu_hosts import CARDS, INSTANCE, TYPES, UUIDS, VgpuHost, used_by_instance
+from support.vgpu_hosts import CARDS, INSTANCE, TYPES, UUIDS, VgpuHost, define, used_by_instance
 
 VF = "0000:41:00.4"
 
@@ -108,3 +108,25 @@ def test_hostile_lists_of_virtual_functions_are_bounded(tmp_path: Path) -> None:
     assert [(kind.number, kind.name) for kind in card.vgpu_types] == [("712", "NVIDIA A16-8Q")]
     noted = {entry["path"].rpartition("/")[2] for entry in document["unread"]}
     assert noted >= {"creatable_vgpu_types", "current_vgpu_type"}
+
+
+def test_domains_show_their_vgpus_and_nothing_else(tmp_path: Path) -> None:
+    root = VgpuHost(framework="sriov-mdev").make(tmp_path)
+    define(root, UUIDS[0], VF, CARDS[1], "0000:99:00.4")
+    define(root, CARDS[1], uuid=UUIDS[1])
+    root.write("/etc/libvirt/qemu/large.xml", "<uuid>" * 50_000)
+    root.write("/etc/libvirt/qemu/networks/default.xml", f"<uuid>{UUIDS[1]}</uuid>")
+    document = collect(str(tmp_path))
+    gone = "0000:99:00.4"
+    assert document["domains"] == [{"uuid": INSTANCE, "devices": [UUIDS[0], VF, gone]}], "a complete card is no vGPU"
+    assert "secret" not in str(document)
+    assert [entry["path"] for entry in document["unread"]] == ["/etc/libvirt/qemu/large.xml"]
+
+
+def test_domains_of_kolla_are_in_its_volume(tmp_path: Path) -> None:
+    root = VgpuHost().make(tmp_path)
+    define(root, VF)
+    volume = root.at("/var/lib/docker/volumes/nova_libvirt_qemu/_data")
+    volume.parent.mkdir(parents=True)
+    root.at("/etc/libvirt/qemu").rename(volume)
+    assert collect(str(tmp_path))["domains"] == [{"uuid": INSTANCE, "devices": [VF]}]

@@ -16,7 +16,7 @@ from gpustack.prepare.host.show import show_plan
 from gpustack.prepare.host.undo import plan_undo
 from gpustack.spec.assignment import assigned_gpus, mediated_cards
 from gpustack.spec.model import Spec
-from support.vgpu_hosts import CARDS, INSTANCE, MIG_TYPES, TYPES, UUIDS, Programs, VgpuHost, used_by_instance
+from support.vgpu_hosts import CARDS, INSTANCE, MIG_TYPES, TYPES, UUIDS, Programs, VgpuHost, define, used_by_instance
 from support.vgpu_machine import VgpuMachine
 
 IDS = ("10de", "25b6")
@@ -358,6 +358,50 @@ def test_model_is_never_removed_under_an_instance(tmp_path: Path, framework: str
     undo = plan_undo(machine.host)
     assert undo.refused == (framework != "mdev"), "a card without virtual functions has no file of gpustack"
     assert plan_host(spec, machine.host).operations == ()
+
+
+@pytest.mark.parametrize("framework", ["vfio", "mdev"])
+def test_device_of_a_stopped_instance_is_verified(tmp_path: Path, framework: str) -> None:
+    given = VgpuHost(framework=framework, devices=dict.fromkeys(UUIDS, 711) if framework == "mdev" else {})
+    machine, spec = VgpuMachine(tmp_path, given), spec_of(first=EIGHT)
+    machine.carry_out(plan_host(spec, machine.host))
+    device = UUIDS[0] if framework == "mdev" else "0000:41:00.4"
+    machine.changed(lambda root: define(root, device))
+    verification = verify_host(spec, machine.host, machine.images)
+    assert verification.passed, [f.message for f in verification.findings]
+    assert device in [check.seen for check in verification.checks if check.place == f"gpu01 {INSTANCE}"]
+    messages = [
+        f.message for f in plan_host(spec_of(first=FOUR), machine.host).findings if f.severity is Severity.ERROR
+    ]
+    named = [f"{device}: instance {INSTANCE}, not running" in message for message in messages]
+    assert named == [True] * (framework == "mdev"), "libvirt's files do not show the type of a virtual function"
+    for name, severity in ((UUIDS[0][:-1] + "9", Severity.WARNING), ("0000:99:00.4", Severity.ERROR)):
+        define(machine.root, device, name)
+        machine.read()
+        (lost,) = verify_host(spec, machine.host, machine.images).findings
+        assert (lost.code, lost.severity) == (Code.VGPU_OF_INSTANCE_MISSING, severity)
+        assert f"{name} does not exist" in lost.message
+
+
+def test_type_of_a_stopped_instances_function_is_verified(tmp_path: Path) -> None:
+    machine, spec = VgpuMachine(tmp_path, VgpuHost()), spec_of(first=EIGHT)
+    machine.carry_out(plan_host(spec, machine.host))
+    machine.changed(lambda root: define(root, "0000:41:00.4", "0000:41:00.7"))
+    found = verify_host(spec, machine.host, machine.images).findings
+    assert [f.message for f in found if f.code == Code.VGPU_OF_INSTANCE_MISSING] == [
+        "the host has the devices of the instance: failed, 0000:41:00.7 has another vGPU type"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tools", "reported"),
+    [((), False), (("libvirtd",), True), (("libvirtd", "mdevctl"), False), (("virtqemud",), True)],
+)
+def test_libvirt_without_mdevctl_is_reported(tmp_path: Path, tools: Sequence[str], reported: bool) -> None:
+    host = VgpuHost(framework="mdev").read(tmp_path, {f"/usr/sbin/{name}": "" for name in tools})
+    plan = plan_host(spec_of(first=EIGHT, second=FOUR), host)
+    found = [f.place for f in plan.findings if f.code == Code.MDEVCTL_MISSING]
+    assert found == ["gpu01"] * reported
 
 
 def test_types_of_the_operators_own_configuration_are_a_warning(tmp_path: Path) -> None:
