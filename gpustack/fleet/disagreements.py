@@ -13,6 +13,7 @@ from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Row
 from gpustack.fleet.index import Index
 from gpustack.fleet.placement import Device
+from gpustack.hosts.facts.vgpus import unused
 from gpustack.hosts.readiness.assessment import State as Readiness
 from gpustack.spec.hosts import models_for
 from gpustack.spec.verdict import Verdict
@@ -259,8 +260,8 @@ def _of_card(index: Index, device: Device) -> Iterator[Disagreement]:
         yield found(
             Code.VGPU_DEVICE_MISSING, used=device.used, devices=len(devices), holders=", ".join(holders) or "not read"
         )
-    elif unused := [entry.uuid for entry in devices if entry.user is None] if len(devices) > device.used else []:
-        yield found(Code.VGPU_DEVICE_UNUSED, devices=len(devices), used=device.used, uuids=", ".join(unused))
+    elif host is not None and function is not None and len(devices) > device.used and (idle := unused(host, function)):
+        yield found(Code.VGPU_DEVICE_UNUSED, devices=len(devices), used=device.used, uuids=", ".join(idle))
 
 
 def _reasons(verdict: Verdict, place: str, driver: str | None) -> Iterator[Finding]:

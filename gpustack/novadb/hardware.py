@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.hostnames import key, short
+from gpustack.hosts.facts import vgpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
@@ -41,11 +42,15 @@ class Hardware:
     :ivar present: its PCI functions by address.
     :ivar offered: the addresses that device_spec matches; None if the configuration is unknown.
     :ivar read_at: the time of the facts, naive UTC; None if they have none.
+    :ivar unused: the mediated devices that no process and no instance has; empty if the instances are unknown.
+    :ivar gone: the mediated devices of instances that the host lacks, by instance.
     """
 
     present: Mapping[str, Present]
     offered: frozenset[str] | None = None
     read_at: datetime | None = None
+    unused: tuple[str, ...] = ()
+    gone: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def hardware(hosts: Sequence[Host], specs: Sequence[DeviceSpec] | None = None) -> dict[str, Hardware]:
@@ -58,6 +63,16 @@ def hardware(hosts: Sequence[Host], specs: Sequence[DeviceSpec] | None = None) -
             present={function.address: Present.of(function) for function in host.pci},
             offered=None if specs is None else offered(specs, host),
             read_at=host.read_at,
+            unused=tuple(
+                uuid
+                for function in (host.pci if host.domains is not None and host.privileged else ())
+                for uuid in vgpus.unused(host, function)
+            ),
+            gone={
+                instance: devices
+                for instance, absent in vgpus.missing(host)
+                if (devices := tuple(name for name in absent if "." not in name))
+            },
         )
         for host in hosts
     }

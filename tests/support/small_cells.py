@@ -535,6 +535,8 @@ FALSIFIED: Mapping[str, tuple[Falsify, ...]] = {
     "Provider.unread": (_placement(unread="HTTP 500", held={}),),
     "Hardware.present": (_no_hardware, _exchanged_hardware, _hardware(present={})),
     "Hardware.offered": (_hardware(offered=None), _hardware(offered=frozenset())),
+    "Hardware.unused": (_hardware(unused=("aa618089-8b16-4d01-a136-25a0f3c73123",)),),
+    "Hardware.gone": (_hardware(gone={VM: ("aa618089-8b16-4d01-a136-25a0f3c73123",)}),),
     "Hardware.read_at": (_hardware(read_at=None), _hardware(read_at=ago(10**7), present={})),
     "Clock.now": tuple(partial(clock, wrong=timedelta(hours=hours)) for hours in (-30, -1, -0.1, 0.1, 1, 30)),
 }

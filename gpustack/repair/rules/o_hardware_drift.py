@@ -23,10 +23,12 @@ TITLE = "not what the host has"
 
 _RESTART = "when the host has the right devices, restart nova-compute: it removes a free row, and adds a right one"
 _TAKEN = "look at the instance's domain; cold-migrate it away, or give the host its device back"
+_GONE = "restart nova-compute, which starts defined devices; if one is still missing, cold-migrate the instance"
+_UNUSED = "nothing is needed: Nova gives a device to the next instance of its type; gpustack removes none"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Yield verdicts on live rows that contradict hardware or device_spec, and on offered devices without a row."""
+    """Yield verdicts on live rows that contradict hardware or device_spec, offered devices without a row, and vGPUs."""
     hardware = view.hardware
     if hardware is None or view.node.deleted:
         return
@@ -43,6 +45,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         else:
             taken = row.taken or row.instance_uuid is not None
             yield case.verdict(Status.REPORT, drift, advice=_TAKEN if taken else "", then=_RESTART)
+    yield from _vgpus(view, clock, hardware)
     missing = sorted((hardware.offered or frozenset()) - {address.lower() for address in view.by_address})
     if missing:
         yield Verdict(
@@ -56,6 +59,28 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             ),
             because=f"device_spec offers {', '.join(missing)}, of which there is no row",
             then="restart nova-compute: it makes the rows when it starts",
+        )
+
+
+def _vgpus(view: NodeView, clock: Clock, hardware: Hardware) -> Iterator[Verdict]:
+    """Yield verdicts on mediated devices, which have no rows: nothing proves that one can be removed."""
+    found: list[tuple[str | None, str, str, str]] = [
+        (uuid, f"libvirt's domain of {uuid} has {' and '.join(devices)}", "the host lacks mediated devices", _GONE)
+        for uuid, devices in hardware.gone.items()
+    ]
+    if hardware.unused:
+        devices = f"the host has the mediated devices {', '.join(hardware.unused)}"
+        found.append((None, devices, "no process and no domain of libvirt has them", _UNUSED))
+    for owner, evidence, because, advice in found:
+        yield Verdict(
+            klass=CLASS,
+            title=TITLE,
+            status=Status.REPORT,
+            **place(view, clock),
+            owner=owner,
+            evidence=(evidence, node_words(view, clock)),
+            because=because,
+            advice=advice,
         )
 
 

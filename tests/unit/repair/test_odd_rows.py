@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.novadb.hardware import Hardware, Present
+from gpustack.hosts.facts.vgpu_model import Domain
+from gpustack.novadb.hardware import Hardware, Present, hardware
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
 from gpustack.repair.plan import Selection
+from gpustack.repair.show import explanation
 from support.cellfile import CellFile, ago, nova_conf
+from support.mediated_hosts import card, mediated_host
 
 GPU = "0000:81:00.0"
 OWNED = {"instance_uuid": "vm", "request_id": "r1"}
@@ -190,17 +193,39 @@ def test_a_host_that_offers_devices_and_has_no_row_yet(name: str, tmp_path: Path
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     for host in ("gpu1", "gpu2"):
         cell.host(host)
-    hardware = {
+    known = {
         name: Hardware(
             present={GPU: Present(vendor_id="10de", product_id="11b4", dev_type="type-PCI")}, offered=frozenset({GPU})
         )
     }
-    sources = replace(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), hardware=hardware)
+    sources = replace(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), hardware=known)
     cleanup_plan = plan.make(sources, Selection()).verdicts
     assert [(verdict.klass, verdict.status.value, verdict.host) for verdict in cleanup_plan] == [
         ("O", "report", "gpu1")
     ]
     assert plan.make(sources, Selection(hosts=frozenset({"gpu2"}))).verdicts == ()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_mediated_devices_are_reported_and_never_removed(known: bool, tmp_path: Path) -> None:
+    """Those that nobody has, and those that an instance has and the host lacks: neither has rows."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.host("gpu1")
+    used = {"nvidia-711": None, "nvidia-710": None, "nvidia-474": "instance x"}
+    host = mediated_host(card("0000:41:00.0", used=used), name="gpu1")
+    unused, stopped, _ = (device.uuid for device in host.pci[0].mediated_devices)
+    gone = "aa618089-8b16-4d01-a136-000000000099"
+    domains = (Domain(uuid="vm", devices=(stopped, gone)), Domain(uuid="other", devices=(stopped, "0000:99:00.4")))
+    host = host.model_copy(update={"domains": domains if known else None})
+    sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
+    made = plan.make(replace(sources, hardware=hardware([host])), Selection())
+    assert made.repairs == ()
+    assert {verdict.klass for verdict in made.verdicts} == ({"O"} if known else set())
+    texts = {str(verdict.owner): explanation(verdict) for verdict in made.verdicts}
+    assert [owner for owner, uuid in (("vm", gone), ("None", unused)) if uuid in texts.get(owner, "")] == (
+        ["vm", "None"] if known else []
+    )
+    assert "other" not in texts, "a function has rows"
 
 
 def odd(cell: CellFile, statement: str) -> None:
