@@ -56,6 +56,7 @@ class Hypervisor:
     :ivar ram: free MiB.
     :ivar cpus: free vCPUs, without overcommitment.
     :ivar disk: free MiB.
+    :ivar qemu: the version of QEMU: ``8.2.2``; empty if it is unknown, or of another hypervisor.
     """
 
     uuid: str
@@ -66,6 +67,7 @@ class Hypervisor:
     ram: int = 0
     cpus: int = 0
     disk: int = 0
+    qemu: str = ""
 
 
 def services(cloud: Connection, host: str = "") -> tuple[Service, ...]:
@@ -197,6 +199,7 @@ def hypervisors(cloud: Connection) -> list[Hypervisor]:
 def _hypervisor(entry: Mapping[str, Any]) -> Hypervisor:
     # Empty until the host's nova-compute has reported them.
     disk, least = int(entry.get("free_disk_gb") or 0), entry.get("disk_available_least")
+    version = int(entry.get("hypervisor_version") or 0) if entry.get("hypervisor_type") == "QEMU" else 0
     return Hypervisor(
         uuid=str(entry["id"]),
         node=str(entry["hypervisor_hostname"]),
@@ -206,4 +209,5 @@ def _hypervisor(entry: Mapping[str, Any]) -> Hypervisor:
         ram=int(entry.get("free_ram_mb") or 0),
         cpus=int(entry.get("vcpus") or 0) - int(entry.get("vcpus_used") or 0),
         disk=(disk if least is None else min(disk, int(least))) * 1024,
+        qemu=f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}" if version else "",
     )

@@ -113,6 +113,14 @@ class ServiceCloud:
         except CloudError:
             return None
 
+    def qemu_versions(self) -> dict[str, str]:
+        """Return the versions of QEMU that nova-computes in service report, by host. Does not raise."""
+        try:
+            known = compute.hypervisors(self.connection)
+        except CloudError:
+            return {}
+        return {entry.host: entry.qemu for entry in known if entry.qemu and entry.up}
+
     def actions(self, server_id: str) -> tuple[Event, ...]:
         """Return the instance actions of an instance, newest first."""
         return tuple(servers.actions(self.connection, server_id))

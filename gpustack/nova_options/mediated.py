@@ -7,7 +7,7 @@ type. Lint and rendering ask it, so that they know the same rules of each releas
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from gpustack.base.files import data_table
 from gpustack.nova_options import releases
@@ -182,5 +182,19 @@ def does(release: Release, operation: str) -> bool:
 
     :param operation: a name in ``gpustack/data/vgpu_operations.toml``.
     """
-    known = {entry["name"]: entry["since"] for entry in data_table("vgpu_operations.toml")["operation"]}
-    return bool(release.major >= known[operation])
+    return bool(release.major >= _operation(operation)["since"])
+
+
+def required(program: str) -> str:
+    """The version of ``libvirt`` or ``qemu`` that both hosts of a live migration with mediated devices need."""
+    return str(_operation("live-migrate")[program])
+
+
+def is_too_old(program: str, version: str) -> bool:
+    """Whether a version is older than that."""
+    numbers = (tuple(map(int, text.split("."))) for text in (version, required(program)))
+    return next(numbers) < next(numbers)
+
+
+def _operation(name: str) -> dict[str, Any]:
+    return next(entry for entry in data_table("vgpu_operations.toml")["operation"] if entry["name"] == name)

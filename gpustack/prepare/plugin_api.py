@@ -6,6 +6,7 @@ inside a function would run again in every fork. The exception is the client of 
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
@@ -403,12 +404,13 @@ def service_choices(
     :raises gpustack.base.errors.UsageError: if a policy does not exist.
     :raises gpustack.base.errors.SpecError: if the spec cannot be used.
     """
-    migratable, impossible = _of_spec(spec)
+    migratable, impossible, vgpus = _of_spec(spec)
     return InstanceChoices(
         guests=_policy("gpustack_guests", guests),
         device_guests=_policy("gpustack_device_guests", device_guests),
         live_migratable=(frozenset(live_migratable) | migratable) - impossible,
         plain_ports=frozenset(plain_ports),
+        vgpus=vgpus | {mediated.STANDARD},
         not_running=frozenset(not_running),
     )
 
@@ -421,18 +423,18 @@ def _policy(variable: str, value: str) -> Policy:
         raise UsageError(f"{variable} is {value!r}", remedy=f"it must be one of {known}") from None
 
 
-def _of_spec(path: str | None) -> tuple[frozenset[str], frozenset[str]]:
-    """The aliases and classes of vGPUs that can be live-migrated, and those that Nova's release cannot live-migrate."""
+def _of_spec(path: str | None) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """Aliases and classes of vGPUs that can be live-migrated, classes that Nova's release can't migrate, and all."""
     if not path:
-        return frozenset(), frozenset()
+        return frozenset(), frozenset(), frozenset()
     spec = _spec(path)
     aliases = {alias for name in spec.models for alias in spec.aliases_of(name)}
     own = {alias for alias in aliases if all(spec.models[name].live_migratable for name in spec.models_of(alias))}
     vgpus = by_key((model.vgpu.resource_class, model) for model in spec.models.values() if model.vgpu)
     if spec.nova is not None and not mediated.does(releases.release(spec.nova.release), "live-migrate"):
-        return frozenset(own), frozenset(vgpus)
+        return frozenset(own), frozenset(vgpus), frozenset(vgpus)
     own |= {name for name, models in vgpus.items() if spec.nova and all(model.live_migratable for model in models)}
-    return frozenset(own), frozenset()
+    return frozenset(own), frozenset(), frozenset(vgpus)
 
 
 def service_target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, others: Collection[str] = ()) -> Target:
@@ -443,9 +445,13 @@ def service_target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, 
     :param wanted: the service's host as the operator named it; empty to find it by name.
     :param others: the operator's names of all other hosts.
     """
-    own_name = (facts or {}).get("hostname")
+    own_name, libvirt = ((facts or {}).get(name) for name in ("hostname", "libvirt"))
     return Target(
-        host=hostname, own_name=own_name if isinstance(own_name, str) else None, wanted=wanted, others=tuple(others)
+        host=hostname,
+        own_name=own_name if isinstance(own_name, str) else None,
+        wanted=wanted,
+        others=tuple(others),
+        libvirt=libvirt if isinstance(libvirt, str) and re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){2}", libvirt) else None,
     )
 
 

@@ -34,6 +34,7 @@ class Nova:
     :param dies_at: the number of the request at which the run is killed.
     :param carried_out: whether that request is still carried out.
     :param slow: the number of queries that a task takes.
+    :param qemu: the versions of QEMU by host.
     """
 
     service: Service
@@ -42,6 +43,7 @@ class Nova:
     carried_out: bool = False
     slow: int = 1
     no_room: bool = False
+    qemu: dict[str, str] = field(default_factory=dict)
     capacity: int = 10**6
     neutron: Ports = field(default_factory=Ports)
     demand: Amounts = field(default_factory=dict)
@@ -120,6 +122,9 @@ class Nova:
 
     def needs(self, server_id: str) -> Amounts:
         return self.demand
+
+    def qemu_versions(self) -> dict[str, str]:
+        return self.qemu
 
     def room(self, needs: Amounts) -> Room | None:
         assert not self.service.enabled, "the host would be among those that have room"

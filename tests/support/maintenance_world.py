@@ -15,6 +15,7 @@ import yaml
 from gpustack.base.files import collection_dir
 from gpustack.connect.playbooks.inventory import interpreter
 from gpustack.hosts.facts.collector import collect
+from gpustack_demo.embedded.hosts import EmbeddedDevice, MdevType
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack_demo.examples import hosts
@@ -38,6 +39,10 @@ alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_typ
 alias = {"name": "h100", "vendor_id": "10de", "product_id": "2330", "device_type": "type-PCI", "live_migratable": "yes"}
 device_spec = {"vendor_id": "10de", "product_id": "11b4"}
 device_spec = {"vendor_id": "10de", "product_id": "2330", "live_migratable": "yes"}
+[devices]
+enabled_mdev_types = nvidia-711
+[mdev_nvidia-711]
+device_addresses = 0000:a1:00.0
 [filter_scheduler]
 enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,PciPassthroughFilter
 """
@@ -53,11 +58,26 @@ _PROCESSORS = 8
 """Per host: enough for one guest of the flavor "more-than-half", but not for two."""
 
 
+_VGPUS = EmbeddedDevice(
+    address="0000:a1:00.0",
+    vendor="10de",
+    product="25b6",
+    driver="nvidia",
+    class_="030200",
+    mdev_types=(MdevType(id="nvidia-711", name="NVIDIA A16-8Q", instances=2),),
+)
+"""A card of each host on which Nova creates mediated devices."""
+
+
 def nova_hosts() -> list[EmbeddedHost]:
     return [
-        EmbeddedHost(name=HOST, pci=gpus(2) + gpus(1, product="2330", bus=0x91), cpus_per_node=_PROCESSORS // 2),
         EmbeddedHost(
-            name=OTHER, pci=gpus(1, bus=0x41) + gpus(1, product="2330", bus=0x51), cpus_per_node=_PROCESSORS // 2
+            name=HOST, pci=gpus(2) + gpus(1, product="2330", bus=0x91) + (_VGPUS,), cpus_per_node=_PROCESSORS // 2
+        ),
+        EmbeddedHost(
+            name=OTHER,
+            pci=gpus(1, bus=0x41) + gpus(1, product="2330", bus=0x51) + (_VGPUS,),
+            cpus_per_node=_PROCESSORS // 2,
         ),
     ]
 
@@ -202,4 +222,7 @@ def flavors(cloud: Connection) -> dict[str, Flavor]:
         ),
         "gpu": gpu_flavor(cloud, "gpu", "k4200"),
         "live": gpu_flavor(cloud, "live", "h100"),
+        "vgpu": cloud.compute.create_flavor_extra_specs(
+            cloud.compute.create_flavor(name="vgpu", ram=512, vcpus=1, disk=1), {"resources:VGPU": "1"}
+        ),
     }

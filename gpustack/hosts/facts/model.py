@@ -367,6 +367,8 @@ class Host(FactsModel):
     tpm: Tpm = Tpm()
     files: Mapping[HostPath, ConfigFile] = {}
     pci: Annotated[tuple[Function, ...], Field(max_length=MOST_FUNCTIONS)]
+    libvirt: Line | None = None
+    """The version of libvirt: ``9.0.0``; None if it is unknown."""
     domains: Annotated[tuple[Domain, ...], Field(max_length=MOST_TYPES)] | None = None
     """The domains of libvirt with vGPUs or virtual functions; None in facts of an older collector."""
     unread: tuple[Unread, ...] = ()

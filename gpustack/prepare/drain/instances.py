@@ -109,11 +109,14 @@ def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -
     allowed = ("ACTIVE", "PAUSED") if policy is Policy.LIVE_MIGRATE else ("ACTIVE",)
     if server.status not in allowed:
         return Treatment(against=finding(Code.INSTANCE_STATE_UNFIT, place=place, status=server.status, policy=policy))
-    if policy is Policy.LIVE_MIGRATE and not set(held) <= choices.live_migratable:
-        return Treatment(against=finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices))
+    has_vgpus = not choices.vgpus.isdisjoint(held)
+    reason = choices.obstacle if has_vgpus else ""
+    reason = reason or ("" if set(held) <= choices.live_migratable else "not known to support live migration")
+    if policy is Policy.LIVE_MIGRATE and reason:
+        return Treatment(against=finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices, reason=reason))
     if not up:
         return Treatment(against=finding(Code.COMPUTE_DOWN, place=place, policy=policy))
-    return Treatment(step=_step(server, host, policy, devices))
+    return Treatment(step=_step(server, host, policy, devices, choices.doubt if has_vgpus else ""))
 
 
 def _held(server: Server, choices: InstanceChoices) -> tuple[str, ...]:
@@ -122,9 +125,9 @@ def _held(server: Server, choices: InstanceChoices) -> tuple[str, ...]:
     return (*server.demands, *ports)
 
 
-def _step(server: Server, host: str, policy: Policy, devices: str) -> Operation:
+def _step(server: Server, host: str, policy: Policy, devices: str, doubt: str) -> Operation:
     mark = metadata_of(MarkKind.STOPPED if policy is Policy.STOP else MarkKind.MOVED, host)
-    why = f"it has {devices}" if devices else ""
+    why = "; ".join(filter(None, (f"it has {devices}" if devices else "", doubt)))
     alone = bool(devices) and policy is not Policy.STOP
     return _STEPS[policy](server=server.id, name=server.name, mark=mark, alone=alone, why=why)
 

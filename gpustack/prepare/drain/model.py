@@ -25,6 +25,9 @@ class InstanceChoices:
     :param device_guests: the policy for instances with one.
     :param live_migratable: the aliases whose devices support live migration.
     :param plain_ports: port types (Neutron's ``vnic_type``) that do not count as devices.
+    :param vgpus: the resource classes of mediated devices.
+    :param obstacle: why those of the host can't be live-migrated; empty if nothing is known against it.
+    :param doubt: what is unknown about that.
     :param not_running: the ids of instances that do not run, although Nova's data leave that open.
     """
 
@@ -32,6 +35,9 @@ class InstanceChoices:
     device_guests: Policy = Policy.REFUSE
     live_migratable: frozenset[str] = frozenset()
     plain_ports: frozenset[str] = frozenset()
+    vgpus: frozenset[str] = frozenset({"VGPU"})
+    obstacle: str = ""
+    doubt: str = ""
     not_running: frozenset[str] = frozenset()
 
 

@@ -19,10 +19,11 @@ from gpustack.cloud.placement import Room
 from gpustack.cloud.server_actions import ServiceCloud
 from gpustack.cloud.servers import Server
 from gpustack.cloud.session import Refused
+from gpustack.nova_options import mediated
 from gpustack.prepare.drain.capacity import lacking
 from gpustack.prepare.drain.drain import plan_empty, reason
 from gpustack.prepare.drain.instances import key
-from gpustack.prepare.drain.model import InstanceChoices, World
+from gpustack.prepare.drain.model import InstanceChoices, Policy, World
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.restore import plan_resume
 from gpustack.prepare.drain.service_lookup import find_service
@@ -50,12 +51,14 @@ class Target:
     :param own_name: the host's own name; None if unknown.
     :param wanted: the service's host as the operator named it; empty to find it by the two names.
     :param others: the operator's names of all other hosts.
+    :param libvirt: the version of the host's libvirt; None if unknown.
     """
 
     host: str
     own_name: str | None = None
     wanted: str = ""
     others: tuple[str, ...] = ()
+    libvirt: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -90,8 +93,30 @@ class Runner:
         if refusal is not None:
             return refusal
         if world.service is not None and world.servers:
-            world = replace(world, ports=self._ports(world.service.host))
+            host = world.service.host
+            world = replace(world, ports=self._ports(host))
+            if choices.device_guests is Policy.LIVE_MIGRATE and any(
+                not choices.vgpus.isdisjoint(server.demands) for server in world.servers
+            ):
+                choices = self._with_versions(choices, host)
         return plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC), requests=self._requests)
+
+    def _with_versions(self, choices: InstanceChoices, host: str) -> InstanceChoices:
+        """Add what the versions of libvirt and QEMU mean for a live migration with mediated devices."""
+        known = self.api.qemu_versions()
+        others = [version for name, version in known.items() if name != host]
+        own = {"libvirt": self.target.libvirt, "qemu": known.get(host)}
+        old = [
+            f"{program} {version} of {host} is older than {mediated.required(program)}"
+            for program, version in own.items()
+            if version and mediated.is_too_old(program, version)
+        ]
+        if others and all(mediated.is_too_old("qemu", version) for version in others):
+            old.append(f"no other host has qemu {mediated.required('qemu')}")
+        unknown = [f"{program} of {host}" for program, version in own.items() if not version]
+        needs = f"needs libvirt {mediated.required('libvirt')} and qemu {mediated.required('qemu')} on both hosts"
+        doubt = f"{needs}; unknown: {', '.join([*unknown, 'libvirt of the other hosts'])}"
+        return replace(choices, obstacle="; ".join(old), doubt=doubt)
 
     def _ports(self, host: str) -> Ports:
         """The ports of a host; if Neutron does not answer, its last answer."""

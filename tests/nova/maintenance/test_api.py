@@ -154,6 +154,31 @@ def test_a_device_that_can_migrate_live_does(world: World) -> None:
     assert (world.marks(guest), world.service()) == ({}, ("enabled", None))
 
 
+def test_vgpus_migrate_as_their_hosts_can(world: World) -> None:
+    api = ServiceCloud(world.cloud)
+    guest = world.guest("vgpu-guest", "vgpu")
+    assert api.qemu_versions() == dict.fromkeys((HOST, OTHER), "8.2.2")
+    choices = InstanceChoices(device_guests=Policy.LIVE_MIGRATE, live_migratable=frozenset({"VGPU"}))
+    old = Runner(api=api, target=Target(host=HOST, libvirt="8.5.0"), seconds=60).look(choices, "a test")
+    assert [finding.code for finding in old.findings] == ["GPU609"]
+    assert "libvirt 8.5.0" in old.findings[0].message
+    assert not emptied(api, Policy.COLD_MIGRATE).refused
+    assert world.state(guest) == ("ACTIVE", OTHER)
+    assert not runner(api).resume().refused
+    held = world.cloud.placement.get(f"/allocations/{guest.id}").json()["allocations"].values()
+    assert [resources["resources"] for resources in held if "VGPU" in resources["resources"]] == [{"VGPU": 1}]
+    assert (world.marks(guest), world.service()) == ({}, ("enabled", None))
+
+
+def test_vgpus_migrate_live(world: World) -> None:
+    api = ServiceCloud(world.cloud)
+    guest = world.guest("vgpu-guest", "vgpu")
+    assert not emptied(api, Policy.LIVE_MIGRATE, {"live_migratable": frozenset({"VGPU"})}).refused
+    assert world.state(guest) == ("ACTIVE", OTHER)
+    assert not runner(api).resume().refused
+    assert (world.marks(guest), world.service()) == ({}, ("enabled", None))
+
+
 def test_where_there_is_no_room_is_known_before_the_first_guest_moves(world: World) -> None:
     api = ServiceCloud(world.cloud)
     small, big = world.guest("small"), world.guest("big", "more-than-half")

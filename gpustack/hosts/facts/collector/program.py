@@ -19,7 +19,7 @@ from .names import NAMED_MODULES
 from .open_by import holders
 from .reader import HostRoot
 from .start import needed_modules
-from .tools import initramfs_tool
+from .tools import initramfs_tool, libvirt_version
 from .tpm import tpm
 from .vgpus import domains
 
@@ -69,6 +69,7 @@ def collect(root: str = "/") -> Dict[str, Any]:
         "tpm": tpm(host),
         "files": configuration_files(host),
         "pci": functions,
+        "libvirt": libvirt_version(host, machine_type),
         "domains": domains(host, functions),
         "unread": host.unread,
     }

@@ -1,9 +1,11 @@
 """The host's tools that generate the boot menu and initramfs images; libvirt."""
 
+import re
 from typing import Optional
 
 from .reader import HostRoot
 
+_LIBVIRT = re.compile(r"libvirt\.so\.0\.([0-9]{1,3})([0-9]{3})\.([0-9]{1,3})")
 GRUBBY = ("/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby", "/usr/bin/grubby")
 KERNEL_HOOKS = ("/etc/kernel/postinst.d", "/usr/share/kernel/postinst.d")  # packages are moving to the second
 TOOLS = (
@@ -15,6 +17,18 @@ TOOLS = (
 def any_of(host: HostRoot, *names: str) -> bool:
     """Whether at least one of the programs is installed."""
     return any(host.exists(directory + name) for name in names for directory in ("/usr/sbin/", "/usr/bin/", "/sbin/"))
+
+
+def libvirt_version(host: HostRoot, machine_type: Optional[str]) -> Optional[str]:
+    """The version of libvirt, from the name of its library: ``libvirt.so.0.9000.0`` is 9.0.0 (its ``meson.build``).
+
+    ``None`` without libvirt, or if it is in a container.
+    """
+    for directory in ("/usr/lib64", "/usr/lib/{}-linux-gnu".format(machine_type)):
+        match = _LIBVIRT.fullmatch(host.link(directory + "/libvirt.so.0") or "")
+        if match:
+            return "{}.{}.{}".format(*map(int, match.groups()))
+    return None
 
 
 def grubby_keeps_defaults(host: HostRoot) -> Optional[bool]:

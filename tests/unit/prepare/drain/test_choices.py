@@ -53,8 +53,9 @@ def test_vgpus_migrate_live_only_in_releases_that_can_do_it(
 ) -> None:
     path = tmp_path / "gpustack.yaml"
     path.write_text(VGPUS.replace("RELEASE", f'"{release}"'), encoding="utf-8")
-    chosen = service_choices("stop", "live-migrate", named, str(path)).live_migratable
-    assert chosen - {"large", "small"} == expected
+    chosen = service_choices("stop", "live-migrate", named, str(path))
+    assert chosen.live_migratable - {"large", "small"} == expected
+    assert chosen.vgpus == {"VGPU", "CUSTOM_A16_4Q"}
 
 
 def test_instances_known_not_to_run_are_a_choice() -> None:
@@ -71,3 +72,8 @@ def test_a_host_has_the_inventorys_name_and_its_own() -> None:
     resolved = service_target("gpu1", {"hostname": "gpu1.example.org"}, "")
     assert (resolved.host, resolved.own_name, resolved.wanted) == ("gpu1", "gpu1.example.org", "")
     assert service_target("gpu1", None, "").own_name is None
+
+
+@pytest.mark.parametrize(("libvirt", "known"), [("9.0.0", "9.0.0"), ("9.0", None), ("9.0.0; x", None), (9, None)])
+def test_a_host_names_the_version_of_its_libvirt(libvirt: object, known: str | None) -> None:
+    assert service_target("gpu1", {"libvirt": libvirt}, "").libvirt == known

@@ -13,6 +13,7 @@ from gpustack.cloud.servers import Server
 from gpustack.prepare.drain.model import InstanceChoices, Policy
 from gpustack.prepare.drain.plan import ServicePlan
 from gpustack.prepare.drain.run import Runner, Target
+from gpustack.prepare.drain.steps import LiveMigrate
 from support.compute_model import Killed, Nova
 
 STOPPED, MOVED, AFTER = "gpustack_stopped_for", "gpustack_moved_from", "gpustack_after"
@@ -277,3 +278,37 @@ def test_a_run_that_has_failed_says_why_the_host_is_out_of_service_and_what_is_l
         api.service = replace(api.service, enabled=enabled, reason=reason)
         assert not runner(api).failed("why").todo
         assert (api.service.enabled, api.service.reason) == (enabled, reason)
+
+
+OLD, NEW = "8.0.5", "8.1.0"
+
+
+@pytest.mark.parametrize(
+    ("libvirt", "qemu", "text"),
+    [
+        ("8.6.0", {"gpu1": NEW, "gpu2": OLD, "gpu3": NEW}, "unknown: libvirt of the other hosts"),
+        (None, {"gpu1": "10.0.0", "gpu2": NEW}, "unknown: libvirt of gpu1, libvirt of the other hosts"),
+        (None, {}, "unknown: libvirt of gpu1, qemu of gpu1, libvirt of the other hosts"),
+        (
+            "8.5.0",
+            {"gpu1": NEW, "gpu2": NEW},
+            "GPU609: this instance has VGPU: libvirt 8.5.0 of gpu1 is older than 8.6.0",
+        ),
+        ("9.0.0", {"gpu1": OLD, "gpu2": NEW}, "GPU609: this instance has VGPU: qemu 8.0.5 of gpu1 is older than 8.1.0"),
+        ("9.0.0", {"gpu1": NEW, "gpu2": OLD}, "GPU609: this instance has VGPU: no other host has qemu 8.1.0"),
+    ],
+)
+def test_vgpus_migrate_live_between_hosts_that_can_do_it(libvirt: str | None, qemu: dict[str, str], text: str) -> None:
+    api = nova(guest("a", demands=("VGPU",)), guest("b", demands=("k4200",)))
+    api.qemu = qemu
+    named = replace(choices(Policy.LIVE_MIGRATE), live_migratable=frozenset({"k4200", "VGPU"}))
+    run = Runner(api=api, target=Target(host="gpu1", libvirt=libvirt), seconds=1)
+    plan = run.look(named, "why")
+    whys = [step.why for step in plan.steps if isinstance(step, LiveMigrate)]
+    if text.startswith("GPU609"):
+        assert [f"{finding.code}: {finding.message}" for finding in plan.findings] == [text]
+        assert whys == ["it has k4200"], "the instance without vGPUs"
+        assert not run.look(choices(Policy.COLD_MIGRATE), "why").refused
+    else:
+        assert (plan.refused, whys[1]) == (False, "it has k4200")
+        assert whys[0] == f"it has VGPU; needs libvirt 8.6.0 and qemu 8.1.0 on both hosts; {text}"

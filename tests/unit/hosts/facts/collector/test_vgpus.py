@@ -130,3 +130,19 @@ def test_domains_of_kolla_are_in_its_volume(tmp_path: Path) -> None:
     volume.parent.mkdir(parents=True)
     root.at("/etc/libvirt/qemu").rename(volume)
     assert collect(str(tmp_path))["domains"] == [{"uuid": INSTANCE, "devices": [VF]}]
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "version"),
+    [
+        ("/usr/lib/x86_64-linux-gnu", "libvirt.so.0.9000.0", "9.0.0"),
+        ("/usr/lib64", "libvirt.so.0.10010.3", "10.10.3"),
+        ("/usr/lib64", "libvirt.so.0.7.0", None),
+    ],
+)
+def test_version_of_libvirt_is_in_the_name_of_its_library(
+    tmp_path: Path, place: str, target: str, version: str | None
+) -> None:
+    root = VgpuHost().make(tmp_path)
+    root.write("/proc/sys/kernel/arch", "x86_64\n").link(f"{place}/libvirt.so.0", target)
+    assert collect(str(tmp_path))["libvirt"] == version
