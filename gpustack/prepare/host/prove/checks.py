@@ -269,15 +269,12 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
 def instances(host: Host, targets: Targets) -> Iterator[HostCheck]:
     """Check that the host has the vGPUs and virtual functions of its instances, also of stopped ones."""
     absent = dict(missing(host))
-    untyped = {
-        part.address: f"{part.address} has another vGPU type"
-        for shared in targets.shared
-        for part in host.virtual.get(shared.address, ())
-        if not shared.has_type(part)
-    }
+    shared = [entry for entry in targets.shared if entry.vgpu is not None or entry.vgpu_type is not None]
+    typed = {part.address for entry in shared for part in entry.parts(host) if entry.has_type(part)}
+    untyped = {part.address for entry in shared for part in host.virtual.get(entry.address, ())} - typed
     for domain in host.domains or ():
         what, place = "the host has the devices of the instance", f"{host.hostname} {domain.uuid}"
-        faults = [untyped[name] for name in domain.devices if name in untyped]
+        faults = [f"{name} has another vGPU type" for name in domain.devices if name in untyped]
         # Nova creates mediated devices again, which may take until nova-compute has started.
         severity = None if faults or any("." in name for name in absent.get(domain.uuid, ())) else Severity.WARNING
         faults += [f"{name} does not exist" for name in absent.get(domain.uuid, ())]

@@ -384,9 +384,15 @@ def test_device_of_a_stopped_instance_is_verified(tmp_path: Path, framework: str
 
 
 def test_type_of_a_stopped_instances_function_is_verified(tmp_path: Path) -> None:
-    machine, spec = VgpuMachine(tmp_path, VgpuHost()), spec_of(first=EIGHT)
+    """Also on a card with several types."""
+    spec = spec_of(first={"type": "A16-8Q", "count": 1}, second={"type": "A16-4Q", "count": 2})
+    match = spec.models["first"].match
+    spec = spec.model_copy(
+        update={"models": {name: model.model_copy(update={"match": match}) for name, model in spec.models.items()}}
+    )
+    machine = VgpuMachine(tmp_path, VgpuHost())
     machine.carry_out(plan_host(spec, machine.host))
-    machine.changed(lambda root: define(root, "0000:41:00.4", "0000:41:00.7"))
+    machine.changed(lambda root: define(root, "0000:41:00.4", "0000:41:00.5", "0000:41:00.7"))
     found = verify_host(spec, machine.host, machine.images).findings
     assert [f.message for f in found if f.code == Code.VGPU_OF_INSTANCE_MISSING] == [
         "the host has the devices of the instance: failed, 0000:41:00.7 has another vGPU type"
