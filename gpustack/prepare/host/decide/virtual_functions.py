@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.operations import counted
 from gpustack.hosts.facts.model import Function, Host
-from gpustack.hosts.facts.vgpus import NVIDIA
+from gpustack.hosts.facts.vgpus import NVIDIA, owners
 from gpustack.hosts.readiness.assessment import made_at_boot, of_instances, skipped_at_boot
 from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.prepare.host.decide import vgpus
@@ -92,11 +92,14 @@ def lost(host: Host, shared: Iterable[Shared] = ()) -> Iterator[tuple[Function, 
 
     The next boot does not create the virtual functions, or creates them with another vGPU type.
     """
+    stopped = {name: f"{name} (instance {uuid}, not running)" for name, uuid in owners(host).items()}
     parts = ((part, entry) for entry in shared for part in entry.parts(host))
     kept = {part.address for part, entry in parts if not part.vgpu_type or entry.has_type(part)}
     for function in left(host):
         lost_parts = [part for part in host.virtual.get(function.address, ()) if part.address not in kept]
-        if users := "; ".join(of_instances(lost_parts)):
+        used = [(part, ", ".join(of_instances([part]))) for part in lost_parts]
+        texts = [text or stopped[part.address] for part, text in used if text or part.address in stopped]
+        if users := "; ".join(texts):
             yield function, users
 
 
