@@ -189,7 +189,7 @@ def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _Host
         entries = (*_entries(spec, judged, mode, release), *_of_networks(spec, host, networks))
         written = [entry.to_dict() for entry in entries]
         findings += proof(host, written, judged.offered, networks.addresses)
-        unknown = tuple(vgpus.of_one_card(host, written)) if has_vgpus(spec) else ()
+        unknown = tuple(vgpus.of_one_card(host, written))
     return _HostConfig(
         judged=judged,
         gpus=gpus_by_alias(spec, judged),
