@@ -1,8 +1,9 @@
-"""Read 896 GPUs from a real Placement, and compare with openstack-exporter and a loop of ``openstack`` commands.
+"""Read 448 GPUs from a real Placement, and compare with openstack-exporter and a loop of ``openstack`` commands.
 
     .venv/bin/python bench/gpu_list.py [HOSTS]
 
-112 compute nodes with eight GPUs each, five of them allocated, are written into the database of an embedded Placement.
+56 compute nodes with eight GPUs each, five of them allocated, are written into the database of an embedded Placement.
+A proxy delays each request by 20 ms, as a network and a busy Placement do.
 The exporter lists the providers and reads inventories, usages and traits of each, one after the other, without owners.
 One ``openstack flavor list`` is measured; a loop needs a command for each instance. Limit: the complete list, with
 holders, takes at most a tenth of either.
@@ -17,16 +18,21 @@ import uuid
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import limits
 
 from gpustack.fleet import placement
 from gpustack_demo.embedded.cloud import EmbeddedCloud
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from support.proxy import Traffic, proxy
+
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-GPUS, USED = 8, 5
+GPUS, USED, LATENCY = 8, 5, 0.02
 _CLASS, _TRAIT = "CUSTOM_PCI_10DE_11B4", "COMPUTE_MANAGED_PCI_DEVICE"
 _NOW = "2026-01-01 00:00:00"
 _BEYOND = 10_000
@@ -90,8 +96,14 @@ def exporter(cloud: Connection) -> int:
 
 def main() -> None:
     """Measure, print, and check the limits."""
-    hosts = int(sys.argv[1]) if len(sys.argv) > 1 else 112
-    with EmbeddedCloud("2025.2") as nova, nova.connection() as cloud:
+    hosts = int(sys.argv[1]) if len(sys.argv) > 1 else 56
+    with (
+        EmbeddedCloud("2025.2") as nova,
+        nova.connection() as cloud,
+        proxy(nova.ports["placement"], Traffic(latency=LATENCY)) as port,
+    ):
+        url = urlsplit(cloud.placement.get_endpoint())
+        cloud.placement.endpoint_override = url._replace(netloc=f"127.0.0.1:{port}").geturl()
         assert cloud.placement.put(f"/resource_classes/{_CLASS}", microversion="1.31").ok
         instances = fill(nova.directory / "placement" / "placement.sqlite", hosts)
         begun = time.perf_counter()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import limits
 
@@ -23,6 +25,10 @@ from gpustack.hosts.facts.store import SharedParts
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from support import server_fleets
 
 MODELS = 10
 GPUS = 8
@@ -44,7 +50,9 @@ def host(number: int, parts: SharedParts | None = None) -> Host:
         ]
     pci += [_function(f"0000:01:00.{n}", "15b3", "1017", "020000", driver="mlx5_core") for n in (0, 1)]
     pci.append(_function("0000:02:00.0", "1a03", "2000", "030000", driver="ast"))
-    return (parts or SharedParts()).host({"version": 1, "hostname": f"gpu{number:04d}", "pci": pci})
+    placed = [{**entry, "iommu_group": group, "numa_node": 0} for group, entry in enumerate(pci)]
+    raw = server_fleets.server(server_fleets.KINDS[1], number)  # of a prepared host
+    return (parts or SharedParts()).host({**raw, "pci": placed})
 
 
 def _function(address: str, vendor: str, product: str, pci_class: str, **more: object) -> dict[str, object]:
@@ -77,8 +85,10 @@ def measure(size: int, rounds: int) -> dict[str, float]:
     release = releases.release("2025.2")
 
     def run(hosts: list[Host]) -> int:
-        rendering = render(wanted(document, hosts, release=release), hosts=hosts)
-        return len(rendering.files)
+        needs = wanted(document, hosts, release=release)
+        if not all(needs.computes.values()):
+            raise SystemExit("not every host offers its GPUs")
+        return len(render(needs, hosts=hosts).files)
 
     if run([host(number) for number in range(size)]) != size + 2:
         raise SystemExit("not every host got its file")
