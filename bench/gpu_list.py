@@ -102,7 +102,7 @@ def main() -> None:
         nova.connection() as cloud,
         proxy(nova.ports["placement"], Traffic(latency=LATENCY)) as port,
     ):
-        url = urlsplit(cloud.placement.get_endpoint())
+        url = urlsplit(str(cloud.placement.get_endpoint()))
         cloud.placement.endpoint_override = url._replace(netloc=f"127.0.0.1:{port}").geturl()
         assert cloud.placement.put(f"/resource_classes/{_CLASS}", microversion="1.31").ok
         instances = fill(nova.directory / "placement" / "placement.sqlite", hosts)
