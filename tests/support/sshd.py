@@ -162,9 +162,9 @@ class Sshd:
 
 
 def _sockets(process: int) -> set[str]:
-    """The open sockets of a process; none if it has ended."""
+    """The open sockets of a process; none if it has ended, or may not be read: then it serves a connection already."""
     found = set()
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, PermissionError):
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
             with contextlib.suppress(FileNotFoundError):
                 found.add(str(descriptor.readlink()))

@@ -96,9 +96,12 @@ def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[
 
 
 def _is_menu_stale(host: Host) -> bool:
-    """Whether GRUB's configuration may have changed since its menu was generated; True if a time is unknown."""
-    menu_made = host.boot.config_mtime
-    written = [host.files[path].mtime_ns for path in grub_paths(host.files)]
+    """Whether GRUB's configuration may have changed since its menu was generated; True if a time is unknown.
+
+    A run that broke before it generated the menu has left newer files of gpustack.
+    """
+    menu_made, own = host.boot.config_mtime, (path for path in OWNED if path in host.files)
+    written = [host.files[path].mtime_ns for path in (*grub_paths(host.files), *own)]
     return menu_made is None or any(time is None or time > menu_made for time in written)
 
 

@@ -181,6 +181,30 @@ def test_a_run_that_breaks_anywhere_is_finished_by_the_next(
     assert machine.images == complete.images
 
 
+def test_a_run_that_breaks_before_the_menu_is_generated_is_finished_by_the_next() -> None:
+    """The menu lacks an argument of the operator's configuration, although it is newer; gpustack writes no drop-in."""
+    raw = copy.deepcopy(BASE)
+    raw["files"]["/etc/default/grub.d/50-a.cfg"] = {
+        "text": 'GRUB_CMDLINE_LINUX_DEFAULT="intel_iommu=on"\n',
+        "mode": "0644",
+        "mtime_ns": raw["boot"]["config_mtime"] - 10**9,
+    }
+    models = {"k4200": {"match": {"vendor": "10de", "product": "11b4"}}}
+    document = {"version": 1, "models": models, "hosts": {"gpu01": ["k4200"]}, "options": {"iommu_pt": False}}
+    spec = parse_spec(yaml.safe_dump(document), "test")
+    plan = plan_host(spec, Machine(raw).host)
+    commands = [operation.argv for operation in plan.operations if isinstance(operation, RunCommand)]
+    assert commands[-1] == ("update-grub",)
+    for done in range(len(plan.operations) - 1):
+        machine = Machine(copy.deepcopy(raw))
+        for operation in plan.operations[:done]:
+            machine.do(operation, reboot=False)
+        again = plan_host(spec, machine.host)
+        assert not again.refused
+        machine.carry_out(again, reboot=False)
+        assert "intel_iommu=on" in machine.raw["boot"]["entries"][0]["arguments"]
+
+
 @CHECKED
 @given(hosts(), specs())
 def test_nothing_that_another_device_uses_is_blacklisted(raw: dict[str, Any], spec: Spec) -> None:
