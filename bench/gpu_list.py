@@ -5,8 +5,7 @@
 56 compute nodes with eight GPUs each, five of them allocated, are written into the database of an embedded Placement.
 A proxy delays each request by 20 ms, as a network and a busy Placement do.
 The exporter lists the providers and reads inventories, usages and traits of each, one after the other, without owners.
-One ``openstack flavor list`` is measured; a loop needs a command for each instance. Limit: the complete list, with
-holders, takes at most a tenth of either.
+One ``openstack flavor list`` is measured; a loop needs a command for each instance.
 """
 
 from __future__ import annotations

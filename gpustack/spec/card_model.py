@@ -90,6 +90,6 @@ def model_of(models: Mapping[str, Model], function: Function) -> str | None:
 def models_of(models: Mapping[str, Model], function: Function) -> tuple[str, ...]:
     """The names of the models of a function, of which a card with several types of vGPUs has more than one."""
     fitting = [name for name, model in models.items() if matches(model.match, function)]
-    wider = (name for name in fitting if any(within(models[other].match, models[name].match) for other in fitting))
-    left = set(wider)
-    return tuple(name for name in fitting if name not in left)
+    return tuple(
+        name for name in fitting if not any(within(models[other].match, models[name].match) for other in fitting)
+    )

@@ -14,5 +14,5 @@ settings.load_profile("untimed")
 def do_not_wait(connection: object, _record: object) -> None:
     """No test loses power. A commit that waits for the disk takes 3 ms, most of the time of a row."""
     if isinstance(connection, sqlite3.Connection):
-        with contextlib.suppress(sqlite3.Error):  # a test's file is none of SQLite's
+        with contextlib.suppress(sqlite3.Error):  # a test's file may be no database
             connection.execute("PRAGMA synchronous = OFF")
