@@ -8,7 +8,7 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.vgpus import framework, owners, type_named
-from gpustack.spec.assignment import MediatedCard, mediated_cards, shared_functions
+from gpustack.spec.assignment import MediatedCard, mediated_cards, shared_cards, shared_functions
 from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
 
@@ -69,6 +69,21 @@ def types_in_use(spec: Spec, host: Host, type_of: Callable[[str], str | None]) -
             users=listed([f"{uuid}: {user or _UNUSED}" for uuid, user in (used or users).items()], _SHOWN),
             wanted=wanted or "no type",
         )
+
+
+def several_aliases(spec: Spec, host: Host) -> Iterator[Finding]:
+    """Cards whose virtual functions have types of several aliases, although Nova can't distinguish them."""
+    shared = shared_cards(spec, host) if has_vgpus(spec) else ()
+    names = {card.address: beside for card, _, _, beside in shared if framework(host, card) == "vfio"}
+    for address, models in names.items():
+        aliases = dict.fromkeys(map(spec.alias_of, models))
+        if len(aliases) > 1:
+            yield finding(
+                Code.VGPUS_OF_SEVERAL_ALIASES,
+                place=f"{host.hostname} {address}",
+                models=" and ".join(models),
+                aliases=", ".join(aliases),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -247,22 +247,26 @@ def test_lint_accepts_what_is_rendered(tmp_path: Path, deployment: str, names: t
 
 
 @pytest.mark.parametrize(
-    ("mdev", "placement", "classes", "codes"),
+    ("mdev", "placement", "classes", "alias", "codes"),
     [
-        (False, "off", False, ["GPU302"]),
-        (False, "schedule", True, ["GPU787"]),
-        (True, "off", False, []),
-        (True, "schedule", True, []),
+        (False, "off", False, None, ["GPU302", "GPU979"]),
+        (False, "off", False, "a16", []),
+        (False, "schedule", True, None, ["GPU979"]),
+        (False, "schedule", True, "a16", ["GPU303", "GPU787"]),
+        (False, "schedule", False, "a16", []),
+        (True, "off", False, None, []),
+        (True, "schedule", True, None, []),
     ],
 )
 def test_types_of_one_card_are_offered_only_if_nova_can_tell_them_apart(
-    mdev: bool, placement: str, classes: bool, codes: list[str]
+    mdev: bool, placement: str, classes: bool, alias: str | None, codes: list[str]
 ) -> None:
     models: dict[str, Any] = {}
     for name, type_, count in (("big", "A16-8Q", 1), ("small", "A16-4Q", 2)):
         own = {"resource_class": f"CUSTOM_{name.upper()}"} if classes else {}
         vgpu = {"type": type_, "count": count, **(own if mdev else {})}
-        models[name] = {"match": {"vendor": "10de", "product": "25b6"}, "vgpu": vgpu, **({} if mdev else own)}
+        match = {"vendor": "10de", "product": "25b6"}
+        models[name] = {"match": match, "alias": alias or name, "vgpu": vgpu, **({} if mdev else own)}
     card, *parts = parted("0000:84:00.0", 3, mdev=mdev)
     if not mdev:
         parts = [{**part, "vgpu_type": kind} for part, kind in zip(parts, ("711", "710", "710"), strict=True)]

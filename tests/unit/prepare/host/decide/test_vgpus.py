@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.base.findings import Code, Finding, Severity
+from gpustack.base.findings import Code, Finding, Severity, errors
 from gpustack.prepare.host.plan import plan_host
 from gpustack.prepare.host.prove.undone import verify_undone
 from gpustack.prepare.host.prove.verify import verify_host
@@ -226,8 +226,8 @@ def test_driver_that_renumbers_types_keeps_their_names(tmp_path: Path) -> None:
 def test_card_of_several_types_is_prepared_and_undone(tmp_path: Path) -> None:
     match = {"match": {"vendor": IDS[0], "product": IDS[1], "addresses": [CARDS[0]]}}
     models = {
-        "first": match | {"vgpu": {"type": "A16-8Q", "count": 1}},
-        "second": match | {"vgpu": {"type": "A16-4Q", "count": 3}},
+        "first": match | {"vgpu": {"type": "A16-8Q", "count": 1}, "alias": "a16"},
+        "second": match | {"vgpu": {"type": "A16-4Q", "count": 3}, "alias": "a16"},
     }
     spec = Spec.model_validate({"version": 1, "models": models, "hosts": {"gpu01": [*models]}})
     machine = VgpuMachine(tmp_path, VgpuHost())
@@ -244,6 +244,10 @@ def test_card_of_several_types_is_prepared_and_undone(tmp_path: Path) -> None:
     machine.changed(lambda root: used_by_instance(root, "/dev/vfio/221"))
     (error,) = [f for f in plan_host(swapped, machine.host).findings if f.severity is Severity.ERROR]
     assert (error.code, INSTANCE in error.message) == (Code.VIRTUAL_FUNCTIONS_LOST, True)
+    models["first"]["alias"] = "a16-8q"
+    apart = Spec.model_validate({"version": 1, "models": models, "hosts": {"gpu01": [*models]}})
+    (error,) = errors(plan_host(apart, machine.host).findings)
+    assert (error.code, error.place) == (Code.VGPUS_OF_SEVERAL_ALIASES, f"gpu01 {CARDS[0]}")
     more = spec_of(first={"type": "A16-8Q", "count": 17})
     assert Code.TOO_FEW_VIRTUAL_FUNCTIONS in {f.code for f in plan_host(more, machine.host).findings}
 
@@ -390,9 +394,8 @@ def test_type_of_a_stopped_instances_function_is_verified(tmp_path: Path) -> Non
     """Also on a card with several types."""
     spec = spec_of(first={"type": "A16-8Q", "count": 1}, second={"type": "A16-4Q", "count": 2})
     match = spec.models["first"].match
-    spec = spec.model_copy(
-        update={"models": {name: model.model_copy(update={"match": match}) for name, model in spec.models.items()}}
-    )
+    update = {"match": match, "alias": "a16"}
+    spec = spec.model_copy(update={"models": {n: m.model_copy(update=update) for n, m in spec.models.items()}})
     machine = VgpuMachine(tmp_path, VgpuHost())
     machine.carry_out(plan_host(spec, machine.host))
     machine.changed(lambda root: define(root, "0000:41:00.4", "0000:41:00.5", "0000:41:00.7"))
