@@ -113,6 +113,11 @@ class DesiredConfig:
     findings: tuple[Finding, ...]
     unknown: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
 
+    @functools.cached_property
+    def alias_lines(self) -> tuple[str, ...]:
+        """The values of ``[pci] alias``."""
+        return tuple(map(str, self.aliases))
+
     @property
     def without_ids(self) -> bool:
         return any(alias.vendor_id is None or alias.product_id is None for alias in self.aliases)
@@ -138,9 +143,9 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     aliases = _aliases(spec, [target for service in judged for target in service.assigned], mode, release)
     models = {model for decided in of_host.values() for model in decided.models}
     findings = list(preflight.doubts(spec, judged, release, mode, counts, mediated=models))
-    offered = [target for service in judged for target in service.offered]
+    several = [target for decided in of_host.values() if len(decided.gpus) > 1 for target in decided.judged.offered]
     for alias in aliases if mode == "schedule" else ():
-        findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, offered)
+        findings += moves(spec, alias.name, alias.vendor_id, alias.product_id, alias.device_type, several)
     findings += [found for decided in of_host.values() for found in decided.findings]
     return DesiredConfig(
         release=release,
@@ -199,7 +204,12 @@ def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _Host
         types=types,
         traits=vgpus.traits(spec, cards),
         models=frozenset(card.model for card in mediated_cards(spec, host)),
-        findings=(*findings, *network_doubts(host, networks), *_absent(spec, host, judged)),
+        findings=(
+            *preflight.of_host(spec, judged, mode),
+            *findings,
+            *network_doubts(host, networks),
+            *_absent(spec, host, judged),
+        ),
         unknown=unknown,
     )
 

@@ -1,5 +1,6 @@
 """Checks of a spec before rendering: unsupported settings, missing facts, ambiguous aliases."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from gpustack.spec.model import NvSwitch, Placement, Spec
 from gpustack.spec.verdict import HostVerdicts, obstacles
 
 _PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
+_ByModel = Mapping[str, Sequence[Assigned]]
 _MANY = 8
 """Above this number of devices of one resource class, Placement's allocation candidates need tuning (Nova's
 ``doc/source/admin/pci-passthrough.rst``).
@@ -33,26 +35,33 @@ def doubts(
     counts: Requested,
     mediated: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """All findings about a spec on these hosts, except :func:`gpustack.spec.verdict.unknown`.
+    """All findings about a spec on these hosts, without :func:`of_host`.
 
     :param mediated: the models of which the hosts offer mediated devices.
     """
-    hosts = [of_host.host for of_host in judged]
-    targets = [target for of_host in judged for target in of_host.assigned]
+    hosts = [service.host for service in judged]
+    targets = by_key((target.model, target) for service in judged for target in service.assigned)
     yield from _release_findings(spec, targets, release, placement)
-    yield from _fact_findings(spec, hosts, {*mediated, *(target.model for target in targets)})
-    for of_host in judged:
-        yield from obstacles(of_host)
-    yield from _switch_findings(spec, hosts)
+    yield from _fact_findings(spec, hosts, {*mediated, *targets})
     yield from _alias_findings(spec, targets, placement)
     yield from selection.doubts(spec, targets, placement)
-    yield from _placement_findings(targets, placement, spec)
+    yield from _placement_findings(placement)
     yield from _candidate_findings(counts, release, placement)
 
 
-def _release_findings(
-    spec: Spec, targets: Sequence[Assigned], release: Release, placement: Placement
-) -> Iterator[Finding]:
+def of_host(spec: Spec, judged: HostVerdicts, placement: Placement) -> Iterator[Finding]:
+    """All findings about a spec on one host, except :func:`gpustack.spec.verdict.unknown`."""
+    yield from obstacles(judged)
+    yield from _switch_findings(spec, judged.host)
+    if placement == "schedule" and not spec.flavors:
+        ids = ((spec.resource_class_of(target.model), *spec.models[target.model].ids) for target in judged.assigned)
+        for name, count in Counter(str(reported_class(*each)) for each in ids).items():
+            if count > _MANY:
+                place = judged.host.hostname
+                yield finding(Code.MANY_DEVICES_OF_CLASS, place=place, count=count, resource_class=name)
+
+
+def _release_findings(spec: Spec, targets: _ByModel, release: Release, placement: Placement) -> Iterator[Finding]:
     """Settings of the spec that the release does not have."""
 
     def missing(place: str, setting: str, since: int) -> Finding:
@@ -74,7 +83,8 @@ def _release_findings(
             yield missing(f"{place}.numa_policy", f"numa_policy: {model.numa_policy}", since)
         if model.one_time_use and placement == "off":
             yield finding(Code.ONE_TIME_USE_WITHOUT_PLACEMENT, place=f"{place}.one_time_use")
-        virtual = sorted({t.host.hostname for t in targets if t.model == name and t.is_virtual})
+        own = targets.get(name, ())
+        virtual = sorted({t.host.hostname for t in own if t.is_virtual})
         if model.one_time_use and virtual:
             yield finding(
                 Code.ONE_TIME_USE_ON_VIRTUAL_MODEL, place=f"{place}.one_time_use", model=name, hosts=listed(virtual, 5)
@@ -83,26 +93,21 @@ def _release_findings(
             key = of_spec[field]
             if getattr(model, field) is not None and not key.known_to(release):
                 yield missing(f"{place}.{field}", field, key.since)
-        if (
-            model.managed is None
-            and any(t.model == name and t.variant is not None for t in targets)
-            and not of_spec["managed"].known_to(release)
-        ):
-            variant = next(t.variant for t in targets if t.model == name and t.variant is not None)
+        variants = () if of_spec["managed"].known_to(release) else (t.variant for t in own if t.variant is not None)
+        if model.managed is None and (variant := next(iter(variants), None)):
             yield finding(Code.VARIANT_DRIVER_UNMANAGEABLE, place=place, driver=variant, release=release)
         if placement == "off" and (model.resource_class or model.traits):
             yield finding(Code.PLACEMENT_KEYS_LEFT_OUT, place=place)
 
 
-def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
+def _switch_findings(spec: Spec, host: Host) -> Iterator[Finding]:
     """NVSwitches that host preparation binds for instances: the spec does not define the instance that gets them."""
-    for host in hosts:
-        switches = nvswitches(host)
-        mode = options_for(spec, host.hostname).nvswitch if switches else None
-        if mode in (NvSwitch.FULL, NvSwitch.SHARED):
-            ids = ", ".join(sorted({f"{switch.vendor}:{switch.product}" for switch in switches}))
-            count = f"{len(switches)} NVSwitches" if len(switches) > 1 else "NVSwitch"
-            yield finding(Code.NVSWITCHES_WITHOUT_ALIAS, place=host.hostname, count=count, ids=ids, mode=mode.value)
+    switches = nvswitches(host)
+    mode = options_for(spec, host.hostname).nvswitch if switches else None
+    if mode in (NvSwitch.FULL, NvSwitch.SHARED):
+        ids = ", ".join(sorted({f"{switch.vendor}:{switch.product}" for switch in switches}))
+        count = f"{len(switches)} NVSwitches" if len(switches) > 1 else "NVSwitch"
+        yield finding(Code.NVSWITCHES_WITHOUT_ALIAS, place=host.hostname, count=count, ids=ids, mode=mode.value)
 
 
 def _fact_findings(spec: Spec, hosts: Sequence[Host], present: Collection[str]) -> Iterator[Finding]:
@@ -116,14 +121,13 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], present: Collection[str]) 
         yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=listed(unseen, 5))
 
 
-def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
+def _alias_findings(spec: Spec, targets: _ByModel, placement: Placement) -> Iterator[Finding]:
     """Aliases that mix device types or policies, and aliases that match the same cards."""
-    present = {target.model for target in targets}
-    by_alias = by_key((spec.alias_of(name), name) for name in spec.models if name in present)
-    selected = {alias: [name for name in names if name in present] for alias, names in spec.selected.items()}
+    by_alias = by_key((spec.alias_of(name), name) for name in spec.models if name in targets)
+    selected = {alias: [name for name in names if name in targets] for alias, names in spec.selected.items()}
     for alias, names in (by_alias | selected).items():
         place = f"alias {alias}"
-        kinds = by_key((t.gpu.dev_type, t.host.hostname) for t in targets if t.model in names)
+        kinds = by_key((t.gpu.dev_type, t.host.hostname) for name in names for t in targets[name])
         if len(kinds) > 1:
             hosts_by_kind = "; ".join(
                 f"{kind} on {', '.join(dict.fromkeys(hostnames))}" for kind, hostnames in sorted(kinds.items())
@@ -170,21 +174,13 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
                 )
 
 
-def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec: Spec) -> Iterator[Finding]:
+def _placement_findings(placement: Placement) -> Iterator[Finding]:
     """Prerequisites of PCI in Placement: its order of rollout, its irreversibility, its limits."""
     if placement == "off":
         return
     yield finding(Code.PLACEMENT_REPORT_IRREVERSIBLE, place="[pci] report_in_placement")
     if placement == "schedule":
         yield finding(Code.PCI_IN_PLACEMENT_LAST, place="[filter_scheduler] pci_in_placement")
-    counts: dict[tuple[str, str], int] = {}
-    for target in targets:
-        model = spec.models[target.model]
-        name = str(reported_class(spec.resource_class_of(target.model), *model.ids))
-        counts[target.host.hostname, name] = counts.get((target.host.hostname, name), 0) + 1
-    for (host, name), count in counts.items():
-        if count > _MANY and placement == "schedule" and not spec.flavors:
-            yield finding(Code.MANY_DEVICES_OF_CLASS, place=host, count=count, resource_class=name)
 
 
 def _candidate_findings(counts: Requested, release: Release, placement: Placement) -> Iterator[Finding]:

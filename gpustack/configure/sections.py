@@ -90,7 +90,7 @@ def _pci(
     parts: Collection[str],
 ) -> Iterator[Line]:
     if "alias" in parts and {"api", "compute"} & set(services):
-        values = (*carried.aliases, *(str(alias) for alias in wanted.aliases))
+        values = (*carried.aliases, *wanted.alias_lines)
         yield from _lines("alias", values, "The same on nova-api and on every nova-compute: both read it for moves.")
     if "devices" in parts and "compute" in services:
         option = releases.device_spec_option(wanted.release)

@@ -1,6 +1,6 @@
 """Checks of flavors that select GPUs by attribute, before rendering."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
@@ -12,9 +12,11 @@ from gpustack.spec.model import Placement, Spec
 _SHOWN = 5
 
 
-def doubts(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
-    """Yield findings about selections, and about one resource class for all GPUs."""
-    present = {target.model for target in targets}
+def doubts(spec: Spec, present: Collection[str], placement: Placement) -> Iterator[Finding]:
+    """Yield findings about selections, and about one resource class for all GPUs.
+
+    :param present: the models of which hosts have GPUs.
+    """
     for alias, attributes in spec.selections.items():
         place = f"alias {alias}"
         if attributes.min_memory is not None:

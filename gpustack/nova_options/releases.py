@@ -105,6 +105,7 @@ def options(of: Release) -> tuple[Option, ...]:
     return tuple(known.of(of) for known in all_options() if known.known_to(of))
 
 
+@functools.cache
 def device_spec_option(of: Release) -> Option:
     """The option that lists nova-compute's devices: ``device_spec``, or ``passthrough_whitelist`` before Zed."""
     current = option("pci/device_spec")

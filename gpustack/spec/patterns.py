@@ -30,6 +30,7 @@ MAX_HOSTS = 100_000
 GROUP = "group:"
 """The start of an entry that names a group of Ansible's inventory."""
 _GROUP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_MOST_NAMES = 65536
 _LETTERS = string.ascii_letters
 _TOKEN = re.compile(r"\[(?P<range>[^\[\]]*)\]|(?P<any>\*+)|(?P<one>\?)|(?P<text>[A-Za-z0-9_.-]+)")
 _BOUNDS = re.compile(r"[0-9A-Za-z:-]*")
@@ -172,16 +173,22 @@ class Patterns:
 
     def __init__(self, patterns: Iterable[HostPattern]) -> None:
         self._by_start: dict[str, list[tuple[int, HostPattern]]] = {}
+        self._known: dict[str, tuple[HostPattern, ...]] = {}
         self.has_groups = False
         for place, pattern in enumerate(patterns):
             self.has_groups = self.has_groups or pattern.is_group
             self._by_start.setdefault(pattern.start, []).append((place, pattern))
         self._lengths = sorted({len(start) for start in self._by_start})
 
-    def matching(self, name: str) -> list[HostPattern]:
+    def matching(self, name: str) -> tuple[HostPattern, ...]:
         """The patterns that match a name, in their order."""
-        alike = [pair for length in self._lengths for pair in self._by_start.get(name[:length], ())]
-        return [pattern for _place, pattern in sorted(alike, key=itemgetter(0)) if pattern.matches(name)]
+        if name not in self._known:
+            alike = [pair for length in self._lengths for pair in self._by_start.get(name[:length], ())]
+            found = tuple(pattern for _place, pattern in sorted(alike, key=itemgetter(0)) if pattern.matches(name))
+            if len(self._known) >= _MOST_NAMES:
+                self._known.clear()
+            self._known[name] = found
+        return self._known[name]
 
 
 def _names(parts: tuple[_Part, ...], head: str = "") -> Iterator[str]:
@@ -195,7 +202,7 @@ def _names(parts: tuple[_Part, ...], head: str = "") -> Iterator[str]:
     yield head
 
 
-@functools.lru_cache(maxsize=65536)
+@functools.lru_cache(maxsize=_MOST_NAMES)
 def _parse(text: str) -> HostPattern:
     if not text or len(text) > MAX_LENGTH:
         raise ValueError(f"a host pattern has 1 to {MAX_LENGTH} characters")

@@ -12,7 +12,7 @@ import json
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -29,7 +29,10 @@ _SECRET = secrets.token_hex(6)
 TWIN = f"h{_NUMBER}{_SECRET}"
 """The name of each twin."""
 _UUID = f"{_NUMBER}-{_SECRET[:4]}-{_SECRET[4:8]}-{_SECRET[8:]}-"
-_IDENTIFIER = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})(?![0-9A-Za-z])")
+# It begins with a set of characters, which re searches fast; the character before must be none of a word.
+_IDENTIFIER = re.compile(
+    r"([0-9a-f](?<![0-9A-Za-z].)(?:[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{31})(?![0-9A-Za-z]))"
+)
 _STAND_IN = re.compile(rf"{TWIN}|{_UUID}[0-9a-f]{{12}}|{_NUMBER}{_SECRET}[0-9a-f]{{12}}|{_NUMBER}[0-9]{{2}}")
 _TIME = re.compile(r'"(booted_at|config_mtime|mtime_ns|initramfs_mtime_ns)":([1-9][0-9]*)(?=[,}])')
 _MOST_TIMES = 100
@@ -96,14 +99,16 @@ def kind_of(host: Host) -> Kind | None:
 
 
 def _kind(host: Host) -> Kind | None:
-    rest = host.model_dump_json(exclude=_IGNORED)
-    identifiers = sorted({match[0] for match in _IDENTIFIER.finditer(rest)})
+    texts = _IDENTIFIER.split(host.model_dump_json(exclude=_IGNORED))  # each second text is an identifier
+    stand_ins = {
+        own: f"{_UUID if '-' in own else _NUMBER + _SECRET}{place:012x}"
+        for place, own in enumerate(sorted(set(texts[1::2])))
+    }
+    texts[1::2] = [stand_ins[own] for own in texts[1::2]]
+    rest = "".join(texts)
     times = sorted({int(time) * (10**9 if key == "booted_at" else 1) for key, time in _TIME.findall(rest)})
     if len(times) > _MOST_TIMES or any(function.mediated_devices for function in host.pci):
         return None
-    stand_ins = {
-        own: f"{_UUID if '-' in own else _NUMBER + _SECRET}{place:012x}" for place, own in enumerate(identifiers)
-    }
     moments = {time: f"{_NUMBER}{place:02}" for place, time in enumerate(times)}
 
     def moment(match: re.Match[str]) -> str:
@@ -111,7 +116,7 @@ def _kind(host: Host) -> Kind | None:
         seconds = moments[int(match[2]) * (10**9 if is_boot else 1)]
         return f'"{match[1]}":{seconds}{"" if is_boot else "0" * 9}'
 
-    rest = _TIME.sub(moment, _IDENTIFIER.sub(lambda match: stand_ins[match[0]], rest))
+    rest = _TIME.sub(moment, rest)
     if (memory := _memory_that_matters(host)) is not None:
         rest = f'{rest[:-1]},"memory_mib":{memory}}}'
     digest = hashlib.blake2b(rest.encode(), digest_size=32)
@@ -203,14 +208,24 @@ class _Decision:
             made = lambda own: {k(own) if k else key: i(own) if i else item for key, k, item, i in pairs}  # noqa: E731
             return made if any(of_key or of_item for _, of_key, _, of_item in pairs) else None
         before: dict[str, Any] = {}
-        make: Callable[..., Any] = kind
         if is_dataclass(kind):
             before = {field.name: getattr(value, field.name) for field in fields(value)}
         elif isinstance(value, BaseModel):
             before = {name: item for name, item in value.__dict__.items() if type(item) is str}
-            make = lambda **texts: value.model_copy(update=texts)  # noqa: E731
-        changed = {name: restore for name, item in before.items() if (restore := self._of(item))}
-        return (lambda own: make(**{**before, **{n: r(own) for n, r in changed.items()}})) if changed else None
+        changed = [(name, restore) for name, item in before.items() if (restore := self._of(item))]
+        if isinstance(value, BaseModel):
+            return (lambda own: value.model_copy(update={n: r(own) for n, r in changed})) if changed else None
+        return functools.partial(_remade, kind, before, changed) if changed else None
+
+
+def _remade(kind: type, before: Mapping[str, Any], changed: Iterable[tuple[str, _Restore]], own: _Own) -> Any:  # noqa: ANN401
+    """A dataclass of these fields, as :func:`copy.copy` makes it: that of a frozen one sets each field apart."""
+    made: Any = object.__new__(kind)
+    values = made.__dict__
+    values.update(before)
+    for name, restore in changed:
+        values[name] = restore(own)
+    return made
 
 
 def _once(part: int, make: _Restore) -> _Restore:

@@ -167,4 +167,4 @@ TEXTS = ("gpu*", "gpu[01:40]", "*", "gpu0?", "gpu01", "?pu*", "rack[a:c]-gpu1", 
 @given(st.lists(st.sampled_from(TEXTS), max_size=9), NAMES)
 def test_patterns_are_looked_up_by_their_start(texts: list[str], name: str) -> None:
     patterns = [HostPattern.parse(text) for text in texts]
-    assert Patterns(patterns).matching(name) == [pattern for pattern in patterns if pattern.matches(name)]
+    assert Patterns(patterns).matching(name) == tuple(pattern for pattern in patterns if pattern.matches(name))
