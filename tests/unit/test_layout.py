@@ -114,12 +114,12 @@ PUBLIC = (
 DECIDING = {
     "cli/app.py: opens a file: open": "the null device, after the reader of the output ended",
     "cli/capacity_simulation.py: opens a file: open": "a recording, whose lines are parsed while they are read",
-    "cli/explain.py: opens a file: read_text": "a page that is printed as it is",
+    "cli/explanation.py: opens a file: read_text": "a page that is printed as it is",
     "cli/playbook_run.py: opens a file: mkdtemp": "the command's own temporary files",
     "cli/spec.py: opens a file: read_text": "the JSON schema, which is printed as it is",
 }
 """The decisions that stay in ``cli/``, with reasons."""
-LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 76_433, 503, 66, 35, 24, 95, 60, 126
+LINES, MODULE, FUNCTION, SHARED, ROOMS, ARROWS, MIRRORS, RELYING = 76_444, 503, 66, 35, 24, 95, 60, 126
 """Ceilings: lines of the product, of its longest module and function; class names that several modules use; rooms, and
 arrows between them; entries of mirrors.toml, and the modules that rely on them. The lines of the product were 63,000
 before, and return there. A change that needs a higher one

@@ -78,7 +78,7 @@ WORDS = re.compile(
 """In each module that has such a call: the others are not parsed."""
 OWN = re.compile(r"\b(?:data_dir|share_dir|_path)\(|^(?:SCHEMA_FILE|page)\.|^Path\(file\)|^path\.read_text$")
 """Data of the package itself."""
-DATA = ("base/findings.py", "cli/explain.py", "cli/spec.py", "configure/installed/verdicts.py", "spec/schema.py")
+DATA = ("base/findings.py", "cli/explanation.py", "cli/spec.py", "configure/installed/verdicts.py", "spec/schema.py")
 """Modules in which a plain ``path`` is data of the package."""
 
 

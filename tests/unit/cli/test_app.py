@@ -15,6 +15,7 @@ from gpustack.base.errors import GpustackError, SpecError
 from gpustack.base.findings import Finding, Severity, report_lines
 from gpustack.cli import app, common
 from gpustack.cli.registry import JOBS
+from support.sysroot import SysRoot
 
 HEAVY = ("pydantic", "yaml", "jinja2", "paramiko", "openstack", "novaclient", "sqlalchemy", "ansible", "rich", "cmd2")
 
@@ -39,8 +40,9 @@ LOADED = {
     "why instance vm1 --spec {spec}": {"openstack", "pydantic", "yaml"},
     "flavor plan {spec}": {"openstack", "pydantic", "yaml"},
     "spec check {spec}": {"pydantic", "yaml"},
+    "scan --root {root}": {"pydantic"},
 }
-"""The third-party packages of :data:`HEAVY` that commands may load up to their first request."""
+"""The third-party packages of :data:`HEAVY` that commands may load up to their first request, or for ``Next:``."""
 
 
 @pytest.mark.parametrize("command", LOADED)
@@ -50,13 +52,15 @@ def test_commands_load_no_other_packages(command, tmp_path):
         "version: 1\nmodels: {k: {match: {vendor: '10de', product: 11b4}}}\n"
         "hosts: {gpu1: [k]}\nnova: {release: '2025.2'}\n"
     )
+    root = SysRoot(tmp_path / "root").host().write("/sys/firmware/acpi/tables/FACP", "")
+    root.function("0000:41:00.0", vendor="10de", product="11b4")
     script = (
         "import sys; from gpustack.cli.app import main; main(sys.argv[1:])\n"
         f"print('loaded', *sorted(set(sys.modules) & {set(HEAVY)!r}))"
     )
     names = ("OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_NAME", "OS_USER_DOMAIN_NAME", "OS_PROJECT_DOMAIN_NAME")
     ran = subprocess.run(
-        [sys.executable, "-c", script, *command.format(spec=spec).split()],
+        [sys.executable, "-c", script, *command.format(spec=spec, root=root.path).split()],
         capture_output=True,
         text=True,
         check=True,

@@ -1,13 +1,9 @@
-"""``gpustack explain``: every code, class and card has an explanation; an unknown subject gets the nearest ones."""
+"""``gpustack explain``: a finding, a class, a card or a message; an unknown subject gets the nearest ones."""
 
 from __future__ import annotations
 
 import pytest
 
-from gpustack.base.findings import definitions
-from gpustack.cli import explain
-from gpustack.cli.explain import explanation
-from gpustack.pci import catalogue
 from gpustack.repair.classes import CLASSES
 
 
@@ -18,24 +14,12 @@ def test_a_finding(gpustack):
     assert "\nRemedy: set the same `driver` for these models" in ran.out
 
 
-def test_every_finding_and_card_is_explained():
-    for code in definitions():
-        assert f"{code} " in next(explanation(str(code)).lines)
-    for card in catalogue.cards():
-        assert next(explanation(f"{card.vendor}:{card.product}").lines).endswith(f"[{card.vendor}:{card.product}]")
-
-
 @pytest.mark.parametrize("klass", CLASSES.values(), ids=str)
 def test_a_class_is_explained_by_its_page(klass, gpustack):
     by_letter, by_name = gpustack("explain", klass.letter.lower()), gpustack("explain", klass.name)
     assert by_letter == by_name
     assert by_letter.out.startswith(f"# Class {klass}: ")
     assert "\n## Cause\n" in by_letter.out
-
-
-def test_a_class_without_its_page(monkeypatch, tmp_path):
-    monkeypatch.setattr("gpustack.cli.explain.share_dir", lambda name: tmp_path)
-    assert next(explanation("B").lines) == "# Class B (migration-pinned): pinned by a migration that ended in error"
 
 
 def test_a_card_by_id_and_by_name(gpustack):
@@ -49,12 +33,6 @@ def test_several_cards_are_listed(gpustack):
     lines = gpustack("explain", "A100").out.splitlines()
     assert "NVIDIA A100 PCIe 80GB [10de:20b5]" in lines
     assert lines[-1] == "gpustack explain VENDOR:DEVICE shows one of them in full"
-
-
-def test_a_long_list_of_cards_is_cut(gpustack):
-    lines = gpustack("explain", "nvidia").out.splitlines()
-    assert len(lines) == explain._LISTED + 2
-    assert lines[-1].startswith("and ")
 
 
 @pytest.mark.parametrize(
