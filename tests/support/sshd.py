@@ -64,14 +64,14 @@ class Sshd:
         """Type and key in the format of known_hosts."""
         return " ".join(self.host_key.with_suffix(".pub").read_text().split()[:2])
 
-    def allow(self, key: Path, options: str = "") -> Path:
+    def allow(self, key: Path, options: str = "", path: str = PATH) -> Path:
         """Permit a key to log in, with options in the format of ``authorized_keys``.
 
         The shell's start-up files of this account are not used, as on a fresh host.
         """
         options = ",".join(
             option
-            for option in (f'environment="HOME={self.directory}/home"', f'environment="PATH={PATH}"', options)
+            for option in (f'environment="HOME={self.directory}/home"', f'environment="PATH={path}"', options)
             if option
         )
         with (self.directory / "authorized_keys").open("a") as stream:
