@@ -6,6 +6,7 @@ use. So the modules of commands import what they need like all others.
 """
 
 import argparse
+import atexit
 import contextlib
 import difflib
 import gc
@@ -260,6 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Facts and rows are many objects without cycles: Python's threshold of 700 makes the garbage collector visit them
     # again and again, a third of the time of `scan --snapshot` with 1,000 hosts.
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    atexit.register(gc.freeze)  # the end of the process frees all memory without looking at each object
     _open_standard_streams()
     try:
         code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))
