@@ -8,9 +8,11 @@ host takes part in the decision about another only if it differs in nothing else
 
 import functools
 import hashlib
+import itertools
 import json
 import re
 import secrets
+import string
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -29,10 +31,12 @@ _SECRET = secrets.token_hex(6)
 TWIN = f"h{_NUMBER}{_SECRET}"
 """The name of each twin."""
 _UUID = f"{_NUMBER}-{_SECRET[:4]}-{_SECRET[4:8]}-{_SECRET[8:]}-"
-# It begins with a set of characters, which re searches fast; the character before must be none of a word.
-_IDENTIFIER = re.compile(
-    r"([0-9a-f](?<![0-9A-Za-z].)(?:[0-9a-f]{7}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{31})(?![0-9A-Za-z]))"
+_SHAPE = bytes(
+    ord("h" if chr(code) in string.hexdigits.lower() else "z" if chr(code) in string.ascii_letters else chr(code))
+    for code in range(256)
 )
+"""Hexadecimal digits as ``h``, other letters as ``z``: re finds an identifier without trying it at each place."""
+_IDENTIFIER = re.compile(rb"hhhhhhhh(?<![hz]hhhhhhhh)(?:-hhhh-hhhh-hhhh-hhhhhhhhhhhh|h{24})(?![hz])")
 _STAND_IN = re.compile(rf"{TWIN}|{_UUID}[0-9a-f]{{12}}|{_NUMBER}{_SECRET}[0-9a-f]{{12}}|{_NUMBER}[0-9]{{2}}")
 _TIME = re.compile(r'"(booted_at|config_mtime|mtime_ns|initramfs_mtime_ns)":([1-9][0-9]*)(?=[,}])')
 _MOST_TIMES = 100
@@ -83,7 +87,7 @@ def decided(host: Host, about: Hashable, decide: Callable[[Host], T]) -> T:
 
 def has_identifier(text: str) -> bool:
     """Whether a text contains a UUID or a machine id, for which twins have stand-ins."""
-    return _IDENTIFIER.search(text) is not None
+    return _IDENTIFIER.search(text.encode().translate(_SHAPE)) is not None
 
 
 def kind_of(host: Host) -> Kind | None:
@@ -99,12 +103,14 @@ def kind_of(host: Host) -> Kind | None:
 
 
 def _kind(host: Host) -> Kind | None:
-    texts = _IDENTIFIER.split(host.model_dump_json(exclude=_IGNORED))  # each second text is an identifier
+    raw = host.model_dump_json(exclude=_IGNORED).encode()
+    places = [0, *(place for match in _IDENTIFIER.finditer(raw.translate(_SHAPE)) for place in match.span()), len(raw)]
+    texts = [raw[start:end].decode() for start, end in itertools.pairwise(places)]
+    found = texts[1::2]  # each second text is an identifier
     stand_ins = {
-        own: f"{_UUID if '-' in own else _NUMBER + _SECRET}{place:012x}"
-        for place, own in enumerate(sorted(set(texts[1::2])))
+        own: f"{_UUID if '-' in own else _NUMBER + _SECRET}{place:012x}" for place, own in enumerate(sorted(set(found)))
     }
-    texts[1::2] = [stand_ins[own] for own in texts[1::2]]
+    texts[1::2] = [stand_ins[own] for own in found]
     rest = "".join(texts)
     times = sorted({int(time) * (10**9 if key == "booted_at" else 1) for key, time in _TIME.findall(rest)})
     if len(times) > _MOST_TIMES or any(function.mediated_devices for function in host.pci):

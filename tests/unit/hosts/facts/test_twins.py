@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpustack.base.errors import SnapshotError
 from gpustack.configure.desired import wanted
 from gpustack.hosts.facts import twins
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.store import parse_host
-from gpustack.hosts.facts.twins import kind_of
+from gpustack.hosts.facts.twins import has_identifier, kind_of
 from gpustack.hosts.readiness.table import COLUMNS, by_host
 from gpustack.nova_options.releases import release
 from gpustack.prepare.host.plan import plan_host
@@ -27,6 +30,11 @@ from support.server_fleets import KINDS, server
 
 BASE = KINDS[8]
 """Consumer cards on their host's driver: their plan changes files, images and the boot menu."""
+
+
+IDENTIFIER = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32})(?![0-9A-Za-z])")
+UUID = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
+PARTS = (UUID, UUID[:-1], UUID[1:], UUID.replace("-", ""), "a" * 31, "a", "A", "g", "-", ".", "\xe9", "\u0660")
 
 
 @pytest.fixture(autouse=True)
@@ -214,3 +222,8 @@ def test_few_kinds_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     for host in server_fleets.fleet(24):
         by_host([parse_host(host, "test")])
         assert len(twins._twins) <= 3
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join))
+def test_identifiers_are_found_by_their_shape(text: str) -> None:
+    assert has_identifier(text) == (IDENTIFIER.search(text) is not None)
