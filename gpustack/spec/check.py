@@ -179,6 +179,7 @@ def _of_one_host(
 def _networks(document: Document, networks: Mapping[str, Any], hosts: Mapping[str, Any]) -> Iterator[Problem]:
     """A network must select virtual functions by their ids, or their cards; its hosts must be in the spec."""
     patterns = list(_patterns(hosts))
+    known = Patterns(patterns)
     for name, network in networks.items():
         if not isinstance(network, dict):
             continue
@@ -194,14 +195,14 @@ def _networks(document: Document, networks: Mapping[str, Any], hosts: Mapping[st
             yield document.problem(("networks", name, "vfs"), message)
         for index, text in enumerate(entries(network, "hosts")):
             for pattern in _patterns((text,)):
-                if patterns and not _meet(pattern, patterns):
+                if patterns and not _meet(pattern, patterns, known):
                     yield _warning(document, ("networks", name, "hosts", index), "matches no host of the spec")
 
 
-def _meet(pattern: HostPattern, others: Iterable[HostPattern]) -> bool:
+def _meet(pattern: HostPattern, others: Iterable[HostPattern], known: Patterns) -> bool:
     """Whether a host pattern and one of several others can match the same host."""
     if not pattern.is_open:
-        return any(other.matches(name) for name in islice(pattern.names(), MAX_COMPARED) for other in others)
+        return any(map(known.matching, islice(pattern.names(), MAX_COMPARED)))
     return any(other.is_open or any(map(pattern.matches, islice(other.names(), MAX_COMPARED))) for other in others)
 
 
@@ -217,7 +218,7 @@ def _out_of_service(document: Document, hosts: Mapping[str, Any]) -> Iterator[Pr
         path: Path = ("out_of_service", index)
         if (card.address is None) == (card.serial is None):
             yield document.problem(path, "expected either an address or a serial number")
-        if not patterns.matching(card.host) and not any(pattern.is_group for pattern in _patterns(hosts)):
+        if not patterns.matching(card.host) and not patterns.has_groups:
             yield document.problem((*path, "host"), f"no pattern of hosts matches {quoted(card.host)}")
         if (card.host, card.card) in named:
             yield document.problem(path, f"{card.host} {card.card} is named twice")

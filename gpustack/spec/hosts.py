@@ -100,7 +100,7 @@ def with_groups(spec: Spec, groups: Mapping[str, Sequence[str] | None]) -> Spec:
         tenancy = tenancy.model_copy(update={"aggregates": aggregates})
     networks = {name: named(network) for name, network in spec.networks.items()}
     copy = spec.model_copy(update={"hosts": entries, "networks": networks, "tenancy": tenancy})
-    for name in ("plain_hosts", "host_patterns"):
+    for name in ("plain_hosts", "host_patterns", "network_hosts"):
         copy.__dict__.pop(name, None)
     return copy
 

@@ -281,6 +281,11 @@ class Spec(SpecSection):
         return Patterns(HostPattern.parse(text) for text in self.hosts if text not in self.plain_hosts)
 
     @cached_property
+    def network_hosts(self) -> Mapping[str, Patterns]:
+        """The hosts of each network."""
+        return {name: Patterns(map(HostPattern.parse, network.hosts)) for name, network in self.networks.items()}
+
+    @cached_property
     def of_twins(self) -> dict[object, Any]:
         """The specs for twins of hosts (:mod:`gpustack.spec.twins`), by the entries that apply."""
         return {}

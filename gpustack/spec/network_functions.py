@@ -12,7 +12,6 @@ from gpustack.pci import classes
 from gpustack.spec.assignment import Shared
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.model import Network, NetworkMatch, Spec
-from gpustack.spec.patterns import HostPattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ def networks_for(spec: Spec, hostname: str) -> Iterator[tuple[str, Network]]:
     if not patterns_for(spec, hostname):
         return
     for name, network in spec.networks.items():
-        if not network.hosts or any(HostPattern.parse(text).matches(hostname) for text in network.hosts):
+        if not network.hosts or spec.network_hosts[name].matching(hostname):
             yield name, network
 
 

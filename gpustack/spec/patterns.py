@@ -182,13 +182,14 @@ class Patterns:
 
     def matching(self, name: str) -> tuple[HostPattern, ...]:
         """The patterns that match a name, in their order."""
-        if name not in self._known:
-            alike = [pair for length in self._lengths for pair in self._by_start.get(name[:length], ())]
-            found = tuple(pattern for _place, pattern in sorted(alike, key=itemgetter(0)) if pattern.matches(name))
-            if len(self._known) >= _MOST_NAMES:
-                self._known.clear()
-            self._known[name] = found
-        return self._known[name]
+        if (known := self._known.get(name)) is not None:
+            return known
+        alike = [pair for length in self._lengths for pair in self._by_start.get(name[:length], ())]
+        found = tuple(pattern for _place, pattern in sorted(alike, key=itemgetter(0)) if pattern.matches(name))
+        if len(self._known) >= _MOST_NAMES:
+            self._known.clear()
+        self._known[name] = found
+        return found
 
 
 def _names(parts: tuple[_Part, ...], head: str = "") -> Iterator[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -114,11 +115,13 @@ def counted(run: Callable[[], object], *below: str) -> Counts:
         _hooked = True
     before = sys.gettrace()
     _counting = counts
+    threading.settrace(called)  # a pool that asks a cloud also does work of the fleet
     sys.settrace(called)
     try:
         run()
     finally:
         sys.settrace(before)
+        threading.settrace(before)
         _counting = None
     return counts
 

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import SpecError
 from gpustack.base.findings import Finding
 from gpustack.cloud.marks import Mark
 from gpustack.cloud.servers import Event, Server
 from gpustack.spec.model import Spec
-from gpustack.spec.patterns import HostPattern
+from gpustack.spec.patterns import HostPattern, Patterns
 from gpustack.spec.reclaim import duration, moment
 
 
@@ -34,12 +35,12 @@ class Rules:
     metadata: bool = False
     expires: Mapping[str, datetime] = field(default_factory=dict)
     running: bool = False
-    hosts: Mapping[str, tuple[HostPattern, ...]] = field(default_factory=dict)
+    hosts: Mapping[str, Patterns] = field(default_factory=dict)
 
     def has_gpus(self, host: str, aliases: Iterable[str]) -> bool:
         """Whether the spec gives a host GPUs of these aliases; aliases of others do not count."""
         known = self.aliases.intersection(aliases)
-        return all(any(pattern.matches(host) for pattern in self.hosts.get(alias, ())) for alias in known)
+        return all(alias in self.hosts and self.hosts[alias].matching(host) for alias in known)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,13 +166,14 @@ def rules_of(spec: Spec, project_id: Callable[[str], str]) -> Rules:
     )
 
 
-def _hosts(spec: Spec) -> dict[str, tuple[HostPattern, ...]]:
+def _hosts(spec: Spec) -> dict[str, Patterns]:
     """The hosts with GPUs of each alias."""
-    hosts: dict[str, tuple[HostPattern, ...]] = {}
-    for text, entry in spec.hosts.items():
-        for alias in {alias for model in entry.models for alias in _requested(spec, model)}:
-            hosts[alias] = (*hosts.get(alias, ()), HostPattern.parse(text))
-    return hosts
+    hosts = by_key(
+        (alias, HostPattern.parse(text))
+        for text, entry in spec.hosts.items()
+        for alias in {alias for model in entry.models for alias in _requested(spec, model)}
+    )
+    return {alias: Patterns(patterns) for alias, patterns in hosts.items()}
 
 
 def _requested(spec: Spec, model: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ instances are blocked.
 The hosts that an instance can return to after shelving. Pure.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -50,11 +51,20 @@ class _Hosts:
     """The hosts of Nova.
 
     :ivar up: those whose nova-compute reports.
+    :ivar known: those with GPUs, by the aliases of the GPUs, as far as instances have asked for them.
     """
 
     names: frozenset[str]
     up: frozenset[str]
     aggregates: Sequence[Aggregate]
+    known: dict[frozenset[str], list[str]] = field(default_factory=dict)
+
+    def having(self, rules: Rules, server: Server) -> list[str]:
+        """The hosts with the GPUs of an instance, sorted; by aliases, because many instances have the same."""
+        aliases = rules.aliases.intersection(server.devices)
+        if aliases not in self.known:
+            self.known[aliases] = sorted(host for host in self.names if rules.has_gpus(host, aliases))
+        return self.known[aliases]
 
 
 class Reader:
@@ -131,7 +141,7 @@ class Reader:
             migration=next(moves, ""),
             surplus=tuple(surplus),
             unknown=unknown,
-            no_return=no_return(server, self._rules, hosts.names, hosts.aggregates),
+            no_return=no_return(server, hosts.having(self._rules, server), hosts.aggregates),
             host_up=server.host in hosts.up,
         )
 
@@ -172,19 +182,19 @@ def check_clock(cloud: Connection, now: datetime) -> None:
 _LISTED = 5
 
 
-def no_return(server: Server, rules: Rules, hosts: Iterable[str], aggregates: Sequence[Aggregate]) -> str:
+def no_return(server: Server, hosts: Iterable[str], aggregates: Sequence[Aggregate]) -> str:
     """Why every host with its GPUs would refuse an instance; empty if one may accept it.
 
-    :param hosts: all hosts of Nova. Those that the spec knows by another name are not compared.
+    :param hosts: the hosts of Nova with its GPUs. Those that the spec knows by another name are not compared.
     """
-    problems = {}
-    for host in sorted({server.host, *(host for host in hosts if rules.has_gpus(host, server.devices))}):
+    problems: dict[str, str] = {}
+    for host in itertools.chain((server.host,), hosts):
         problem = _refusal(server, [aggregate for aggregate in aggregates if aggregate.has(host)])
         if not problem:
             return ""
         problems[host] = problem
     more = len(problems) - _LISTED
-    texts = [f"{host} {problem}" for host, problem in problems.items()][:_LISTED]
+    texts = [f"{host} {problem}" for host, problem in sorted(problems.items())][:_LISTED]
     return "; ".join([*texts, *([f"{more} more hosts refuse it"] if more > 0 else [])])
 
 

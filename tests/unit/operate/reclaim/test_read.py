@@ -6,12 +6,12 @@ import pytest
 
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.operate.reclaim.model import Rules
-from gpustack.operate.reclaim.read import no_return
-from gpustack.spec.patterns import HostPattern
+from gpustack.operate.reclaim.read import _Hosts, no_return
+from gpustack.spec.patterns import HostPattern, Patterns
 from support.fleet_answers import server
 
-RULES = Rules(aliases=frozenset({"k4200"}), hosts={"k4200": (HostPattern.parse("gpu[1:3]"),)})
-SERVICES = ("gpu1", "gpu2", "cpu1")
+RULES = Rules(aliases=frozenset({"k4200"}), hosts={"k4200": Patterns([HostPattern.parse("gpu[1:3]")])})
+SERVICES = ("gpu1", "gpu2")
 GPU_HOST, A100 = "CUSTOM_GPU_HOST", "CUSTOM_A100"
 
 
@@ -44,22 +44,23 @@ ISOLATED = aggregate("gpu1", "GPU2", CUSTOM_GPU_HOST="required")
 def test_every_host_with_the_gpus_is_compared(
     aggregates: list[Aggregate], traits: tuple[str, ...], problem: str
 ) -> None:
-    text = no_return(server("vm", "gpu1", traits=frozenset(traits)), RULES, SERVICES, aggregates)
+    text = no_return(server("vm", "gpu1", traits=frozenset(traits)), SERVICES, aggregates)
     assert (problem in text) if problem else not text
 
 
 def test_an_ordinary_host_is_no_place_for_a_gpu_instance() -> None:
-    assert no_return(server("vm", "gpu1"), RULES, SERVICES, [ISOLATED])
-    assert not no_return(server("vm", "gpu1"), RULES, (*SERVICES, "gpu3"), [ISOLATED])
+    hosts = _Hosts(names=frozenset({"gpu2", "gpu1", "cpu1", "gpu4"}), up=frozenset(), aggregates=())
+    assert hosts.having(RULES, server("vm", "gpu1")) == ["gpu1", "gpu2"]
+    assert no_return(server("vm", "gpu1"), SERVICES, [ISOLATED])
+    assert not no_return(server("vm", "gpu1"), (*SERVICES, "gpu3"), [ISOLATED])
 
 
 def test_hosts_that_the_spec_names_otherwise_leave_its_own_host() -> None:
-    text = no_return(server("vm", "node7"), RULES, ["node7", "node8"], [aggregate("node7", projects="p2")])
+    text = no_return(server("vm", "node7"), [], [aggregate("node7", projects="p2")])
     assert text == "node7 accepts other projects only"
 
 
 def test_many_hosts_are_counted() -> None:
     hosts = [f"gpu{number}" for number in range(1, 9)]
-    rules = Rules(aliases=RULES.aliases, hosts={"k4200": (HostPattern.parse("gpu*"),)})
-    text = no_return(server("vm", "gpu1"), rules, hosts, [aggregate(*hosts, projects="p2")])
+    text = no_return(server("vm", "gpu1"), hosts, [aggregate(*hosts, projects="p2")])
     assert text.endswith("gpu5 accepts other projects only; 3 more hosts refuse it")
