@@ -30,7 +30,7 @@ from gpustack.spec.attributes import required
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.models import Model
 from gpustack.spec.network_functions import NetworkFunctions, network_functions
-from gpustack.spec.offered_vgpus import devices, names_of, offered_vgpus, several_aliases, types_in_use, with_memory
+from gpustack.spec.offered_vgpus import devices, names_of, offered_vgpus, types_in_use, with_memory
 from gpustack.spec.twins import decided_by
 from gpustack.spec.verdict import HostVerdicts, verdicts
 from gpustack.spec.verdict import unknown as unknown_of
@@ -188,8 +188,7 @@ def _of_host(mode: Placement, release: Release, spec: Spec, host: Host) -> _Host
     types = vgpus.sections(cards)
     read = card_types(types, release)
     used = list(types_in_use(spec, host, lambda address: read.of(address)[0]))
-    faults = (*vgpus.faults(host, cards, read, release), *several_aliases(spec, host))
-    unknown = (*unknown_of(judged), *faults, *errors(used))
+    unknown = (*unknown_of(judged), *vgpus.faults(host, cards, read, release), *errors(used))
     entries, findings = tuple[DeviceEntry, ...](), [entry for entry in used if entry.severity is not Severity.ERROR]
     if not unknown:
         entries = (*_entries(spec, judged, mode, release), *_of_networks(spec, host, networks))

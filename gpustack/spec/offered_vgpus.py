@@ -71,19 +71,15 @@ def types_in_use(spec: Spec, host: Host, type_of: Callable[[str], str | None]) -
         )
 
 
-def several_aliases(spec: Spec, host: Host) -> Iterator[Finding]:
-    """Cards whose virtual functions have types of several aliases, although Nova can't distinguish them."""
+def several_aliases(spec: Spec, host: Host) -> Iterator[tuple[str, Finding]]:
+    """Cards, by address, whose virtual functions have types of several aliases: Nova can't distinguish them."""
     shared = shared_cards(spec, host) if has_vgpus(spec) else ()
-    names = {card.address: beside for card, _, _, beside in shared if framework(host, card) == "vfio"}
-    for address, models in names.items():
+    models_of = {card.address: beside for card, _, _, beside in shared if framework(host, card) == "vfio"}
+    for address, models in models_of.items():
         aliases = dict.fromkeys(map(spec.alias_of, models))
         if len(aliases) > 1:
-            yield finding(
-                Code.VGPUS_OF_SEVERAL_ALIASES,
-                place=f"{host.hostname} {address}",
-                models=" and ".join(models),
-                aliases=", ".join(aliases),
-            )
+            place, texts = f"{host.hostname} {address}", (" and ".join(models), ", ".join(aliases))
+            yield address, finding(Code.VGPUS_OF_SEVERAL_ALIASES, place=place, models=texts[0], aliases=texts[1])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, Options, OutOfService, Spec
+from gpustack.spec.offered_vgpus import several_aliases
 from gpustack.spec.twins import decided_by
 
 _BINDING = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER})
@@ -164,10 +165,12 @@ def _judge(spec: Spec | None, host: Host) -> HostVerdicts:
     fabric = tuple(_fabric(host, options.nvswitch, {t.address for t in targets if not t.is_virtual}))
     interrupts = tuple(_interrupts(host, options))
     own: dict[str, list[Finding]] = {}
+    mixed = dict(several_aliases(spec, host))
     for target in (*targets, *switches):
         known = kept.get(target.address)
         readiness = known.readiness if known is not None else assess(host, target.gpu, of_host=of_host)
         own[target.address] = _own(spec, target, readiness, errors(interrupts), errors(fabric))
+        own[target.address] += [fault for card, fault in mixed.items() if card == target.gpu.main.physical_function]
     judged: tuple[Verdict, ...] = ()
     left: set[str] = set()
     while True:  # a GPU that is left out may block others of its IOMMU group

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpustack.base.findings import Finding, Severity
+from gpustack.base.findings import Code, Finding, Severity
 from gpustack.configure.desired import DesiredConfig, wanted
 from gpustack.configure.inspection import existing_for
 from gpustack.configure.lint import lint
@@ -249,9 +249,9 @@ def test_lint_accepts_what_is_rendered(tmp_path: Path, deployment: str, names: t
 @pytest.mark.parametrize(
     ("mdev", "placement", "classes", "alias", "codes"),
     [
-        (False, "off", False, None, ["GPU302", "GPU979"]),
+        (False, "off", False, None, ["GPU302"]),
         (False, "off", False, "a16", []),
-        (False, "schedule", True, None, ["GPU979"]),
+        (False, "schedule", True, None, []),
         (False, "schedule", True, "a16", ["GPU303", "GPU787"]),
         (False, "schedule", False, "a16", []),
         (True, "off", False, None, []),
@@ -274,6 +274,9 @@ def test_types_of_one_card_are_offered_only_if_nova_can_tell_them_apart(
     case = {"models": models, "release": "2025.2"}
     needs = wanted(spec_of(case, placement), [host], release=releases.release("2025.2"))
     assert [f.code for f in found(needs) if f.severity is Severity.ERROR] == codes
+    is_apart = mdev or alias is not None
+    assert (Code.VGPUS_OF_SEVERAL_ALIASES in {f.code for f in found(needs)}) == (not is_apart)
+    assert bool(needs.computes.get("gpu01")) == (not mdev and is_apart and not codes)
     addresses = {section.type: section.addresses for section in needs.mediated.get("gpu01", ())}
     both = {"nvidia-711": ("0000:84:00.1",), "nvidia-710": ("0000:84:00.2", "0000:84:00.3")}
     assert addresses == (both if mdev else {})

@@ -14,7 +14,6 @@ from gpustack.spec.assignment import Assigned, Shared, kept_cards
 from gpustack.spec.hosts import models_for, not_in_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_cards as cards_of_networks
-from gpustack.spec.offered_vgpus import several_aliases
 from gpustack.spec.verdict import Verdict, verdicts
 
 # Findings that the plan fixes, or reports with its own codes.
@@ -88,7 +87,6 @@ def choose(spec: Spec, host: Host) -> Targets:
         *_missing(host, models, {*(target.model for target in assigned), *(entry.model for entry in shared)}),
         *_virtual(host, targets),
         *virtual_functions.findings(host, targets.shared),
-        *several_aliases(spec, host),
         *network_cards.findings(host, networks),
         *network_cards.of_models(host, shared, networks),
         *(_left_out(host, verdict) for verdict in left),
