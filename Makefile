@@ -98,9 +98,11 @@ image-proof: ## playbooks/image.yml in real root file systems of Debian 13: a dr
 	@tools/setup --apt mmdebstrap debian-archive-keyring
 	$(PYTEST) -s tests/image
 
-images: offline ## container image and execution environment, built on a root of Debian 13 with buildah, and a host's part of a day inside
-	@tools/setup test
+image-parts: offline # the bundle and the programs of which images are made
 	@tools/setup --apt mmdebstrap debian-archive-keyring buildah crun
+
+images: image-parts ## container image and execution environment, built on a root of Debian 13 with buildah, and a host's part of a day inside
+	@tools/setup test
 	$(PYTEST) -s tests/images
 
 day: offline ## a user's day from the artifacts alone, in fresh roots of Debian without network; SUITE=trixie runs one suite
@@ -253,4 +255,4 @@ bench-fleet: ## the commands that read snapshots, with 5,000 hosts
 	@tools/setup test
 	@GPUSTACK_BENCH_HOSTS=5000 .venv/bin/python bench/run.py fleet
 
-.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof images day slices soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection sanity offline containers release-notes release-check bench bench-fleet
+.PHONY: help why states demo demo-full test test-packages test-ready test-unit test-nova test-all test-quick test-parts fresh browser image-proof image-parts images day slices soak cleanup-servers walks explore lab attacks branches mutants lint docs lock nova-tables nova-differential audit dist collection sanity offline containers release-notes release-check bench bench-fleet

@@ -1,8 +1,8 @@
 """The sizes of the wheel and of the image against those of their locked packages, and a start in the image.
 
-Run it as root after ``make offline``, with mmdebstrap and buildah: it builds the images as ``make images`` does. The
-peer of the start is a virtual environment of the same bundle on the same base, so only the image's own choices differ.
-Starts are timed inside: neither buildah nor a container engine is part of them.
+Run it as root: it builds the bundle and the images as ``make images`` does. The peer of the start is a virtual
+environment of the same bundle on the same base, so only the image's own choices differ. Starts are timed inside:
+neither buildah nor a container engine is part of them.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def wheels(directory: Path, installed: list[tuple[str, str]]) -> tuple[int, int]
 
 def main() -> None:
     """Compare the ratios with their limits."""
+    images.ran("make", "-s", "-C", images.TOP, "image-parts")
     with (
         tempfile.TemporaryDirectory(prefix="gpustack-bench-") as directory,
         images.base(Path(directory)) as base,
