@@ -130,7 +130,7 @@ def _alias_findings(spec: Spec, targets: _ByModel, placement: Placement) -> Iter
         kinds = by_key((t.gpu.dev_type, t.host.hostname) for name in names for t in targets[name])
         if len(kinds) > 1:
             hosts_by_kind = "; ".join(
-                f"{kind} on {', '.join(dict.fromkeys(hostnames))}" for kind, hostnames in sorted(kinds.items())
+                f"{kind} on {', '.join(sorted(set(hostnames)))}" for kind, hostnames in sorted(kinds.items())
             )
             yield finding(Code.ALIAS_DEVICE_TYPES_DIFFER, place=place, kinds=hosts_by_kind)
         if len(names) > 1:

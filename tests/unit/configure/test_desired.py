@@ -71,6 +71,10 @@ def test_hosts_that_disagree_are_named():
     (disagreement,) = errors(desired.findings)
     assert (disagreement.code, disagreement.place) == ("GPU301", "alias a")
     assert "type-PCI on gpu01; type-PF on gpu02" in disagreement.message
+    two = f'{K4200[:-2]}, alias: x}}, b: {{match: {{vendor: "10de", product: "15f8"}}, alias: x}}}}'
+    hosts = [host("k4200-prepared", hostname="gpu03"), host("shared-nic", hostname="gpu01"), hosts[1]]
+    (disagreement,) = errors(wanted(spec(two, '{"*": [a, b]}'), hosts, release=FLAMINGO).findings)
+    assert "type-PCI on gpu01, gpu03; type-PF on gpu02" in disagreement.message
 
 
 def test_without_facts_of_a_model_nothing_is_guessed():
