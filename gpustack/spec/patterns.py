@@ -184,7 +184,8 @@ class Patterns:
         """The patterns that match a name, in their order."""
         if (known := self._known.get(name)) is not None:
             return known
-        alike = [pair for length in self._lengths for pair in self._by_start.get(name[:length], ())]
+        starts = {name[:length] for length in self._lengths}  # a short name is the start of several lengths
+        alike = [pair for start in starts for pair in self._by_start.get(start, ())]
         found = tuple(pattern for _place, pattern in sorted(alike, key=itemgetter(0)) if pattern.matches(name))
         if len(self._known) >= _MOST_NAMES:
             self._known.clear()

@@ -7,7 +7,7 @@ import fnmatch
 import pytest
 from ansible.errors import AnsibleError
 from ansible.plugins.inventory import expand_hostname_range
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from gpustack.spec.hosts import expand
@@ -164,6 +164,7 @@ NAMES = st.one_of(
 TEXTS = ("gpu*", "gpu[01:40]", "*", "gpu0?", "gpu01", "?pu*", "rack[a:c]-gpu1", "gpu01.*", "GPU*")
 
 
+@example(["gpu01.*", "gpu*"], "gpu")
 @given(st.lists(st.sampled_from(TEXTS), max_size=9), NAMES)
 def test_patterns_are_looked_up_by_their_start(texts: list[str], name: str) -> None:
     patterns = [HostPattern.parse(text) for text in texts]
