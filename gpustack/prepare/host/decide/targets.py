@@ -14,6 +14,7 @@ from gpustack.spec.assignment import Assigned, Shared, kept_cards
 from gpustack.spec.hosts import models_for, not_in_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_cards as cards_of_networks
+from gpustack.spec.offered_vgpus import several_aliases
 from gpustack.spec.verdict import Verdict, verdicts
 
 # Findings that the plan fixes, or reports with its own codes.
@@ -82,8 +83,10 @@ def choose(spec: Spec, host: Host) -> Targets:
         virtual=tuple(target for target in going if target.is_virtual),
         left=frozenset(address for verdict in left for address in verdict.gpu.addresses),
     )
+    with_types = {target.gpu.main.physical_function for target in assigned}  # the verdicts have their faults
     findings: list[Finding] = [
         *of_host,
+        *(fault for card, fault in several_aliases(spec, host) if card not in with_types),
         *_missing(host, models, {*(target.model for target in assigned), *(entry.model for entry in shared)}),
         *_virtual(host, targets),
         *virtual_functions.findings(host, targets.shared),

@@ -252,6 +252,18 @@ def test_card_of_several_types_is_prepared_and_undone(tmp_path: Path) -> None:
     assert Code.TOO_FEW_VIRTUAL_FUNCTIONS in {f.code for f in plan_host(more, machine.host).findings}
 
 
+def test_card_of_several_aliases_is_refused_before_its_functions_have_types(tmp_path: Path) -> None:
+    machine = VgpuMachine(tmp_path, VgpuHost())
+    machine.carry_out(plan_host(spec_of(first={"type": "A16-2Q", "count": 1}), machine.host))
+    match = {"match": {"vendor": IDS[0], "product": IDS[1], "addresses": [CARDS[0]]}}
+    models = {name: match | {"vgpu": vgpu | {"count": 1}} for name, vgpu in (("first", EIGHT), ("second", FOUR))}
+    spec = Spec.model_validate({"version": 1, "models": models, "hosts": {"gpu01": [*models]}})
+    assert assigned_gpus(spec, machine.host) == ()
+    plan = plan_host(spec, machine.host)
+    (error,) = errors(plan.findings)
+    assert (error.code, plan.operations) == (Code.VGPUS_OF_SEVERAL_ALIASES, ())
+
+
 def parts(number: int) -> list[str]:
     return [f"/sys/bus/pci/devices/{CARDS[number]}/virtfn{index}" for index in range(4)]
 
