@@ -12,8 +12,8 @@ from cliff.columns import FormattableColumn
 from gpustack.base.errors import CloudError, PartialError
 from gpustack.base.text import printable
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, ShowOne, add_exit_code, is_for_machines
-from gpustack.cli.options import add_snapshot, option, snapshot_hosts
+from gpustack.cli.common import Command, Lister, ShowOne, add_exit_code, is_for_machines
+from gpustack.cli.options import add_fleet_files, add_snapshot, option, snapshot_hosts
 from gpustack.cli.output import table
 from gpustack.cli.progress import counting
 from gpustack.cloud import Connection
@@ -28,6 +28,7 @@ from gpustack.fleet.story import chosen, history, in_words, story
 from gpustack.fleet.summary import by_project, grouped, noted
 from gpustack.fleet.table import columns as columns_of
 from gpustack.fleet.table import group_columns
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.scheduler import Scheduler, scheduler
 from gpustack.spec.load import load_spec
 
@@ -68,13 +69,7 @@ class FleetCommand(OpenStackCommand):
         super().add_arguments(parser)
         group = parser.add_argument_group("other sources")
         add_snapshot(group, ", and compare")
-        option(
-            group,
-            "--config-file FILE…",
-            "nova.conf of nova-api, or its directory: also read the rows of all cells in the databases, which show"
-            " each GPU without PCI in Placement; can be repeated",
-        )
-        option(group, "--spec SPEC", "the spec, for the models behind aliases, and for GPUs out of service")
+        add_fleet_files(group)
 
     def read(self, parsed_args: argparse.Namespace, detail: Detail, only: frozenset[str] = frozenset()) -> Fleet:
         """Read the fleet from the chosen sources.
@@ -85,7 +80,7 @@ class FleetCommand(OpenStackCommand):
         def cloud() -> Connection:
             return self.connection(parsed_args)
 
-        self._given = given(parsed_args, only, self.report)
+        self._given = given(parsed_args, snapshot_hosts(parsed_args, self.report), only)
         with counting(self, "reading instances") as progress:
             return join(read(cloud, detail, self._given, databases_of(parsed_args), progress))
 
@@ -94,12 +89,20 @@ class FleetCommand(OpenStackCommand):
         self.report_findings(self._fleet.findings, brief=True)
         for note in self._fleet.notes:
             self.report(note)
-        missing = dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in self._fleet.partial)
-        if missing:
-            for line in missing:
-                self.report(f"partial: {line}", error=True)
-            raise PartialError(f"the {self.product} is partial", remedy="see the reasons above")
+        report_gaps(self, self._fleet, self.product)
         return 0
+
+
+def report_gaps(command: Command, fleet: Fleet, product: str) -> None:
+    """Report what the sources lack.
+
+    :param product: the noun of the output.
+    :raises PartialError: if they lack something.
+    """
+    if missing := dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in fleet.partial):
+        for line in missing:
+            command.report(f"partial: {line}", error=True)
+        raise PartialError(f"the {product} is partial", remedy="see the reasons above")
 
 
 def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | None:
@@ -116,18 +119,15 @@ def scheduler_of(parsed_args: argparse.Namespace) -> Scheduler | None:
     return scheduler(parsed_args.config_file) if parsed_args.config_file else None
 
 
-def given(parsed_args: argparse.Namespace, only: frozenset[str], report: Callable[[str], None]) -> Given:
-    """Read the snapshot, the spec, and how Nova schedules, from the files that are named."""
-    hosts = snapshot_hosts(parsed_args, report)
+def given(parsed_args: argparse.Namespace, hosts: tuple[Host, ...], only: frozenset[str]) -> Given:
+    """Read the spec, and how Nova schedules, from the files that are named.
+
+    :param hosts: the hosts whose facts are known.
+    """
     spec = load_spec(parsed_args.spec, hosts) if parsed_args.spec else None
     known = scheduler_of(parsed_args)
     models = models_of(spec, known) if spec else Models(scheduled=known.by_devices if known else None)
-    return Given(
-        only=only,
-        hosts=hosts,
-        models=models,
-        spec=spec,
-    )
+    return Given(only=only, hosts=hosts, models=models, spec=spec)
 
 
 class GpuListCommand(FleetCommand, Lister):

@@ -1,11 +1,15 @@
 """``gpustack health``: signs of failing GPUs."""
 
+from __future__ import annotations
+
 import argparse
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gpustack.base.errors import UsageError
+from gpustack.base.errors import GpustackError, UsageError
 from gpustack.base.findings import Finding
+from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import (
     THIS_MACHINE,
     Lister,
@@ -14,33 +18,42 @@ from gpustack.cli.common import (
     add_source_options,
     gather,
 )
-from gpustack.cli.options import option, read_log
+from gpustack.cli.options import add_fleet_files, option, read_log
 from gpustack.cli.output import Table, table
+from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import load_snapshot
 from gpustack.hosts.health.check import Report, check
-from gpustack.hosts.health.table import COLUMNS, SIGNS, check_log
+from gpustack.hosts.health.table import SIGNS, check_log, columns
+
+if TYPE_CHECKING:
+    from gpustack.fleet.model import Fleet
 
 
-class HealthCommand(Lister):
+class HealthCommand(OpenStackCommand, Lister):
     """Check GPUs for signs of failure: off the bus, PCI Express errors, lost lanes, failed resets, IOMMU faults.
 
     Reads each host once, over SSH, and changes nothing. Counters and messages count since boot; with --baseline, only
     what is new since then counts, and GPUs that are missing or new are reported. `gpustack scan --save` writes a
-    baseline. Also reports cards without the vGPUs that the unit prepares at boot; `gpustack gpu list --snapshot`
-    compares them with Placement. The column Health is ok, or has the codes of the findings, which are printed on
-    stderr. With --kernel-log, reads a saved log instead of hosts, and lists its signs.
+    baseline. Also reports cards without the vGPUs that the unit prepares at boot. With --instances, asks Nova and
+    Placement too: who has each GPU, how many of its vGPUs are in use, and where they differ from the host. The column
+    Health is ok, or has the codes of the findings, which are printed on stderr. With --kernel-log, reads a saved log
+    instead of hosts, and lists its signs.
     """
 
     epilog = """\
 gpustack scan gpu-[01:04] --sudo --save baseline.json; gpustack health gpu-[01:04] --sudo --baseline baseline.json;
+gpustack health gpu-01 --sudo --instances;
 gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gpustack health --kernel-log -"""
 
     _reports: tuple[Report, ...] = ()
     _of_log: tuple[Finding, ...] = ()
+    _fleet: Fleet | None = None
+    _refusal: GpustackError | None = None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        super().add_arguments(parser)
         add_source_options(parser, THIS_MACHINE)
         add_each(parser)
         option(parser, "--baseline FILE", "compare with this earlier snapshot (gpustack scan --save)")
@@ -48,6 +61,11 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
             parser, "--kernel-log FILE|-", "read this saved kernel log (dmesg, journalctl, a console) instead of hosts"
         )
         add_exit_code(parser)
+        group = parser.add_argument_group("use")
+        option(
+            group, "--instances", "also list the instances on each GPU, and compare the hosts with Nova and Placement"
+        )
+        add_fleet_files(group)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         if parsed_args.kernel_log is not None:
@@ -59,8 +77,10 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
                 if host.hostname not in baseline:
                     self.report(f"{host.hostname}: not in {parsed_args.baseline}; compared with nothing")
         self._reports = tuple(check(host, (baseline or {}).get(host.hostname)) for host in self._gathered.hosts)
+        if parsed_args.instances:
+            self._ask_for_use(parsed_args)
         judged = [health for report in self._reports for health in report.gpus]
-        return table(parsed_args, COLUMNS, judged)
+        return table(parsed_args, columns(use=parsed_args.instances), judged)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Print the totals; report the findings, and the hosts that could not be read."""
@@ -73,7 +93,31 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         for report in self._reports:
             findings += (*report.others, *(entry for health in report.gpus for entry in health.findings))
         self.report_findings(findings)
+        if self._refusal is not None:
+            raise self._refusal
+        if self._fleet is not None:
+            from gpustack.cli.gpu import report_gaps
+
+            report_gaps(self, self._fleet, "comparison with Nova and Placement")
         return 0
+
+    def _ask_for_use(self, parsed_args: argparse.Namespace) -> None:
+        """Join the reports with the use of the GPUs. If the cloud refuses, the signs are printed before its error."""
+        from gpustack.cli.gpu import databases_of, given
+        from gpustack.fleet.health import with_use
+        from gpustack.fleet.read import Detail, read
+
+        hosts = self._gathered.hosts
+        known = given(parsed_args, hosts, frozenset(host.hostname for host in hosts))
+        try:
+            with counting(self, "reading instances") as progress:
+                answers = read(
+                    lambda: self.connection(parsed_args), Detail.HOLDERS, known, databases_of(parsed_args), progress
+                )
+        except GpustackError as error:
+            self._refusal = error
+        else:
+            self._reports, self._fleet = with_use(self._reports, answers)
 
     def _saved_log(self, parsed_args: argparse.Namespace) -> Table:
         path = parsed_args.kernel_log

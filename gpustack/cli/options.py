@@ -48,6 +48,17 @@ def add_snapshot(parser: argparse._ActionsContainer, purpose: str = "") -> None:
     )
 
 
+def add_fleet_files(parser: argparse._ActionsContainer) -> None:
+    """Add the files that name what Nova and Placement do not: ``--config-file`` and ``--spec``."""
+    option(
+        parser,
+        "--config-file FILE…",
+        "nova.conf of nova-api, or its directory: also read the rows of all cells in the databases, which show"
+        " each GPU without PCI in Placement; can be repeated",
+    )
+    option(parser, "--spec SPEC", "the spec, for the models behind aliases, and for GPUs out of service")
+
+
 def snapshot_hosts(
     parsed_args: argparse.Namespace, report: Callable[[str], None] = lambda text: None
 ) -> tuple[Host, ...]:

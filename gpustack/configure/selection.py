@@ -34,6 +34,8 @@ def doubts(spec: Spec, present: Collection[str], placement: Placement) -> Iterat
                 models=", ".join(models),
                 classes=", ".join(sorted(classes)),
             )
+        if placement != "schedule":
+            yield from _indistinct(spec, place, models, present)
         if len({memory_of(spec.models[name]) for name in models}) > 1:
             yield finding(
                 Code.SELECTION_TAKES_LARGER, place=place, cards=listed([_sized(spec, m) for m in models], _SHOWN)
@@ -65,6 +67,21 @@ def moves(
             others.setdefault(target.host.hostname, []).append(f"{target.address} ({target.model})")
     for host, gpus in others.items():
         yield finding(Code.MOVE_CLAIMS_OTHER_KIND, place=host, alias=alias, others=listed(gpus, _SHOWN))
+
+
+def _indistinct(spec: Spec, place: str, models: Sequence[str], present: Collection[str]) -> Iterator[Finding]:
+    """Models that are not selected, and that Nova can't tell from a selected one: it compares ids and device type."""
+    kinds = {(spec.models[name].ids, spec.models[name].is_virtual): name for name in models}
+    for other in (name for name in spec.models if name in present and name not in models):
+        ids = spec.models[other].ids
+        if (name := kinds.get((ids, spec.models[other].is_virtual))) is not None:
+            yield finding(
+                Code.ALIASES_WITH_SAME_CARDS,
+                place=place,
+                ids=":".join(ids),
+                models=f"{name} and {other}",
+                other=spec.alias_of(other),
+            )
 
 
 def _classes(spec: Spec, models: Sequence[str]) -> set[str]:

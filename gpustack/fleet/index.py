@@ -18,6 +18,7 @@ from gpustack.fleet.model import Holder, Source
 from gpustack.fleet.placement import Device
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.vgpus import short_name
+from gpustack.hosts.readiness.assessment import State
 from gpustack.pci import catalogue
 from gpustack.spec.assignment import MediatedCard, mediated_cards
 from gpustack.spec.hosts import models_for
@@ -162,13 +163,18 @@ class Index:
     def verdict(self, node: str, address: str) -> Verdict | None:
         """The verdict on a GPU by the facts of its host; None without them.
 
-        A card that stands for its virtual functions has none, unless the spec assigns the card itself.
+        A card that stands for its virtual functions, unless the spec assigns the card itself, has that of one of them
+        if Nova should offer none of those that the spec assigns, else none.
         """
         if (host := self.facts(node)) is None:
             return None
-        verdict = verdicts(self.answers.spec, host).by_address.get(address)
-        is_shared = verdict is not None and verdict.target is None and bool(host.virtual.get(address))
-        return None if is_shared else verdict
+        known = verdicts(self.answers.spec, host).by_address
+        verdict, parts = known.get(address), host.virtual.get(address, ())
+        if verdict is None or verdict.target is not None or not parts:
+            return verdict
+        assigned = [known[part.address] for part in parts if part.address in known and known[part.address].target]
+        faulty = [part for part in assigned if part.state is not State.READY]
+        return None if not faulty or any(part.is_offered for part in assigned) else faulty[0]
 
     def vgpu_types(self, device: Device) -> VgpuTypes:
         """The vGPU types of a card: of its mediated devices, and as the spec wants them."""

@@ -188,13 +188,14 @@ def _services(cloud: Connection, gaps: list[Gap]) -> tuple[Service, ...] | None:
 
 
 def _in_scope(answers: Answers, only: frozenset[str]) -> list[Device]:
-    """The devices of some hosts, by the names of hosts or compute nodes; all without names."""
+    """The devices of some hosts, by the names of their nodes, hosts or facts; all without names."""
     names, index = {key(name) for name in only}, Index(answers)
-    return [
-        device
-        for device in answers.devices or ()
-        if not names or {key(device.node), key(index.host_of(device.node))} & names
-    ]
+
+    def called(node: str) -> set[str]:
+        facts = index.facts(node)
+        return {key(node), key(index.host_of(node)), key(facts.hostname if facts else node)}
+
+    return [device for device in answers.devices or () if not names or called(device.node) & names]
 
 
 def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], progress: Progress) -> Answers:

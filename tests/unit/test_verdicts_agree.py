@@ -56,6 +56,7 @@ from gpustack.spec.model import Spec
 from gpustack.spec.verdict import HostVerdicts, verdicts
 from support.fleet_answers import device
 from support.host_samples import Raw, snapshot
+from support.mediated_hosts import parted
 
 PRODUCT = Path(gpustack.__file__).parent
 RELEASE = release("2025.2")
@@ -306,6 +307,54 @@ def test_several_changed_facts_lead_to_one_answer(picks: list[list[int]]) -> Non
         raws.append(raw)
     with tempfile.TemporaryDirectory() as directory:
         agree(readable(iter(raws)), (), Path(directory))
+
+
+SHARED = """\
+version: 1
+models:
+  large: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-8Q, count: 1}, alias: LARGE}
+  small: {match: {vendor: "10de", product: "25b6"}, vgpu: {type: A16-4Q, count: 1}, alias: SMALL}
+hosts: {"*": [large, small]}
+nova: {release: "2025.2", placement: "off", deployment: drop-in}
+quotas: {default: {large: 0}}
+"""
+
+
+@pytest.mark.parametrize(("large", "small", "units"), [("a16", "a16", 2), ("a16-8q", "a16-4q", 0)])
+def test_virtual_functions_of_one_card_lead_to_one_answer(large: str, small: str, units: int, tmp_path: Path) -> None:
+    """Nova can't distinguish those of several aliases."""
+    card, *parts = parted(GPUS[0], 2)
+    raw = copy.deepcopy(BASE) | {"hostname": "gpu000"}
+    raw["kernel"] |= {"loaded_modules": ["nvidia", "nvidia_vgpu_vfio"], "nvidia_driver": "550.54.10"}
+    others = [function for function in raw["pci"] if function["address"][:-2] not in (GPUS[0][:-2], GPUS[1][:-2])]
+    typed = [{**part, "vgpu_type": number} for part, number in zip(parts, ("711", "710"), strict=True)]
+    raw["pci"] = [*others, card, *typed]
+    text = SHARED.replace("LARGE", large).replace("SMALL", small)
+    spec_file, facts_file, rendered = tmp_path / "spec.yaml", tmp_path / "hosts.json", tmp_path / "rendered"
+    spec_file.write_text(text, encoding="utf-8")
+    facts_file.write_text(json.dumps({"gpustack_snapshot": 1, "hosts": [raw]}), encoding="utf-8")
+    spec, host = parse_spec(text, "spec"), parse_host(raw, "test")
+    source = ("--snapshot", str(facts_file))
+    (plan,) = run("host", "plan", str(spec_file), *source)
+    render = run("nova", "render", str(spec_file), *source, "--out", str(rendered))
+    config = tmp_path / "nova.conf"
+    entry = {"vendor_id": "10de", "product_id": "25b6", "managed": "no", "address": {"function": "[1-2]"}}
+    config.write_text(f"[pci]\ndevice_spec = {json.dumps(entry)}\n", encoding="utf-8")
+    warned = {entry.code for entry in lint([f"compute={config}"], LintSubject.of_spec(spec, RELEASE, [host])).findings}
+    shares = [gpu for share in host_shares(spec, [host]) for gpus in share.gpus.values() for gpu in gpus]
+    provider = device("gpu000", 0x84, capacity=2, resource_class="CUSTOM_PCI_10DE_25B6")
+    fleet = join(Answers(servers=(), devices=(provider,), hosts=(host,), models=models_of(spec), spec=spec))
+    (free,) = _free(spec, {"gpu000": host}).values()
+    assert len(_offered(render["files"], host)) == units
+    assert (len(shares), sum(gpus_of(spec, [host])["gpu000"].values()), sum(free or ())) == (units, units, units)
+    assert [gpu.free for gpu in fleet.gpus] == [units]
+    named = [
+        "GPU979" in {entry["code"] for entry in plan["findings"]},
+        "GPU979" in {entry["code"] for entry in render["findings"]},
+        "GPU979" in {entry.code for entry in fleet.findings},
+        "GPU979" in warned,
+    ]
+    assert named == [not units] * len(named)
 
 
 CONSUMERS = sorted(

@@ -4,7 +4,7 @@ The signs of a saved kernel log, without facts of its host: the log itself lists
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpustack.base.columns import Column, codes, described
 from gpustack.base.findings import Code, Finding, finding
@@ -25,7 +25,22 @@ SIGNS: tuple[Column[Event], ...] = (
     Column("message", lambda event: event.message, "Message"),
 )
 """The columns of the signs in a kernel log."""
-COLUMNS: tuple[Column[Health], ...] = (
+_USE: tuple[Column[Health], ...] = (
+    Column("units", lambda health: health.use.units if health.use else None),
+    Column(
+        "used",
+        lambda health: health.use.used if health.use else None,
+        "In Nova",
+        lambda health: health.use.state if health.use else None,
+    ),
+    Column(
+        "holders",
+        lambda health: list(health.use.holders) if health.use else None,
+        "Instances",
+        lambda health: health.use.instances if health.use else None,
+    ),
+)
+_COLUMNS: tuple[Column[Health], ...] = (
     Column("host", lambda health: health.host.hostname, "Host"),
     Column("address", lambda health: health.gpu.main.address, "Address"),
     Column("model", lambda health: health.gpu.name, "Model"),
@@ -50,7 +65,14 @@ COLUMNS: tuple[Column[Health], ...] = (
         lambda health: ", ".join(event.sign for event in health.signs),
     ),
 )
-"""The columns of GPUs."""
+
+
+def columns(*, use: bool) -> tuple[Column[Health], ...]:
+    """The columns of GPUs.
+
+    :param use: whether tables show their instances.
+    """
+    return (*_COLUMNS[:4], *(_USE if use else (replace(column, title="") for column in _USE)), *_COLUMNS[4:])
 
 
 def _width(health: Health) -> str:

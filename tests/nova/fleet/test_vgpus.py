@@ -89,6 +89,20 @@ class Vgpus:
             for gpu in gpus
         }
 
+    def of_health(self) -> dict[tuple[str, str], tuple[int, int, list[str]]]:
+        """Units, used units and consumers of each card, as ``health`` has them."""
+        files = ("--snapshot", str(self.snapshot), "--spec", str(self.spec))
+        ran = execute(self.world.nova.clouds_yaml, "health", "--instances", *files, "-f", "json")
+        assert ran.code == 0, ran
+        return {
+            (gpu["host"], gpu["address"]): (
+                gpu["units"],
+                gpu["used"],
+                sorted(holder["consumer"] for holder in gpu["holders"]),
+            )
+            for gpu in json.loads(ran.out)
+        }
+
     def capacity(self, *arguments: str) -> dict[str, int]:
         """The number of further instances by flavor, as ``capacity`` has it."""
         files = (str(self.spec), "--snapshot", str(self.snapshot))
@@ -97,12 +111,13 @@ class Vgpus:
         return {entry["flavor"]: entry["least"] for entry in json.loads(ran.out)}
 
     def compare(self) -> None:
-        """Check that ``gpu list`` and ``capacity`` have the numbers of Placement."""
+        """Check that ``gpu list``, ``health`` and ``capacity`` have the numbers of Placement."""
         expected: dict[tuple[str, str], tuple[str, int, int, list[str]]] = {}
         found = self.of_list("--spec", str(self.spec))
         while expected != (expected := self.of_placement()):  # Nova removes allocations after its last answer
             found = self.of_list("--spec", str(self.spec))
         assert found == expected
+        assert self.of_health() == {place: amounts[1:] for place, amounts in expected.items()}
         free = {"large": 0, "small": 0}
         for (_host, address), (_name, units, used, _consumers) in expected.items():
             free["large" if address == FIRST else "small"] += units - used

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.errors import CloudError
+from gpustack.cli.cloud import OpenStackCommand
 from gpustack.hosts.facts.store import save_snapshot
+from support.fleet_answers import device
+from support.fleet_cloud import StandIn, instance, servers, with_devices
 from support.nova_hosts import raw
 
 CARD = "0000:88:00.0"
@@ -48,6 +52,59 @@ def test_formats_for_programs(snapshots: tuple[Path, Path], gpustack: Any) -> No
     }
     for form in ("yaml", "csv", "value"):
         assert gpustack("health", "--snapshot", now, "-f", form).code == 0
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A Placement with both cards of the host, one of them with an instance."""
+    ids = {"resource_class": "CUSTOM_PCI_10DE_11B4"}
+    devices = [device("gpu01", 0x84, **ids), device("gpu01", 0x88, used=1, **ids)]
+    stand_in = with_devices(devices, {"vm1": {"gpu01-88": 1}})
+    stand_in.answers["compute /servers/detail?all_tenants=1"] = servers(instance("vm1", "gpu01"))
+    monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
+    return stand_in
+
+
+def test_the_instances_of_a_failing_gpu(snapshots: tuple[Path, Path], gpustack: Any, cloud: StandIn) -> None:
+    ran = gpustack("health", "--snapshot", snapshots[1], "--instances", "--exit-code")
+    assert ran.code == 3, ran
+    assert [line.split("|")[4:7] for line in ran.out.splitlines() if CARD in line] == [
+        [" GPU767 ", " allocated ", " VM1       "]
+    ], ran.out
+    gpus = json.loads(gpustack("health", "--snapshot", snapshots[1], "--instances", "-f", "json").out)
+    assert [(gpu["units"], gpu["used"], [one["server"] for one in gpu["holders"]]) for gpu in gpus] == [
+        (1, 0, []),
+        (1, 1, ["vm1"]),
+    ]
+    assert "placement /resource_providers" in " ".join(cloud.requests)
+
+
+def test_without_the_option_no_cloud_is_asked(snapshots: tuple[Path, Path], gpustack: Any, cloud: StandIn) -> None:
+    ran = gpustack("health", "--snapshot", snapshots[1], "-f", "json")
+    assert (ran.code, cloud.requests) == (0, [])
+    assert {(gpu["units"], gpu["used"], gpu["holders"]) for gpu in json.loads(ran.out)} == {(None, None, None)}
+
+
+def test_a_part_of_the_cloud_that_refuses_is_named(snapshots: tuple[Path, Path], gpustack: Any, cloud: StandIn) -> None:
+    cloud.answers["compute /os-services"] = (403, {"forbidden": {"message": "no"}})
+    ran = gpustack("health", "--snapshot", snapshots[1], "--instances")
+    assert (ran.code, "GPU767" in ran.out, "VM1" in ran.out) == (23, True, True)
+    assert "partial: Nova: " in ran.err
+    assert "the comparison with Nova and Placement is partial" in ran.err
+
+
+def test_a_cloud_that_refuses_everything_does_not_hide_the_signs(
+    snapshots: tuple[Path, Path], gpustack: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusal = CloudError("the cloud is away", remedy="try again")
+
+    def connect(*_arguments: object) -> None:
+        raise refusal
+
+    monkeypatch.setattr(OpenStackCommand, "connection", connect)
+    ran = gpustack("health", "--snapshot", snapshots[1], "--instances")
+    assert (ran.code, "GPU767" in ran.out) == (refusal.exit_code, True)
+    assert "the cloud is away" in ran.err
 
 
 def test_a_host_without_baseline_is_reported(snapshots: tuple[Path, Path], gpustack: Any, tmp_path: Path) -> None:

@@ -113,3 +113,29 @@ def test_a_move_may_claim_another_kind_on_a_mixed_host() -> None:
     assert "p100" not in warning.message
     assert "GPU784" not in codes(desired(K4200, P100, V100, selections=selections))
     assert "GPU784" not in codes(desired(K4200, P100, V100, selections=selections, placement="off", mixed=True))
+
+
+@pytest.mark.parametrize(
+    ("placement", "memory", "expected"),
+    [("off", 8, ["GPU302"]), ("report", 8, ["GPU302"]), ("schedule", 8, []), ("off", 4, [])],
+)
+def test_a_card_of_the_same_ids_that_is_not_selected_is_refused_without_placement(
+    placement: str, memory: int, expected: list[str]
+) -> None:
+    match = '{vendor: "10de", product: "11b4", addresses: ["0000:%s:00.0"]}, alias: k4200'
+    models = [
+        f"{name}: {{match: {match % bus}, memory: {size}GiB}}"
+        for name, bus, size in (("large", 84, 8), ("small", 88, 4))
+    ]
+    selection = f"{{min_memory: {memory}GiB}}"
+    config = wanted(
+        parse_spec(
+            f"version: 1\nmodels: {{{', '.join(models)}}}\nhosts: {{'*': [large, small]}}\n"
+            f"nova: {{release: '2025.2', placement: {placement}, class_by: pool}}\n"
+            f"flavors: {{f: {{gpu: {selection}, vcpus: 1, ram: 512, disk: 1}}}}\n",
+            "spec",
+        ),
+        [host("k4200-prepared")],
+        release=release("2025.2"),
+    )
+    assert [code for code in codes(config) if code == "GPU302"] == expected
