@@ -11,7 +11,7 @@ from gpustack.fleet.index import Index
 from gpustack.fleet.join import join
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.fleet.table import columns
-from gpustack.hosts.health.check import Report, GpuUse
+from gpustack.hosts.health.check import GpuUse, Report
 
 
 def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report, ...], Fleet]:
