@@ -16,8 +16,8 @@ from gpustack.offer.guest.requirements import GuestRequirement
 from gpustack.spec.flavors import named
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import drivers_of
 from gpustack.spec.requests import by_model
+from gpustack.spec.vgpu_use import drivers_of
 
 
 class GuestRequirementsCommand(Command):

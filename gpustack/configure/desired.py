@@ -30,10 +30,10 @@ from gpustack.spec.attributes import required
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.models import Model
 from gpustack.spec.network_functions import NetworkFunctions, network_functions
-from gpustack.spec.offered_vgpus import devices, names_of, offered_vgpus, types_in_use, with_memory
 from gpustack.spec.twins import decided_by
 from gpustack.spec.verdict import HostVerdicts, verdicts
 from gpustack.spec.verdict import unknown as unknown_of
+from gpustack.spec.vgpu_use import devices, names_of, offered_vgpus, types_in_use, with_memory
 
 PCI_FILTER = "PciPassthroughFilter"
 NUMA_FILTER = "NUMATopologyFilter"

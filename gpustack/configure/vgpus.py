@@ -16,7 +16,7 @@ from gpustack.nova_options.options import Release
 from gpustack.nova_options.pci_values import differing
 from gpustack.spec.assignment import Assigned, MediatedCard
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import devices
+from gpustack.spec.vgpu_use import devices
 
 _SHOWN = 5
 _MIGRATING, _DRIVER = {"ubuntu": 24, "rhel": 10}, 580

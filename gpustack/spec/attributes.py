@@ -18,7 +18,7 @@ POOL_CLASS = "CUSTOM_GPU"
 def memory_of(model: Model) -> int | None:
     """The memory of one GPU in GiB: of the spec, else the least that the catalogue has for the ids; None if unknown.
 
-    That of a vGPU is known from the facts of its host (:func:`gpustack.spec.offered_vgpus.with_memory`).
+    That of a vGPU is known from the facts of its host (:func:`gpustack.spec.vgpu_use.with_memory`).
     """
     card = None if model.vgpu else card_of(model)
     return model.memory or (min(card.memory_gib, default=None) if card else None)

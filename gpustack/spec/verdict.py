@@ -21,8 +21,8 @@ from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, Options, OutOfService, Spec
-from gpustack.spec.offered_vgpus import several_aliases
 from gpustack.spec.twins import decided_by
+from gpustack.spec.vgpu_use import several_aliases
 
 _BINDING = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER})
 _REMAPPING = frozenset({Code.NO_INTERRUPT_REMAPPING, Code.UNSAFE_INTERRUPTS_IN_FORCE})

@@ -15,7 +15,7 @@ from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.cpu_sets import CpuSpecError, cpus
 from gpustack.nova_options.mediated import STANDARD, At, TypeSection, card_types, group_of, is_address, list_option
-from gpustack.spec.offered_vgpus import has_vgpus, offered_vgpus, types_in_use
+from gpustack.spec.vgpu_use import has_vgpus, offered_vgpus, types_in_use
 
 _TITLE = "Start of nova-compute"
 _PIN = releases.option("DEFAULT/vcpu_pin_set")

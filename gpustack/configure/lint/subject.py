@@ -23,9 +23,9 @@ from gpustack.nova_options.options import Option, OptionTable, Release
 from gpustack.nova_options.pci_values import EntryError, alias_of, specs_of, traits
 from gpustack.nova_options.scheduler import wanted_stage
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import frameworks
 from gpustack.spec.requests import restricted
 from gpustack.spec.tenancy import Tenancy
+from gpustack.spec.vgpu_use import frameworks
 
 ALIAS = releases.option("pci/alias")
 REPORT = releases.option("pci/report_in_placement")

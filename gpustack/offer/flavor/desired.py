@@ -31,9 +31,9 @@ from gpustack.spec.extra_specs import (
 )
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import UNKNOWN, Frameworks, frameworks, with_memory
 from gpustack.spec.requests import Entry, by_alias, entries, models_of
 from gpustack.spec.verdict import doubts
+from gpustack.spec.vgpu_use import UNKNOWN, Frameworks, frameworks, with_memory
 
 _REFUSES_HYPERVISOR = "error-43"
 _TPM, _TPM_MODEL = "2.0", "tpm-crb"

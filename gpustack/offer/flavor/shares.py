@@ -8,8 +8,8 @@ from gpustack.hosts.facts.gpus import Gpu
 from gpustack.hosts.facts.model import Cpu, Host, NumaNode
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_functions
-from gpustack.spec.offered_vgpus import devices, offered_vgpus
 from gpustack.spec.verdict import verdicts
+from gpustack.spec.vgpu_use import devices, offered_vgpus
 
 
 @dataclass(frozen=True, kw_only=True)

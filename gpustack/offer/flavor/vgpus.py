@@ -9,8 +9,8 @@ from gpustack.nova_options.options import Release
 from gpustack.spec.extra_specs import REQUIRED, TRAIT
 from gpustack.spec.markers import RESOURCES
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import Frameworks
 from gpustack.spec.requests import Entry
+from gpustack.spec.vgpu_use import Frameworks
 
 
 def is_mediated(spec: Spec, known: Frameworks, name: str) -> bool:

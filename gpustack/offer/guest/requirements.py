@@ -11,8 +11,8 @@ from gpustack.pci.requirement import Requirement
 from gpustack.spec.attributes import card_of
 from gpustack.spec.flavors import Flavor
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import needs_licensed_driver
 from gpustack.spec.requests import models_of
+from gpustack.spec.vgpu_use import needs_licensed_driver
 
 NVIDIA = "10de"
 _FIRST_LISTED = 515

@@ -10,7 +10,9 @@ from gpustack.offer.image.model import FlavorNeeds, Pair
 from gpustack.pci.catalogue import requirement_of
 from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import (
+from gpustack.spec.requests import Entry, entries, models_of
+from gpustack.spec.verdict import verdicts
+from gpustack.spec.vgpu_use import (
     Frameworks,
     drivers_of,
     frameworks,
@@ -18,8 +20,6 @@ from gpustack.spec.offered_vgpus import (
     offered_vgpus,
     with_memory,
 )
-from gpustack.spec.requests import Entry, entries, models_of
-from gpustack.spec.verdict import verdicts
 
 _COHERENT = "coherent-memory"
 

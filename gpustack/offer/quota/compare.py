@@ -24,9 +24,9 @@ from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.desired import WantedLimits, class_of
 from gpustack.spec.markers import RESOURCES, markers
 from gpustack.spec.model import Placement, Spec
-from gpustack.spec.offered_vgpus import devices, offered_vgpus
 from gpustack.spec.quotas import CountedBy
 from gpustack.spec.verdict import verdicts
+from gpustack.spec.vgpu_use import devices, offered_vgpus
 
 _FLAT = "flat"
 _RENEWED = "Keystone changes a default only if no project has a limit of its own"

@@ -27,7 +27,7 @@ from gpustack.prepare.host.tools import has_dracut, has_entries, has_systemd_boo
 from gpustack.spec.assignment import mediated_cards
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import types_in_use
+from gpustack.spec.vgpu_use import types_in_use
 
 PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 """All kernel parameters that gpustack sets or removes."""

@@ -12,7 +12,7 @@ from gpustack.configure.desired import wanted
 from gpustack.configure.render import render
 from gpustack.nova_options import releases
 from gpustack.nova_options.mediated import TypeSection, card_types, settings
-from gpustack.spec.offered_vgpus import offered_vgpus
+from gpustack.spec.vgpu_use import offered_vgpus
 from gpustack_demo.embedded.environment import ensure
 from gpustack_demo.embedded.releases import available
 from support.mediated_hosts import CASES, host_of, spec_of

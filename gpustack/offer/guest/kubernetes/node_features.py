@@ -12,7 +12,7 @@ from gpustack.offer.guest.kubernetes.documents import Document
 from gpustack.offer.guest.kubernetes.groups import GPUTYPE, NodeGroup, gputype
 from gpustack.spec.model import Spec
 from gpustack.spec.models import Model
-from gpustack.spec.offered_vgpus import needs_licensed_driver
+from gpustack.spec.vgpu_use import needs_licensed_driver
 
 
 def documents(spec: Spec, groups: Sequence[NodeGroup]) -> Iterator[Document]:

@@ -14,8 +14,8 @@ from gpustack.spec.assignment import Assigned, Shared, kept_cards
 from gpustack.spec.hosts import models_for, not_in_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.network_functions import network_cards as cards_of_networks
-from gpustack.spec.offered_vgpus import several_aliases
 from gpustack.spec.verdict import Verdict, verdicts
+from gpustack.spec.vgpu_use import several_aliases
 
 # Findings that the plan fixes, or reports with its own codes.
 _NOT_REPEATED = frozenset(

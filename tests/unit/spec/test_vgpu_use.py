@@ -7,7 +7,7 @@ import pytest
 from gpustack.spec.attributes import memory_of
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
-from gpustack.spec.offered_vgpus import (
+from gpustack.spec.vgpu_use import (
     devices,
     frameworks,
     needs_licensed_driver,
