@@ -291,7 +291,6 @@ def test_a_release_refuses_before_it_changes_anything(place: Path) -> None:
 
 
 def test_a_release_commits_and_tags(place: Path) -> None:
-    pytest.importorskip("towncrier", reason="needs the dependency group lint")
     (place / "changelog.d/+made.removed.md").write_text("The option `--made-up` is removed.\n", encoding="utf-8")
     release = repository(place)
     ran = release("9.8.7")
