@@ -16,6 +16,8 @@ from support.change_store import change
         ({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 4, "d": True}, ["~ b = 4 (was 2)", "- c (was 3)", "+ d = yes"]),
         (None, {"a": "x"}, ["+ a = x"]),
         ({"a": ["x", "y"]}, None, ["- a (was x, y)"]),
+        ({"specs": {"x": 1}}, {}, ["- x (was 1)"]),
+        ({}, {"specs": {"x": 1}}, ["+ x = 1"]),
         (4, None, ["~ absent (was 4)"]),
         (False, True, ["~ yes (was no)"]),
     ],

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpustack.base.errors import PlanError
 from gpustack.changes import lock
 from gpustack.changes.change import ChangeResult
 from gpustack.changes.closed import ReasonChange, reason_change
@@ -197,3 +199,43 @@ def test_a_service_that_was_created_again_is_open() -> None:
         "done"
     ]
     assert reasons_of(service_of(nova.connection, "gpu1")).own.keys() == {SECOND}
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "close", "expected"),
+    [
+        (FIRST, "ECC", True, ("gpu1 0000:81:00.0", "ECC", "", True)),
+        (MAINTENANCE, "kernel", True, ("gpu1", "kernel", "", True)),
+        (SECOND, "", False, ("gpu1 0000:82:00.0", "no reset", "GPU 0000:81:00.0 out of service (broken)", False)),
+        (
+            SECOND,
+            "told again",
+            False,
+            ("gpu1 0000:82:00.0", "told again", "GPU 0000:81:00.0 out of service (broken)", False),
+        ),
+    ],
+)
+def test_a_change_names_the_host_the_reason_and_what_stays(
+    reason: str, text: str, close: bool, expected: tuple[str, str, str, bool]
+) -> None:
+    reasons = Reasons().plus(FIRST, "broken").plus(SECOND, "no reset")
+    service = Service(id="s1", host="gpu1", enabled=False, reason=reasons.to_text())
+    change = reason_change(service, reason, text, close=close, why="a test")
+    place = change.name.removesuffix(" as a reason to close the host")
+    assert (place, change.about["text"], change.about["left"], change.wanted) == expected
+    assert change.seen == (reason != MAINTENANCE)
+
+
+def test_reasons_that_do_not_fit_are_refused_before_the_change() -> None:
+    service = Service(id="s1", host="gpu1", enabled=False, reason="x" * 250)
+    with pytest.raises(PlanError, match="do not fit"):
+        reason_change(service, FIRST, "why", close=True, why="a test")
+
+
+def test_a_reason_that_is_not_of_gpustack_has_an_explanation() -> None:
+    foreign = ReasonChange(why="", name="", about={"host": "gpu1", "reason": "x"}, seen=False, wanted=True)
+    assert foreign.permitted() == "gpustack has no such reason to close a host"
+    assert replace(foreign, about={"host": "gpu1", "reason": MAINTENANCE}).permitted() == ""
+    model = NovaModel(Reasons())
+    done = replace(foreign, about={"host": "gpu1", "reason": MAINTENANCE, "text": "why"})
+    assert done.carry_out(model.connection) == ""

@@ -48,23 +48,37 @@ def test_the_time_begins_with_the_end_of_the_run() -> None:
     os.close(writing)
 
 
-@pytest.mark.parametrize(("answer", "confirmed"), [("y\n", True), ("no\n", False), ("", False)])
-def test_the_process_is_asked_to_undo(
-    answer: str, confirmed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stand-in for Python prints what gpustack would do."""
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for Python that prints what gpustack would do."""
     program, script = tmp_path / "python", tmp_path / "asked.py"
     script.write_text(PROGRAM.format(root=str(Path(__file__).parents[3])))
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(script))} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize(("answer", "confirmed"), [("y\n", True), ("YES\n", True), ("no\n", False), ("", False)])
+def test_the_process_is_asked_to_undo(answer: str, confirmed: bool) -> None:
     reading, writing = os.pipe()
     os.write(writing, answer.encode())
     with os.fdopen(reading) as stream, Guardian("20261124T1Z", UNDO) as guardian:
         assert guardian.asks(stream, 60 if answer else 0) is confirmed
+        assert os.getsid(guardian._process.pid) == guardian._process.pid, "it survives the terminal"
     os.close(writing)
     assert guardian.log.read_text().strip() == f"{list(UNDO)} {confirmed}"
+    assert guardian.log.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_the_process_does_not_wait_for_this_one() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stream, Guardian("20261124T1Z", (*UNDO[:3], "0.05")) as guardian:
+        assert not guardian.asks(stream, 0)
+        assert guardian._process.wait(60) == 0
+    os.close(writing)
 
 
 @pytest.mark.parametrize(
