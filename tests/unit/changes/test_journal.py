@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from gpustack.base.errors import JournalError
-from gpustack.changes import journal
-from gpustack.changes.change import ChangeResult
+from gpustack.changes import journal, journal_file
+from gpustack.changes.change import ChangeOutcome, ChangeResult
+from gpustack.changes.journal_lines import Cloud, RunHead
 from support.journals import CHANGES, CLOUD, edited, written
 
 
@@ -114,3 +116,80 @@ def test_the_last_run_is_found_without_reading_older_ones(monkeypatch: pytest.Mo
     last = journal.last(lambda: CLOUD.key, lambda record: True)
     assert last is not None
     assert reads == [last.path] * 2
+
+
+def begun() -> journal.RunJournal:
+    return journal.RunJournal(RunHead(id=journal.new_id(), command="flavor apply", cloud=CLOUD), CHANGES[:1])
+
+
+def test_what_an_undo_needs_is_recorded_with_the_begin() -> None:
+    log = begun()
+    log.begin(CHANGES[0], {"rows": [1]})
+    log.begin(CHANGES[1])
+    log.close()
+    record = journal.read(log.path)
+    assert record.payloads == {"value:a": {"rows": [1]}, "value:b": None}
+    assert [line.key for line in record.head.changes] == ["value:a", "value:b"], "a change that was planned later"
+
+
+def test_a_run_without_a_change_ends() -> None:
+    log = begun()
+    log.close()
+    assert journal.read(log.path).closed
+
+
+def test_a_result_that_is_not_recorded_leaves_the_run_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, write = begun(), journal_file.JournalFile.write
+
+    def refusing(file: journal_file.JournalFile, line: dict[str, Any], doing: str) -> None:
+        if "end" in line:
+            raise JournalError("no space left", where=doing)
+        write(file, line, doing)
+
+    monkeypatch.setattr(journal_file.JournalFile, "write", refusing)
+    log.begin(CHANGES[0])
+    with pytest.raises(JournalError, match="no space left"):
+        log.end(ChangeOutcome(change=CHANGES[0], result=ChangeResult.DONE))
+    log.close()
+    record = journal.read(log.path)
+    assert (record.closed, record.results) == (False, {"value:a": ChangeResult.UNKNOWN})
+
+
+def test_a_journal_of_another_kind_is_refused(tmp_path: Path) -> None:
+    for content in ("[]", '{"gpustack_cleanup_journal": 2}', '{"gpustack_cleanup_journal": 1}'):
+        path = tmp_path / "file.jsonl"
+        path.write_text(content + "\n")
+        path.chmod(0o600)
+        with pytest.raises(JournalError, match="not a journal of gpustack"):
+            journal.read(
+                path, None if content.endswith("1}") else {"gpustack_cleanup_journal": lambda line: CHANGES[0]}
+            )
+    former = journal.read(path, {"gpustack_cleanup_journal": lambda line: CHANGES[0]})
+    assert (former.closed, former.head.changes) == (True, [])
+    path = written(*ALL_DONE)
+    assert journal.read(path, {"gpustack_cleanup_journal": lambda line: CHANGES[0]}).head.command == "flavor apply"
+
+
+def test_the_last_run_is_of_this_cloud_and_meets_the_condition() -> None:
+    other = Cloud(auth_url="https://other/v3")
+    path = written(*ALL_DONE)
+    newer = journal.RunJournal(RunHead(id=journal.new_id(), command="flavor apply", cloud=other), [])
+    newer.close()
+    (path.parent / "zz.jsonl").write_text("{}\n")
+    last = journal.last(lambda: CLOUD.key, lambda record: True)
+    assert last is not None
+    assert last.path == path
+    assert journal.last(lambda: CLOUD.key, lambda record: False) is None
+    completing = RunHead(id=journal.new_id(), command="flavor apply", cloud=CLOUD, completes=last.head.id)
+    journal.RunJournal(completing, []).close()
+    last = journal.last(lambda: CLOUD.key, lambda record: True)
+    assert last is not None
+    assert last.path == path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_refused() -> None:
+    path = written(*ALL_DONE)
+    os.chown(path, 4711, 4711)
+    with pytest.raises(JournalError, match="others can write this file"):
+        journal.read(path)

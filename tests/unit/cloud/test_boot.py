@@ -26,6 +26,7 @@ def test_a_request_has_the_embedded_flavor_and_the_fault() -> None:
     found = boot(cloud.connection, "vm")
     assert found is not None
     assert (found.flavor.sizes.vcpus, found.flavor.sizes.swap, found.flavor.extra_specs) == (2, 64, {"a": "b"})
+    assert (found.flavor.id, found.flavor.name, found.flavor.sizes.ephemeral) == ("g1", "g1", 0)
     assert (found.fault, str(found.failed)) == ("No valid host", "2026-11-24 14:02:00")
     # This Nova, of 2.96, has the zone, and neither properties nor hints.
     assert (found.zone, found.image, found.hints) == ("", None, None)
@@ -37,7 +38,16 @@ def test_hints_and_groups_are_those_of_a_newer_nova() -> None:
     cloud = StandIn(answers={"compute /servers/vm": (200, {"server": {**ENTRY, **more}})}, newest=(2, 100))
     found = boot(cloud.connection, "vm")
     assert found is not None
+    assert found.image == {}
     assert (found.hints, found.groups) == ({"group": ("g",), "query": ("[]",)}, ("g",))
+
+
+def test_properties_of_the_image_are_those_of_a_newer_nova() -> None:
+    image = {"id": "i", "properties": {"hw_machine_type": "q35", "hw_numa_nodes": 2}}
+    cloud = StandIn(answers={"compute /servers/vm": (200, {"server": {**ENTRY, "image": image}})}, newest=(2, 99))
+    found = boot(cloud.connection, "vm")
+    assert found is not None
+    assert found.image == {"hw_machine_type": "q35", "hw_numa_nodes": "2"}
 
 
 def test_a_server_group_has_its_rule_and_members() -> None:
@@ -45,6 +55,10 @@ def test_a_server_group_has_its_rule_and_members() -> None:
     cloud = StandIn(answers={"compute /os-server-groups/g": (200, {"server_group": group})})
     assert server_group(cloud.connection, "g") == ServerGroup(name="g", policy="anti-affinity", members=("vm",), most=3)
     assert server_group(cloud.connection, "other") is None
+    cloud = StandIn(answers={"compute /os-server-groups/g": (200, {"server_group": {**group, "rules": {}}})})
+    found = server_group(cloud.connection, "g")
+    assert found is not None
+    assert found.most == 1
 
 
 def test_a_damaged_answer_is_an_error() -> None:

@@ -124,6 +124,9 @@ def test_a_set_that_does_not_fit_is_an_error() -> None:
         # Edited by hand, or an imitation: text of others.
         ("gpustack: gpu1 is rebooted: x (since 2026-11-21T09:00:00Z), Bob", {}, None),
         ("gpustack: please leave it", {}, None),
+        ("gpustack: please leave it | Bob", {}, None),
+        ("gpustack: others | Bob", {}, "Bob"),
+        ("gpustack: others", {}, None),
         ("gpustack:maintenance", {}, None),
         ("gpustack: maintenance GPU 81:00.0", {}, None),
         ("gpustack: ", {}, None),
@@ -146,3 +149,24 @@ def test_a_service_without_a_reason_has_one() -> None:
     assert not reasons_of(Service(id="s", host="gpu1", reason="old"))
     text = str(Reasons(other="memory").plus(gpu_reason("0000:82:00.0"), "ECC errors"))
     assert text == "GPU 0000:82:00.0 out of service (ECC errors); reason of others: memory"
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("kernel arguments", "kernel arguments"),
+        ("x" * 231, "x" * 231),  # 255 characters with the rest
+        ("x" * 232, "x" * 117 + "..."),
+        (f"{'x' * 116} {'y' * 200}", "x" * 116 + "..."),
+        ("x" * 120, "x" * 120),
+        ("bell\a and \U0001f600, \U00010000 or \uffee", "bell and , or \uffee"),
+        ("(a; b) | c", "[a, b] / c"),
+    ],
+)
+def test_a_text_is_stored_as_it_is_if_it_fits(text: str, stored: str) -> None:
+    assert Reasons().plus(MAINTENANCE, text).to_text() == f"gpustack: maintenance ({stored})"
+
+
+def test_texts_of_several_reasons_are_cut_at_one_length() -> None:
+    reasons = Reasons().plus(MAINTENANCE, "x" * 120).plus(gpu_reason("0000:81:00.0"), "y" * 121)
+    assert reasons.to_text() == f"gpustack: maintenance ({'x' * 57}...); GPU 81:00.0 ({'y' * 57}...)"

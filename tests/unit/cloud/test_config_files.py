@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from openstack.config import loader
 
 from gpustack.cloud.config_files import checked_locations, locations
 
@@ -25,3 +26,14 @@ def test_an_endless_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", "/dev/zero")
     with pytest.raises(OSError, match="too large"):
         checked_locations()
+
+
+def test_the_working_directory_counts_only_if_it_is_a_usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [f"{place}/clouds.yaml" for place in ("/here", "/home/ann/.config/openstack", "/etc/openstack")]
+    monkeypatch.setattr(loader, "CONFIG_FILES", files)
+    monkeypatch.setattr(loader, "CONFIG_SEARCH_PATH", ["/here", "/home/ann/.config/openstack", "/etc/openstack"])
+    assert locations()["config_files"] == files[1:]
+    monkeypatch.setattr(
+        loader, "CONFIG_SEARCH_PATH", ["/etc/openstack", "/home/ann/.config/openstack", "/etc/openstack"]
+    )
+    assert locations()["config_files"] == files
