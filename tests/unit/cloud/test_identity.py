@@ -38,6 +38,15 @@ def test_a_name_of_several_domains_lists_their_ids() -> None:
         project_id(cloud, "research")
 
 
+@pytest.mark.parametrize(
+    ("ref", "doing"), [("research", "can't look up the project 'research'"), ("", "can't list projects")]
+)
+def test_a_refusal_names_what_was_asked(ref: str, doing: str) -> None:
+    cloud = StandIn({"identity /projects": (403, {"error": {"message": "no"}})})
+    with pytest.raises(CloudError, match=doing):
+        projects(cloud.connection, ref)
+
+
 def test_case_distinguishes_names() -> None:
     cloud = keystone(entry(VICTIM, "Research"), entry(FORGER, "research"))
     assert project_id(cloud, "research") == FORGER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.base.errors import CloudError
-from gpustack.cloud.image import ImageCloud
+from gpustack.cloud.image import ImageCloud, parsed
 from support.fleet_cloud import StandIn
 
 LISTING = "image /images?visibility=all&limit=1000"
@@ -57,3 +57,24 @@ def test_a_change_is_a_patch_of_the_image() -> None:
     ]
     with pytest.raises(CloudError, match="can't change windows"):
         ImageCloud(cloud.connection).change("other", "windows", before, {"old": "3"})
+
+
+def test_each_field_of_an_image() -> None:
+    entry = {"id": "i", "name": "debian", "status": "active", "visibility": "public", "owner": "p1", "min_disk": 1}
+    found = parsed({**entry, "min_ram": 2, "size": 3, "virtual_size": 4, "os_distro": "debian", "os_hidden": False})
+    assert (found.id, found.name, found.status, found.visibility, found.owner) == (
+        "i",
+        "debian",
+        "active",
+        "public",
+        "p1",
+    )
+    assert (found.min_disk, found.min_ram, found.size, found.virtual_size) == (1, 2, 3, 4)
+    assert found.properties == {"os_distro": "debian"}
+
+
+def test_an_image_without_data_has_no_size() -> None:
+    fields = ("name", "visibility", "owner", "min_disk", "min_ram", "size", "virtual_size")
+    found = parsed({"id": "i", "status": "queued", **dict.fromkeys(fields)})
+    assert (found.name, found.visibility, found.owner) == ("", "", "")
+    assert (found.min_disk, found.min_ram, found.size, found.virtual_size) == (0, 0, 0, 0)

@@ -31,6 +31,8 @@ class StandIn:
     region: str | None = "one"
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     sent: list[tuple[str, Any]] = field(default_factory=list)
+    tokens: int = 0
+    refusal: Exception | None = None
 
     def __post_init__(self) -> None:
         self.answers = {
@@ -41,7 +43,7 @@ class StandIn:
             "GET /limits": (200, {"limits": [LIMIT]}),
             **self.answers,
         }
-        self.identity = SimpleNamespace(request=self.request, get_endpoint_data=lambda: None)
+        self.identity = SimpleNamespace(request=self.request, get_endpoint_data=self.get_endpoint_data)
         self.config = SimpleNamespace(get_region_name=lambda service=None: self.region)
         self.session = SimpleNamespace(session=requests.Session())
         self.current_project_id = "own"
@@ -56,7 +58,12 @@ class StandIn:
         status, content = self.answers[known]
         return SimpleNamespace(status_code=status, json=lambda: content, content="x", reason="refused")
 
+    def get_endpoint_data(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+
     def connect_as(self, **scope: str) -> StandIn:
+        self.tokens += 1
         if not self.system:
             raise Unauthorized("no role in the system")
         assert scope["system_scope"] == "all"
@@ -78,6 +85,23 @@ def test_limits_of_resource_classes_are_read() -> None:
         "GET /registered_limits?service_id=nova&region_id=one",
         "GET /limits?service_id=nova&region_id=one",
     ]
+
+
+def test_a_token_of_the_system_is_asked_for_once() -> None:
+    cloud, connection = limits()
+    assert cloud.find("CUSTOM_A", None) is not None
+    cloud.present()
+    assert cloud.find("CUSTOM_A", "p1") is not None
+    assert connection.tokens == 1
+
+
+def test_a_token_of_the_system_is_tried_before_it_is_used() -> None:
+    """Keystone issues it only with the first request."""
+    cloud, _ = limits(
+        refusal=Unauthorized("no role in the system"),
+        answers={"GET /limits": (200, {"limits": [{**LIMIT, "project_id": "own"}]})},
+    )
+    assert not cloud.present().complete
 
 
 @pytest.mark.parametrize(("project", "complete"), [("p1", True), ("own", False)])
@@ -116,6 +140,25 @@ def test_own_limits_need_no_rights() -> None:
     assert (project.name, present.used) == ("research", {"p1": {"CUSTOM_A": 2}})
     assert [limit.limit for limit in (*present.defaults, *present.limits)] == [1, 4]
     assert not [line for line, _ in connection.sent if re.search("services|endpoints", line)]
+
+
+@pytest.mark.parametrize(("region", "listed"), [("one", 1), ("two", 0), (None, 1)])
+def test_own_limits_are_those_of_the_region(region: str | None, listed: int) -> None:
+    entry = {"resource_name": "class:CUSTOM_B", "region_id": "one"}
+    answers = {
+        "GET /registered_limits": (200, {"registered_limits": [SERVERS, {**entry, "id": "r", "default_limit": 1}]}),
+        "GET /limits": (200, {"limits": [{**entry, "id": "l", "resource_limit": 2, "project_id": "p1"}]}),
+    }
+    cloud, _ = limits(region=region, answers=answers)
+    present, _ = cloud.own()
+    assert (len(present.defaults), len(present.limits)) == (listed, listed)
+    assert {limit.resource_class for limit in (*present.defaults, *present.limits)} <= {"CUSTOM_B"}
+
+
+def test_nova_in_one_region_needs_no_name_of_it() -> None:
+    cloud, connection = limits(region=None, answers={"GET /endpoints": (200, {"endpoints": [ENDPOINT]})})
+    cloud.present()
+    assert [line for line, _ in connection.sent if "region_id=one" in line]
 
 
 def test_requests_that_write() -> None:

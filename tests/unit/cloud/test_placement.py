@@ -72,11 +72,13 @@ class _Placement:
     conflicts: int
     traits: list[str] = field(default_factory=lambda: ["HW_CPU_X86_AVX"])
     generation: int = 1
+    known: set[str] = field(default_factory=set)
 
     def request(self, path: str, method: str, json: Any = None, **_more: Any) -> Response:
         if method == "GET":
             return Response(200, {"traits": list(self.traits), "resource_provider_generation": self.generation})
         if path.startswith("/traits/"):
+            self.known.add(path.removeprefix("/traits/"))
             return Response(201, {})
         if self.conflicts:
             self.conflicts -= 1
@@ -84,6 +86,8 @@ class _Placement:
             self.traits.append(f"CUSTOM_{self.generation}")
             return Response(409, {})
         assert json["resource_provider_generation"] == self.generation
+        if set(json["traits"]) - {*self.traits, *self.known}:
+            return Response(400, {"errors": [{"detail": "No such trait"}]})
         self.traits = json["traits"]
         return Response(200, {})
 

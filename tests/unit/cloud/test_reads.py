@@ -14,5 +14,8 @@ def test_a_check_and_its_write_share_one_read() -> None:
         for _ in "12":  # after a write, each read is a new one
             get(cloud.connection, "compute", "/things/1", "read")
     get(cloud.connection, "compute", "/things/1", "read")
+    with reading_once():
+        get(cloud.connection, "compute", "/things/3", "read")
+    get(cloud.connection, "compute", "/things/3", "read")
     paths = [line.rpartition("/")[2] for line in cloud.requests]
-    assert paths == ["1", "2", "1", "1", "1", "1"]
+    assert paths == ["1", "2", "1", "1", "1", "1", "3", "3"]

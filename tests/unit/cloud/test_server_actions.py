@@ -23,6 +23,7 @@ class Nova:
     moves: dict[str, tuple[str, int | None]] = field(default_factory=dict)
     extra_specs: dict[str, str] = field(default_factory=dict)
     broken: bool = False
+    task: str | None = None
 
     def migrations(self, path: str) -> Answer:
         if self.broken:
@@ -38,7 +39,8 @@ class Nova:
 
     def server(self, path: str) -> Answer:
         flavor = {"extra_specs": self.extra_specs}
-        return 200, {"server": {"id": path.rpartition("/")[2], "status": "ACTIVE", "flavor": flavor}}
+        state = {"status": "ACTIVE", "OS-EXT-STS:task_state": self.task}
+        return 200, {"server": {"id": path.rpartition("/")[2], "flavor": flavor, **state}}
 
 
 def _move(uuid: str, status: str) -> dict[str, Any]:
@@ -118,3 +120,20 @@ def test_an_instance_is_read_alone(api: ServiceCloud) -> None:
     found = api.server("vm1")
     assert found is not None
     assert (found.id, found.status) == ("vm1", "ACTIVE")
+
+
+@pytest.mark.parametrize(
+    ("status", "task", "idle"),
+    [("running", None, True), ("confirming", None, False), ("migrating", "migrating", False)],
+)
+def test_a_migration_is_idle_if_nothing_happens_to_its_instance(
+    api: ServiceCloud, nova: Nova, status: str, task: str | None, idle: bool
+) -> None:
+    nova.moves, nova.task = {"a": (status, 0)}, task
+    assert [move.idle for move in api.migrations("gpu1")] == [idle]
+
+
+def test_an_old_nova_is_refused_with_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_actions, "_client", lambda *arguments: SimpleNamespace())
+    with pytest.raises(CloudError, match="can't take a host out of service"):
+        ServiceCloud(StandIn(newest=(2, 60)).connection)

@@ -120,3 +120,120 @@ def test_place_and_disks_of_an_instance(
     cloud = StandIn({ALL: servers({**instance("vm1"), "flavor": flavor, **entry})})
     (found,) = nova.listing(cloud.connection).servers
     assert (found.placed, found.power, found.disks) == (placed, power, nova.Disks(image=image, root=root, lost=lost))
+
+
+FLAVOR = {
+    "original_name": "g1.two",
+    "extra_specs": {
+        "pci_passthrough:alias": "k4200:2",
+        "resources:VGPU": "1",
+        "resources1:VGPU": "2",
+        "resources:CUSTOM_A16": "many",
+        "trait:CUSTOM_A": "required",
+        "accel:device_profile": "fpga",
+    },
+}
+ENTRY: dict[str, Any] = {
+    "id": "vm",
+    "name": "web",
+    "tenant_id": "p1",
+    "user_id": "u1",
+    "OS-EXT-SRV-ATTR:host": "gpu1",
+    "OS-EXT-SRV-ATTR:hypervisor_hostname": "gpu1.example.org",
+    "status": "ACTIVE",
+    "flavor": FLAVOR,
+    "OS-SRV-USG:launched_at": "2026-01-02T05:04:05+02:00",
+    "OS-EXT-STS:power_state": 1,
+    "locked": True,
+    "metadata": {"tries": 3},
+}
+
+
+def test_each_field_of_an_instance() -> None:
+    found = nova.server_of(ENTRY)
+    assert (found.id, found.name, found.project, found.user) == ("vm", "web", "p1", "u1")
+    assert (found.host, found.node, found.place) == ("gpu1", "gpu1.example.org", "gpu1.example.org")
+    assert (found.flavor, found.devices, found.classes) == ("g1.two", {"k4200": 2}, {"VGPU": 3})
+    assert found.demands == ("k4200", "VGPU", "CUSTOM_A16", "fpga")
+    assert found.traits == {"CUSTOM_A"}
+    assert f"{found.since}" == "2026-01-02 03:04:05"
+    assert (found.status, found.task, found.moving, found.power) == ("ACTIVE", "", False, 1)
+    assert (found.locked, found.metadata) == (True, {"tries": "3"})
+
+
+def test_an_instance_of_which_nova_says_little() -> None:
+    found = nova.server_of({"id": "vm", "name": None, "tenant_id": None, "user_id": None, "flavor": None})
+    assert found == nova.Server(id="vm", placed=False, power=0, disks=nova.Disks(image=False))
+
+
+@pytest.mark.parametrize(
+    ("status", "task", "moving"),
+    [
+        ("ACTIVE", None, False),
+        ("ACTIVE", "migrating", True),
+        ("VERIFY_RESIZE", None, True),
+        ("SHUTOFF", "", False),
+    ],
+)
+def test_an_instance_moves_while_it_has_a_task_or_waits_for_its_confirmation(
+    status: str, task: str | None, moving: bool
+) -> None:
+    found = nova.server_of({**ENTRY, "status": status, "OS-EXT-STS:task_state": task})
+    assert (found.moving, found.task) == (moving, task or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-01-02T03:04:05Z", "2026-01-02 03:04:05"),
+        ("2026-01-02T03:04:05", "2026-01-02 03:04:05"),
+        ("2026-01-02T03:04:05-01:00", "2026-01-02 04:04:05"),
+        ("soon", "None"),
+        (None, "None"),
+    ],
+)
+def test_times_of_the_api_are_utc(text: str | None, expected: str) -> None:
+    assert str(nova.moment(text)) == expected
+
+
+def test_migrations_of_an_instance() -> None:
+    whole = {
+        "uuid": "m1",
+        "instance_uuid": "vm1",
+        "migration_type": "resize",
+        "status": "finished",
+        "source_compute": "gpu1",
+        "dest_compute": "gpu2",
+        "created_at": "2026-01-02T03:04:05",
+    }
+    bare = {"uuid": "m2", "instance_uuid": "vm1", "status": "error", "source_compute": None, "dest_compute": None}
+    path = "compute /os-migrations?instance_uuid=vm1"
+    cloud = StandIn({path: (200, {"migrations": [whole, {**bare, "migration_type": None}]})})
+    first, second = nova.moves(cloud.connection, "vm1")
+    assert (first.what, first.source, first.target, f"{first.at}") == (
+        "resize: finished",
+        "gpu1",
+        "gpu2",
+        "2026-01-02 03:04:05",
+    )
+    assert (second.what, second.source, second.target, second.at) == ("migration: error", "", "", None)
+
+
+def test_the_search_for_migrations_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nova, "_PAGES", 2)
+    more = {"migrations_links": [{"rel": "next", "href": "…"}]}
+    entries = [{"uuid": f"m{number}", "instance_uuid": "vm", "status": "done"} for number in range(9)]
+    cloud = StandIn(
+        {
+            "compute /os-migrations?": (200, {"migrations": entries[:1], **more}),
+            **{
+                f"compute /os-migrations?&limit=1000&marker=m{number}": (
+                    200,
+                    {"migrations": [entries[number + 1]], **more},
+                )
+                for number in range(8)
+            },
+        }
+    )
+    assert nova.instances_of(cloud.connection, ["m8"]) == {}
+    assert len(cloud.requests) == 3
