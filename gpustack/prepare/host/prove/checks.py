@@ -64,16 +64,16 @@ class HostCheck:
         return {"what": self.what, "place": self.place, "status": self.status.value, "seen": self.seen}
 
 
-def _ok(what: str, place: str, seen: str = "") -> HostCheck:
+def ok(what: str, place: str, seen: str = "") -> HostCheck:
     return HostCheck(what=what, place=place, status=CheckStatus.OK, seen=seen)
 
 
-def _failed(code: Code, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> HostCheck:
+def failed(code: Code, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> HostCheck:
     failure = finding(code, place=place, severity=severity, what=what, seen=seen, **more)
     return HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=seen, finding=failure)
 
 
-def _unknown(what: str, place: str, seen: str, severity: Severity | None = None) -> HostCheck:
+def unknown(what: str, place: str, seen: str, severity: Severity | None = None) -> HostCheck:
     doubt = finding(Code.VERIFY_UNPROVED, place=place, severity=severity, what=what, seen=seen)
     return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=doubt)
 
@@ -84,38 +84,38 @@ def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
     units, groups = len(host.iommu.units), host.iommu.group_count
     seen = f"{units} units, {groups} groups"
     if units and groups:
-        yield _ok(what, place, seen)
+        yield ok(what, place, seen)
     else:
-        yield _failed(Code.VERIFY_IOMMU_INACTIVE, what, place, seen)
+        yield failed(Code.VERIFY_IOMMU_INACTIVE, what, place, seen)
     what = "interrupts are remapped"
     remapping, unsafe = host.iommu.interrupt_remapping, host.iommu.unsafe_interrupts
     if remapping:
-        yield _ok(what, place)
+        yield ok(what, place)
     elif remapping is None:
-        yield _unknown(what, place, "nothing on the host shows it", Severity.WARNING)
+        yield unknown(what, place, "nothing on the host shows it", Severity.WARNING)
     elif options.allow_unsafe_interrupts and unsafe:
-        yield _ok(what, place, "they are not, and vfio is configured to accept that (allow_unsafe_interrupts)")
+        yield ok(what, place, "they are not, and vfio is configured to accept that (allow_unsafe_interrupts)")
     else:
-        yield _failed(Code.VERIFY_INTERRUPTS_NOT_REMAPPED, what, place, "they are not")
+        yield failed(Code.VERIFY_INTERRUPTS_NOT_REMAPPED, what, place, "they are not")
 
 
 def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check the arguments of the running kernel."""
     place = f"{host.hostname} /proc/cmdline"
     if host.kernel.command_line is None:
-        yield _unknown("the running kernel has its arguments", place, "its command line could not be read")
+        yield unknown("the running kernel has its arguments", place, "its command line could not be read")
     else:
         line = CommandLine(text=host.kernel.command_line)
         missing = set(lacking(line, desired))
         for argument in desired.arguments:
             what = f"the running kernel has {argument}"
             if argument in missing:
-                yield _failed(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, "it has not")
+                yield failed(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, "it has not")
             else:
-                yield _ok(what, place)
+                yield ok(what, place)
         for argument in withdrawn(line, desired):
             what = f"the running kernel does not have {argument}"
-            yield _failed(
+            yield failed(
                 Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, "it was started with it, and it is no longer wanted"
             )
 
@@ -123,14 +123,14 @@ def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
 def not_in_trial(host: Host) -> Iterator[HostCheck]:
     """Check that the current boot is not a trial."""
     if is_trial(host):
-        yield _failed(Code.VERIFY_TRIAL_BOOT, "this boot is no trial", host.hostname, "the next boot is the old one")
+        yield failed(Code.VERIFY_TRIAL_BOOT, "this boot is no trial", host.hostname, "the next boot is the old one")
 
 
 def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check the arguments of all normal boot entries."""
     ordinary = [entry for entry in host.boot.entries if not entry.recovery]
     if not ordinary:
-        yield _unknown("the next boot has the arguments", host.hostname, "no entry of the boot menu was found")
+        yield unknown("the next boot has the arguments", host.hostname, "no entry of the boot menu was found")
     for entry in ordinary:
         what = f"the menu entry {entry.title!r} has the arguments"
         line = CommandLine(text=entry.arguments)
@@ -142,9 +142,9 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
         if faults:
             # If entries are files, the newest kernel's or the saved one is the default, so any entry may boot next.
             severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
-            yield _failed(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(faults), severity)
+            yield failed(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(faults), severity)
         else:
-            yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
+            yield ok(what, place, ", ".join(desired.arguments) or "none needed")
 
 
 def running_boot(host: Host) -> Iterator[HostCheck]:
@@ -157,9 +157,9 @@ def running_boot(host: Host) -> Iterator[HostCheck]:
     if now.kernel is not None and running.kernel not in (None, now.kernel):
         seen.append(f"Linux {now.kernel} instead of {running.kernel}")
     if seen:
-        yield _failed(Code.VERIFY_BOOT_DIFFERS, what, place, printable(", ".join(seen)))
+        yield failed(Code.VERIFY_BOOT_DIFFERS, what, place, printable(", ".join(seen)))
     else:
-        yield _ok(what, place, now.why)
+        yield ok(what, place, now.why)
 
 
 def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
@@ -169,17 +169,17 @@ def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
         place = f"{host.hostname} {path}"
         if wanted is None:
             if file is not None:
-                yield _failed(Code.VERIFY_FILE_WRONG, "there is no such file", place, "it is still there")
+                yield failed(Code.VERIFY_FILE_WRONG, "there is no such file", place, "it is still there")
             continue
         what = "the file is as planned"
         if file is None:
-            yield _failed(Code.VERIFY_FILE_WRONG, what, place, "it is missing")
+            yield failed(Code.VERIFY_FILE_WRONG, what, place, "it is missing")
         elif file.text != wanted.content:
-            yield _failed(Code.VERIFY_FILE_WRONG, what, place, "its content differs")
+            yield failed(Code.VERIFY_FILE_WRONG, what, place, "its content differs")
         elif file.mode.zfill(4) != wanted.mode:
-            yield _failed(Code.VERIFY_FILE_WRONG, what, place, f"its mode is {file.mode}, not {wanted.mode}")
+            yield failed(Code.VERIFY_FILE_WRONG, what, place, f"its mode is {file.mode}, not {wanted.mode}")
         else:
-            yield _ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {file.mode}")
+            yield ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {file.mode}")
 
 
 def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
@@ -187,9 +187,9 @@ def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
     for path, wanted in desired.entries.edits.items() if desired.entries is not None else ():
         what, place = "kernels to come get the arguments", f"{host.hostname} {path}"
         if path in host.files and host.files[path].text == wanted.content:
-            yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
+            yield ok(what, place, ", ".join(desired.arguments) or "none needed")
         else:
-            yield _failed(Code.VERIFY_FUTURE_ARGUMENTS_WRONG, what, place, "it lacks some, or has some too many")
+            yield failed(Code.VERIFY_FUTURE_ARGUMENTS_WRONG, what, place, "it lacks some, or has some too many")
 
 
 def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
@@ -198,19 +198,19 @@ def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
         what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
         stranger = device.stranger(host)
         yield (
-            _ok(what, place)
+            ok(what, place)
             if stranger is None
-            else _failed(Code.VERIFY_ANOTHER_DEVICE, what, place, f"there is {stranger}")
+            else failed(Code.VERIFY_ANOTHER_DEVICE, what, place, f"there is {stranger}")
         )
     by_script = kept_at_boot(host)
     for function in identical(host, desired.targets):
         what, place = f"this {function.ids} stays with the host", f"{host.hostname} {function.address}"
         if function.driver not in BY_ID:
-            yield _ok(what, place, f"it is on {function.driver or 'no driver'}")
+            yield ok(what, place, f"it is on {function.driver or 'no driver'}")
         elif function.driver_override and function.address not in by_script:
-            yield _ok(what, place, f"it is on {function.driver}, by an override that is not gpustack's")
+            yield ok(what, place, f"it is on {function.driver}, by an override that is not gpustack's")
         else:
-            yield _failed(Code.VERIFY_HOST_DEVICE_TAKEN, what, place, f"it is on {function.driver}")
+            yield failed(Code.VERIFY_HOST_DEVICE_TAKEN, what, place, f"it is on {function.driver}")
 
 
 def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
@@ -221,11 +221,11 @@ def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
         what = f"the {classes.word(function.pci_class)} is on {driver}"
         path = f"/sys/bus/pci/devices/{function.address}/driver"
         if any(entry.path == path for entry in host.unread):
-            yield _unknown(what, place, "its driver could not be read")
+            yield unknown(what, place, "its driver could not be read")
         elif is_held(function.driver, driver):
-            yield _ok(what, place)
+            yield ok(what, place)
         else:
-            yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {function.driver or 'no driver'}")
+            yield failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {function.driver or 'no driver'}")
         yield from _claims(host, function, place)
     yield _group(host, target)
 
@@ -244,7 +244,7 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
                 target = Assigned(host=host, gpu=Gpu(main=part), model=shared.model, driver=VFIO)
                 yield _group(host, target, part.driver)
         if reason is None:
-            yield _ok(what, place)
+            yield ok(what, place)
             continue
         if shared.vgpu is None:
             about = finding(Code.VIRTUAL_FUNCTIONS_NOT_CREATED, place=place, reason=reason, count=shared.count)
@@ -253,16 +253,16 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
             about = finding(code, place=place, severity=severity, wanted=f"model {shared.model}", reason=reason)
         yield HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=reason, finding=about)
     for reason in surplus(host, targets.shared):
-        yield _failed(Code.VERIFY_TRACE_LEFT, "no other card has virtual functions by gpustack", host.hostname, reason)
+        yield failed(Code.VERIFY_TRACE_LEFT, "no other card has virtual functions by gpustack", host.hostname, reason)
     for target in targets.virtual:
         driver, place = target.gpu.main.driver, f"{host.hostname} {target.address}"
         is_ours = target.gpu.main.physical_function in created
         if is_ours:
             what = "no driver of the host has the virtual function"
             if driver in (None, target.variant) or is_passthrough_driver(driver):
-                yield _ok(what, place, f"it is on {driver or 'no driver'}")
+                yield ok(what, place, f"it is on {driver or 'no driver'}")
             else:
-                yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {driver}")
+                yield failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {driver}")
         yield _group(host, target, target.variant if is_ours else driver)
 
 
@@ -279,9 +279,9 @@ def instances(host: Host, targets: Targets) -> Iterator[HostCheck]:
         severity = None if faults or any("." in name for name in absent.get(domain.uuid, ())) else Severity.WARNING
         faults += [f"{name} does not exist" for name in absent.get(domain.uuid, ())]
         if faults:
-            yield _failed(Code.VGPU_OF_INSTANCE_MISSING, what, place, ", ".join(faults), severity)
+            yield failed(Code.VGPU_OF_INSTANCE_MISSING, what, place, ", ".join(faults), severity)
         else:
-            yield _ok(what, place, ", ".join(domain.devices))
+            yield ok(what, place, ", ".join(domain.devices))
 
 
 def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
@@ -291,11 +291,11 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
     what = "no host driver holds its memory"
     others = [claim for claim in function.claims if not is_passthrough_driver(claim)]
     if any(entry.path == "/proc/iomem" for entry in host.unread):
-        yield _unknown(what, place, "/proc/iomem could not be read")
+        yield unknown(what, place, "/proc/iomem could not be read")
     elif others:
-        yield _failed(Code.VERIFY_MEMORY_HELD, what, place, f"held by {', '.join(others)}")
+        yield failed(Code.VERIFY_MEMORY_HELD, what, place, f"held by {', '.join(others)}")
     else:
-        yield _ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
+        yield ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
 
 
 def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
@@ -307,7 +307,7 @@ def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
     what = "its IOMMU group is viable"
     number = target.gpu.main.iommu_group
     if number is None:
-        return _failed(Code.VERIFY_GROUP_NOT_VIABLE, what, place, "it is in no IOMMU group")
+        return failed(Code.VERIFY_GROUP_NOT_VIABLE, what, place, "it is in no IOMMU group")
     members = host.groups[number]
     others = [
         f"{f.address} is on {f.driver}"
@@ -321,15 +321,15 @@ def _group(host: Host, target: Assigned, own: str | None = None) -> HostCheck:
         if f.iommu_group is None and f.address != target.address
     ]
     if others or apart:
-        return _failed(Code.VERIFY_GROUP_NOT_VIABLE, what, place, f"group {number}: {', '.join([*others, *apart])}")
-    return _ok(what, place, f"group {number}: {', '.join(f.address for f in members)}")
+        return failed(Code.VERIFY_GROUP_NOT_VIABLE, what, place, f"group {number}: {', '.join([*others, *apart])}")
+    return ok(what, place, f"group {number}: {', '.join(f.address for f in members)}")
 
 
 def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[HostCheck]:
     """Check that the initramfs of each bootable kernel contains the files and modules that bind the GPUs."""
     if images is None:
         what = "every initramfs binds the GPUs"
-        yield _unknown(what, host.hostname, "no initramfs was read", Severity.WARNING)
+        yield unknown(what, host.hostname, "no initramfs was read", Severity.WARNING)
         return
     for kernel in host.boot.kernels:
         yield _image(host, desired, kernel, images.get(kernel.release))
@@ -343,11 +343,11 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
     modprobe = desired.files.get(MODPROBE)
     script = desired.files.get(SCRIPT) or desired.files.get(DRACUT_SCRIPT)
     if not early and modprobe is None and script is None:
-        return _ok(what, place, "nothing is needed in it")
+        return ok(what, place, "nothing is needed in it")
     if image is None:
-        return _failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "this kernel has no initramfs", tool=tool)
+        return failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "this kernel has no initramfs", tool=tool)
     if "error" in image:
-        return _unknown(what, place, f"it could not be read: {image['error']}")
+        return unknown(what, place, f"it could not be read: {image['error']}")
     faults: list[str] = []
     if early and kernel.release not in image.get("releases", ()):
         faults.append(f"it has no modules of Linux {kernel.release}")
@@ -362,10 +362,10 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
         find_wrong = _wrong_hook if has_dracut(host) else _wrong_script
         faults += find_wrong(image, script.content)
     if faults:
-        return _failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "; ".join(faults), tool=tool)
+        return failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "; ".join(faults), tool=tool)
     observed = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]
     observed += ["the script that binds by address runs before udev"] if script else []
-    return _ok(what, place, ", ".join(observed))
+    return ok(what, place, ", ".join(observed))
 
 
 def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from gpustack.base.findings import Code, Severity, finding
+from gpustack.base.findings import Code, Severity
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.decide.virtual_functions import left
 from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
-from gpustack.prepare.host.prove.checks import CheckStatus, HostCheck, Images
-from gpustack.prepare.host.prove.verify import Verification
+from gpustack.prepare.host.prove.checks import HostCheck, Images, failed, ok, unknown
+from gpustack.prepare.host.prove.verify import Verification, verification
 from gpustack.prepare.host.undo import still_kept, too_many
 
 _IN_IMAGE = (
@@ -33,29 +33,11 @@ def verify_undone(host: Host, initramfs: Images | None) -> Verification:
         *_drivers(host, other),
         *_virtual_functions(host),
     )
-    findings = [check.finding for check in checks if check.finding is not None]
-    return Verification(
-        host=host.hostname,
-        checks=checks,
-        findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
-    )
+    return verification(host, checks)
 
 
 def _check(what: str, place: str, wrong: str | None, seen: str) -> HostCheck:
-    if wrong is None:
-        return HostCheck(what=what, place=place, status=CheckStatus.OK, seen=seen)
-    return HostCheck(
-        what=what,
-        place=place,
-        status=CheckStatus.FAILED,
-        seen=wrong,
-        finding=finding(Code.VERIFY_TRACE_LEFT, place=place, what=what, seen=wrong),
-    )
-
-
-def _unknown(what: str, place: str, seen: str) -> HostCheck:
-    doubt = finding(Code.VERIFY_UNPROVED, place=place, what=what, seen=seen, severity=Severity.WARNING)
-    return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=doubt)
+    return ok(what, place, seen) if wrong is None else failed(Code.VERIFY_TRACE_LEFT, what, place, wrong)
 
 
 def _files(host: Host) -> Iterator[HostCheck]:
@@ -76,7 +58,7 @@ def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
     for what, path, text in lines:
         place = f"{host.hostname} {path}"
         if text is None:
-            yield _unknown(what, place, "it could not be read")
+            yield unknown(what, place, "it could not be read", Severity.WARNING)
         else:
             surplus = too_many(host, other, text)
             yield _check(what, place, f"it has {', '.join(surplus)}" if surplus else None, "")
@@ -88,7 +70,7 @@ def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
         place = f"{host.hostname} {kernel.initramfs or kernel.release}"
         image = None if images is None else images.get(kernel.release)
         if image is None or "error" in image:
-            yield _unknown(what, place, "it was not read" if image is None else str(image["error"]))
+            yield unknown(what, place, "it was not read" if image is None else str(image["error"]), Severity.WARNING)
         else:
             remaining = [path for path in image.get("files", {}) if path.endswith(_IN_IMAGE)]
             yield _check(what, place, f"it has {', '.join(remaining)}" if remaining else None, "")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpustack.base.findings import Code, Finding, Severity, errors
+from gpustack.base.findings import Code, Finding, errors
 from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.desired import desire
 from gpustack.prepare.host.prove import checks
@@ -29,7 +29,7 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether no finding is an error."""
-        return not any(finding.severity is Severity.ERROR for finding in self.findings)
+        return not errors(self.findings)
 
     def to_dict(self) -> dict[str, object]:
         """The verification as plain data, for JSON."""
@@ -46,7 +46,7 @@ def verify_next(spec: Spec, host: Host) -> Verification:
     """Check, before a reboot, the boot entries and the files from which entries of future kernels are made."""
     desired = desire(spec, host)
     results = (*checks.menu(host, desired), *checks.future(host, desired)) if desired.targets.exist else ()
-    return _verification(host, results, ())
+    return verification(host, results)
 
 
 def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool = False) -> Verification:
@@ -77,11 +77,11 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
     passed = in_image_mode(host) and not errors(check.finding for check in results if check.finding is not None)
     known = {Code.VGPU_CARD_LEFT_OUT, *([Code.IMAGE_MODE] if passed else [])}  # a check has the first
     others = [found for found in desired.findings if found.code not in known]
-    return _verification(host, results, others, gpus=len(desired.targets.gpus))
+    return verification(host, results, others, gpus=len(desired.targets.gpus))
 
 
-def _verification(
-    host: Host, results: Iterable[HostCheck], others: Iterable[Finding], *, gpus: int = 0
+def verification(
+    host: Host, results: Iterable[HostCheck], others: Iterable[Finding] = (), *, gpus: int = 0
 ) -> Verification:
     checked = tuple(results)
     findings = [*others, *(check.finding for check in checked if check.finding is not None)]
