@@ -44,27 +44,19 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
     """
     files: dict[str, OwnedFile] = {}
     if arguments := tuple(arguments):
-        files[GRUB] = OwnedFile(
-            content=_rendered("grub.cfg.j2", arguments=arguments), mode="0644", why="kernel arguments"
-        )
+        files[GRUB] = _file("kernel arguments", "grub.cfg.j2", arguments=arguments)
     if binding.options or binding.softdeps or binding.blacklist:
-        files[MODPROBE] = OwnedFile(
-            content=_rendered(
-                "modprobe.conf.j2",
-                options=binding.options,
-                softdeps=binding.softdeps,
-                blacklist=binding.blacklist,
-            ),
-            mode="0644",
-            why="the devices for passthrough",
+        files[MODPROBE] = _file(
+            "the devices for passthrough",
+            "modprobe.conf.j2",
+            options=binding.options,
+            softdeps=binding.softdeps,
+            blacklist=binding.blacklist,
         )
     files |= _dracut(binding, files) if dracut else _initramfs_tools(binding)
     if binding.late_modules:
-        files[MODULES_LOAD] = OwnedFile(
-            content=_rendered("modules-load.conf.j2", modules=binding.late_modules),
-            mode="0644",
-            why="loads the passthrough drivers if the initramfs has not loaded them",
-        )
+        why = "loads the passthrough drivers if the initramfs has not loaded them"
+        files[MODULES_LOAD] = _file(why, "modules-load.conf.j2", modules=binding.late_modules)
     return files
 
 
@@ -82,28 +74,25 @@ def render_virtual_functions(
     cards, network_cards = tuple(cards), tuple(network_cards)
     units = {}
     if network_cards:
-        content = _rendered("network-functions.service.j2", script=VFS_SCRIPT)
         why = "runs that script for network cards before the network starts"
-        units[VFS_NETWORK_UNIT] = OwnedFile(content=content, mode="0644", why=why)
+        units[VFS_NETWORK_UNIT] = _file(why, "network-functions.service.j2", script=VFS_SCRIPT)
     if cards:
-        content = _rendered("virtual-functions.service.j2", script=VFS_SCRIPT)
         why = "runs that script before libvirt and nova-compute start"
-        units[VFS_UNIT] = OwnedFile(content=content, mode="0644", why=why)
+        units[VFS_UNIT] = _file(why, "virtual-functions.service.j2", script=VFS_SCRIPT)
     if not units:
         return {}
-    script = _rendered("virtual-functions.sh.j2", functions=cards, network_cards=network_cards)
-    start = _rendered("virtual-functions.conf.j2", units=[path.rpartition("/")[2] for path in units])
-    start_why = f"starts {'these units' if len(units) > 1 else 'that unit'} at boot"
+    script = "virtual-functions.sh.j2"
+    why = f"starts {'these units' if len(units) > 1 else 'that unit'} at boot"
     return {
-        VFS_SCRIPT: OwnedFile(content=script, mode="0755", why="creates virtual functions"),
+        VFS_SCRIPT: _file("creates virtual functions", script, "0755", functions=cards, network_cards=network_cards),
         **units,
-        VFS_AT_BOOT: OwnedFile(content=start, mode="0644", why=start_why),
+        VFS_AT_BOOT: _file(why, "virtual-functions.conf.j2", units=[path.rpartition("/")[2] for path in units]),
     }
 
 
 def render_record(lines: Iterable[str]) -> str:
     """The record of kernel arguments that gpustack added to files of others; each line is a place and an argument."""
-    return _rendered("arguments.j2", lines=[line.split(" ", 1) for line in lines])
+    return _file("", "arguments.j2", lines=[line.split(" ", 1) for line in lines]).content
 
 
 def render_image(arguments: Iterable[str], files: Mapping[str, OwnedFile]) -> tuple[dict[str, OwnedFile], str]:
@@ -112,7 +101,7 @@ def render_image(arguments: Iterable[str], files: Mapping[str, OwnedFile]) -> tu
     :param arguments: all kernel arguments of gpustack.
     :param files: the other files.
     """
-    kargs = OwnedFile(content=_rendered("kargs.toml.j2", arguments=tuple(arguments)), mode="0644", why="")
+    kargs = _file("", "kargs.toml.j2", arguments=tuple(arguments))
     complete = {**files, KARGS: kargs} if kargs.content.count('"') else dict(files)
     directories = sorted({path.split("/")[1] for path in complete})
     return complete, _environment().get_template("containerfile.j2").render(directories=directories)
@@ -125,25 +114,25 @@ _LOADED = "loads the passthrough drivers in the initramfs, before any host drive
 def _initramfs_tools(binding: Binding) -> dict[str, OwnedFile]:
     files = {}
     if binding.by_address:
-        content = _rendered("initramfs-script.sh.j2", devices=[device.words for device in binding.by_address])
-        files[SCRIPT] = OwnedFile(content=content, mode="0755", why=_BY_ADDRESS)
+        devices = [device.words for device in binding.by_address]
+        files[SCRIPT] = _file(_BY_ADDRESS, "initramfs-script.sh.j2", "0755", devices=devices)
     if binding.early_modules:
-        content = _rendered("initramfs-hook.sh.j2", modules=binding.early_modules)
-        files[HOOK] = OwnedFile(content=content, mode="0755", why=_LOADED)
+        files[HOOK] = _file(_LOADED, "initramfs-hook.sh.j2", "0755", modules=binding.early_modules)
     return files
 
 
 def _dracut(binding: Binding, others: Container[str]) -> dict[str, OwnedFile]:
     files = {}
     if binding.by_address:
-        content = _rendered("dracut-script.sh.j2", devices=[device.words for device in binding.by_address])
-        files[DRACUT_SCRIPT] = OwnedFile(content=content, mode="0755", why=_BY_ADDRESS)
-        why = "puts that script into the initramfs"
-        files[DRACUT_MODULE] = OwnedFile(content=_rendered("dracut-module.sh.j2"), mode="0755", why=why)
+        devices = [device.words for device in binding.by_address]
+        files[DRACUT_SCRIPT] = _file(_BY_ADDRESS, "dracut-script.sh.j2", "0755", devices=devices)
+        files[DRACUT_MODULE] = _file("puts that script into the initramfs", "dracut-module.sh.j2", "0755")
     items = [MODPROBE] if MODPROBE in others else []
     if binding.early_modules or items or files:
-        content = _rendered("dracut.conf.j2", modules=binding.early_modules, items=items, by_address=bool(files))
-        files[DRACUT] = OwnedFile(content=content, mode="0644", why=_LOADED)
+        has_script = bool(files)
+        files[DRACUT] = _file(
+            _LOADED, "dracut.conf.j2", modules=binding.early_modules, items=items, by_address=has_script
+        )
     return files
 
 
@@ -158,24 +147,20 @@ def render_trial(
     :param marker: the kernel argument that identifies the trial.
     :param seconds: the time within which the boot must be confirmed.
     """
+    unit_why = "ends the trial boot when nobody confirms it"
+    entry_why = "the new kernel arguments, to be tried once"
+    script, more = "trial-entry.sh.j2", tuple(extra)
     return {
-        TRIAL_UNIT: OwnedFile(
-            content=_rendered("trial-unit.service.j2", marker=marker, seconds=seconds),
-            mode="0644",
-            why="ends the trial boot when nobody confirms it",
-        ),
-        TRIAL_ENTRY: OwnedFile(
-            content=_rendered("trial-entry.sh.j2", line=line, extra=tuple(extra), entry=entry, title=title),
-            mode="0755",
-            why="the new kernel arguments, to be tried once",
-        ),
+        TRIAL_UNIT: _file(unit_why, "trial-unit.service.j2", marker=marker, seconds=seconds),
+        TRIAL_ENTRY: _file(entry_why, script, "0755", line=line, extra=more, entry=entry, title=title),
     }
 
 
-def _rendered(
-    template: str, **values: bool | str | int | Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]
-) -> str:
-    return sealed(_environment().get_template(template).render(values))
+_Value = bool | str | int | Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]
+
+
+def _file(why: str, template: str, mode: str = "0644", **values: _Value) -> OwnedFile:
+    return OwnedFile(content=sealed(_environment().get_template(template).render(values)), mode=mode, why=why)
 
 
 @functools.cache
