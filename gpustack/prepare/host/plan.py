@@ -56,14 +56,7 @@ class PlannedGpu:
 
     def to_dict(self) -> dict[str, object]:
         """The GPU as plain data, for JSON."""
-        return {
-            "address": self.address,
-            "model": self.model,
-            "name": self.name,
-            "driver": self.driver,
-            "functions": list(self.functions),
-            "refused": self.refused,
-        }
+        return {**asdict(self), "functions": list(self.functions)}
 
 
 @dataclass(frozen=True, kw_only=True)
