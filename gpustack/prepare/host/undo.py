@@ -6,7 +6,7 @@ So if the journal exists, the next undo rebuilds all initramfs images and the bo
 
 from collections.abc import Iterator
 
-from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.findings import Code, Finding, errors, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
@@ -77,7 +77,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         change = differences.difference(host, differences.after_files(host, operations, drop_in))
         findings += differences.findings(host, change)
         findings += tpm.findings(host, operations, accepted=force)
-    refused = any(f.severity is Severity.ERROR for f in findings)
+    refused = bool(errors(findings))
     if why and not refused:
         operations.append(reboot(why))
     return HostPlan(
@@ -87,7 +87,6 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
         reboot=() if refused else why,
         refused=refused,
-        expected={},
         next_boot=change,
     )
 
