@@ -20,12 +20,8 @@ MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/", "/etc/dracut.conf")
 """Path prefixes of files of others that are inputs of an initramfs."""
 
 
-def file_operations(host: Host, desired: Desired) -> tuple[Operation, ...]:
+def file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
     """The operations that bring owned files, and files with boot arguments, to their desired content."""
-    return tuple(_file_operations(host, desired))
-
-
-def _file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
     for path in OWNED:
         file, wanted = host.files.get(path), desired.files.get(path)
         if wanted is not None:
@@ -131,15 +127,12 @@ def withdrawn(line: CommandLine, desired: Desired) -> list[str]:
     return [text for text in present if not (next_line.has(text) or fulfils(next_line, text))]
 
 
-def entry_findings(host: Host, desired: Desired) -> tuple[Finding, ...]:
+def entry_findings(host: Host, desired: Desired) -> Iterator[Finding]:
     """Findings about entries without desired arguments although the menu is newer than its configuration."""
     if not desired.arguments or _is_menu_stale(host):
-        return ()
+        return
     ordinary = [entry for entry in host.boot.entries if not entry.recovery]
-    lacking_entries = [entry for entry in ordinary if lacking(CommandLine(text=entry.arguments), desired)]
-    findings = []
-    for entry in lacking_entries:
-        arguments = ", ".join(lacking(CommandLine(text=entry.arguments), desired))
-        code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
-        findings.append(finding(code, place=f"{host.hostname} {entry.source}", title=entry.title, arguments=arguments))
-    return tuple(findings)
+    for entry in ordinary:
+        if arguments := ", ".join(lacking(CommandLine(text=entry.arguments), desired)):
+            code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
+            yield finding(code, place=f"{host.hostname} {entry.source}", title=entry.title, arguments=arguments)
