@@ -19,7 +19,11 @@ from gpustack.prepare.host.next_boot.trial import Trial
 from gpustack.prepare.host.own_files import AGAIN, MARK, MODPROBE, OWNED
 from gpustack.prepare.host.tools import has_systemd_boot
 
-_AGAIN = f"{MARK}\n#\n# The host had booted with everything in place and was not right: one more boot was asked for.\n"
+_AGAIN = (
+    f"{MARK}\n#\n# The host had booted with everything in place and was not right: one more boot was asked for.\n"
+    "# The boot that was not right began {} seconds after 1970.\n"
+)
+"""The content of the note; it contains the boot time, so that it differs and is rewritten at each boot."""
 
 
 def reboot(reasons: tuple[str, ...], wanted: Trial | None = None) -> Reboot:
@@ -133,15 +137,9 @@ def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
     mark = host.files.get(AGAIN)
     if mark is None or not max(known_times, default=0) <= (mark.mtime_ns or 0) <= booted * 1_000_000_000:
         before = None if mark is None else mark.text
-        note = WriteFile(
-            path=AGAIN, content=_again(host), before=before, why="no other boot is asked for after this one"
-        )
+        content, reason = _AGAIN.format(booted), "no other boot is asked for after this one"
+        note = WriteFile(path=AGAIN, content=content, before=before, why=reason)
         return Stuck(
             finding=finding(Code.FIRST_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)), files=(note,)
         )
     return Stuck(finding=finding(Code.BOOTS_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
-
-
-def _again(host: Host) -> str:
-    """The content of the note; it contains the boot time, so that it differs and is rewritten at each boot."""
-    return f"{_AGAIN}# The boot that was not right began {host.kernel.booted_at} seconds after 1970.\n"
