@@ -47,15 +47,12 @@ class Elsewhere:
         """Whether the configuration already has this argument, or one with the same effect."""
         return fulfils(CommandLine.of(s.argument.text for s in self.arguments or ()), argument)
 
-    def with_drop_in(self, content: str | None) -> Defaults:
-        """GRUB's defaults with gpustack's drop-in, as ``update-grub`` evaluates them."""
-        return read_defaults(self.texts if content is None else {**self.texts, GRUB: content})
-
     def line(self, drop_in: str | None) -> CommandLine | None:
         """The command line without gpustack's arguments, except those of ``drop_in``; None if unknown."""
         if self.from_entries:
             return CommandLine.of(s.argument.text for s in self.arguments or ())
-        return self.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
+        texts = self.texts if drop_in is None else {**self.texts, GRUB: drop_in}
+        return read_defaults(texts).line(LINUX, LINUX_DEFAULT)
 
     def omitted(self, module: str) -> Iterator[tuple[str, str]]:
         """Places and lines with ``omit_drivers`` for a module (dracut.conf(5))."""
