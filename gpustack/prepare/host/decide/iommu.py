@@ -122,11 +122,9 @@ def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradict
         settings.append((option.value, f"options {module} {name}{assignment}", option.place))
     for value, text, place in settings:
         allowed = value is None or truth(value) is True
-        if allowed and not options.allow_unsafe_interrupts:
-            reason = "the spec does not allow it (options.allow_unsafe_interrupts)"
-            yield Contradiction(text=text, place=place, reason=reason)
-        elif not allowed and options.allow_unsafe_interrupts:
-            reason = "the spec asks for the opposite (options.allow_unsafe_interrupts)"
+        if allowed is not options.allow_unsafe_interrupts:
+            wish = "does not allow it" if allowed else "asks for the opposite"
+            reason = f"the spec {wish} (options.allow_unsafe_interrupts)"
             yield Contradiction(text=text, place=place, reason=reason)
 
 
