@@ -60,8 +60,7 @@ def chosen(host: Host) -> Choice:
     if menu is None and not host.boot.bls:
         return of_menu(host.boot.entries, (), "0", "the first entry")  # facts of an older collector
     environment = host.boot.environment
-    is_read = environment is not None and environment.read
-    if is_read and environment is not None and environment.next_entry:
+    if environment is not None and environment.read and environment.next_entry:
         return of_menu(_entries(host), _others(host), environment.next_entry, f"next_entry={environment.next_entry}")
     # If entries are files, the menu only reads them.
     if menu is not None and not (menu.complete and (menu.generated or menu.default is not None or host.boot.bls)):
@@ -120,25 +119,21 @@ def _entries(host: Host) -> Sequence[BootEntry]:
         entry.model_copy(update={"position": str(n), "id": entry.id or PurePosixPath(entry.source).stem})
         for n, entry in enumerate(ordered)
     ]
-    return (*placed, *(_moved(entry, len(placed)) for entry in host.boot.entries if entry not in files))
+    return (*placed, *(moved(entry, len(placed)) for entry in host.boot.entries if entry not in files))
 
 
 def _others(host: Host) -> Sequence[MenuPlace]:
     menu = host.boot.menu
     shift = sum(entry.source.endswith(".conf") for entry in host.boot.entries) if host.boot.bls else 0
-    return () if menu is None else tuple(_moved(place, shift) for place in menu.others)
+    return () if menu is None else tuple(moved(place, shift) for place in menu.others)
 
 
-def _moved(place: _Place, shift: int) -> _Place:
-    return place.model_copy(update={"position": shifted(place.position, shift)}) if shift else place
-
-
-def shifted(position: str | None, shift: int) -> str | None:
-    """A position in the menu after ``shift`` more entries were added before it."""
-    if position is None:
-        return None
-    first, separator, rest = position.partition(">")
-    return f"{int(first) + shift}{separator}{rest}"
+def moved(place: _Place, shift: int) -> _Place:
+    """A place in the menu after ``shift`` more entries were added before it."""
+    if not shift or place.position is None:
+        return place
+    first, separator, rest = place.position.partition(">")
+    return place.model_copy(update={"position": f"{int(first) + shift}{separator}{rest}"})
 
 
 def _of_systemd_boot(host: Host) -> Choice:

@@ -103,12 +103,8 @@ def generated(host: Host, defaults: Defaults) -> Generated:
     kept = [e for e in host.boot.entries if e.position not in old and not _is_by_linux(host, e)]
     first = min((_top(entry) for entry in present), default=0)
     others = host.boot.menu.others if host.boot.menu is not None else ()
-    moved = [
-        e.model_copy(update={"position": choice.shifted(e.position, shift if _top(e) > first else 0)}) for e in kept
-    ]
-    places = [
-        p.model_copy(update={"position": choice.shifted(p.position, shift if _top(p) > first else 0)}) for p in others
-    ]
+    moved = [choice.moved(entry, shift if _top(entry) > first else 0) for entry in kept]
+    places = [choice.moved(place, shift if _top(place) > first else 0) for place in others]
     texts = [BootWord(text=s.argument.text, source=GPUSTACK if s.file == GRUB else s.place) for s in arguments or ()]
     own = tuple(word for text in texts for word in menu_words(text.text, text.source))
     line = (*_prefix(host, present), *own)
