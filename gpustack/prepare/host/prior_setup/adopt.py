@@ -8,7 +8,7 @@ and modprobe.d files is checked before it is planned: the files must evaluate as
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 
 from gpustack.base.errors import HostError
@@ -262,10 +262,7 @@ def _arguments_are(
 
 def written(entries: Mapping[str, Taken]) -> str:
     """The text of the journal."""
-    files = {
-        path: {"before": entry.before, "after": entry.after, "mode": entry.mode}
-        for path, entry in sorted(entries.items())
-    }
+    files = {path: asdict(entry) for path, entry in sorted(entries.items())}
     title = f"{MARK} Configuration by hand that gpustack adopted; `gpustack host undo` restores it."
     return f"{title}\n{json.dumps(files, indent=1)}\n"
 
@@ -302,7 +299,7 @@ def restored(text: str, entry: Taken | None) -> str:
     """Restore the adopted parts of a file's text; other changes since the adoption are kept."""
     if entry is not None and text == entry.after:
         return entry.before
-    pairs = _pairs(entry.after or "") if entry is not None else frozenset()
+    pairs = set(pairwise((entry.after or "").split("\n"))) if entry is not None else set()
     lines = text.split("\n")
     original: list[str] = []
     skip = False
@@ -317,11 +314,6 @@ def restored(text: str, entry: Taken | None) -> str:
         else:
             original.append(line)
     return "\n".join(original)
-
-
-def _pairs(text: str) -> frozenset[tuple[str, str]]:
-    lines = text.split("\n")
-    return frozenset(pairwise(lines))
 
 
 def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], Host]:
