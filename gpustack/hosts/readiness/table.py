@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Finding
-from gpustack.hosts.facts.gpus import Gpu, gpus
+from gpustack.hosts.facts.gpus import Gpu, card_of, gpus
 from gpustack.hosts.facts.model import Function, Host
 from gpustack.hosts.facts.twins import decided
 from gpustack.hosts.readiness.assessment import Readiness, assess
 from gpustack.hosts.readiness.host import host_reasons, size
-from gpustack.pci import catalogue, classes
+from gpustack.pci import classes
 from gpustack.pci.catalogue import requirement_of
 
 
@@ -43,17 +43,6 @@ def _rows(host: Host) -> HostRows:
     return HostRows(host=host, reasons=of_host, rows=rows)
 
 
-def _member(gpu: Gpu, function: Function) -> dict[str, object]:
-    return {
-        "address": function.address,
-        "vendor_id": function.vendor,
-        "product_id": function.product,
-        "class": function.pci_class,
-        "driver": function.driver,
-        "same_slot": function.bdf.slot == gpu.main.bdf.slot,
-    }
-
-
 def _addresses(functions: Iterable[Function]) -> str:
     return ", ".join(function.address for function in functions)
 
@@ -64,11 +53,6 @@ def _listed(findings: Iterable[Finding]) -> str:
 
 def _ready(row: Row) -> str:
     return " ".join(dict.fromkeys(reason.code for reason in row.readiness.reasons)) or "yes"
-
-
-def _card(row: Row) -> catalogue.Card | None:
-    main = row.gpu.main
-    return catalogue.lookup(main.vendor, main.product, main.subsystem_vendor, main.subsystem_product)
 
 
 def _link(row: Row) -> str | None:
@@ -97,7 +81,17 @@ def _others(gpu: Gpu) -> Iterator[str]:
 
 
 def _members(row: Row, functions: Iterable[Function]) -> list[dict[str, object]]:
-    return [_member(row.gpu, function) for function in functions]
+    return [
+        {
+            "address": function.address,
+            "vendor_id": function.vendor,
+            "product_id": function.product,
+            "class": function.pci_class,
+            "driver": function.driver,
+            "same_slot": function.bdf.slot == row.gpu.main.bdf.slot,
+        }
+        for function in functions
+    ]
 
 
 COLUMNS: tuple[Column[Row], ...] = (
@@ -135,8 +129,8 @@ COLUMNS: tuple[Column[Row], ...] = (
         "",
         lambda row: _listed(row.readiness.notes),
     ),
-    Column("family", lambda row: card.family if (card := _card(row)) else None),
-    Column("memory", lambda row: card.memory if (card := _card(row)) else None),
+    Column("family", lambda row: card.family if (card := card_of(row.gpu.main)) else None),
+    Column("memory", lambda row: card.memory if (card := card_of(row.gpu.main)) else None),
     Column("subsystem_vendor_id", lambda row: row.gpu.main.subsystem_vendor),
     Column("subsystem_product_id", lambda row: row.gpu.main.subsystem_product),
     Column("revision", lambda row: row.gpu.main.revision),
@@ -161,7 +155,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column(
         "virtual_functions", lambda row: _members(row, row.gpu.virtual), "", lambda row: _addresses(row.gpu.virtual)
     ),
-    Column("mig", lambda row: requirement_of(card).mig if (card := _card(row)) else None),
+    Column("mig", lambda row: requirement_of(card).mig if (card := card_of(row.gpu.main)) else None),
     Column("state", lambda row: row.readiness.state.value),
 )
 """The columns of `gpustack scan`."""
