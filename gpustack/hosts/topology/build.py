@@ -5,8 +5,6 @@ port, so it follows from the position: a bridge on a root bus is a root port, th
 is the upstream port of a switch, and these further bridges are its downstream ports.
 """
 
-from collections.abc import Mapping
-
 from gpustack.base.by_key import by_key
 from gpustack.hosts.facts.gpus import Gpu, is_nvswitch, main_functions
 from gpustack.hosts.facts.model import Function, Host
@@ -51,16 +49,13 @@ class _Builder:
         # A virtual function is counted at its physical function.
         physical = {f.address for f in host.pci if f.physical_function is None}
         self.functions = [f for f in sorted(host.pci, key=lambda f: f.bdf) if f.physical_function not in physical]
-        self.virtual: dict[str, list[Function]] = {}
-        for function in sorted(host.pci, key=lambda f: f.bdf):
-            if function.physical_function in physical and function.physical_function is not None:
-                self.virtual.setdefault(function.physical_function, []).append(function)
         self.parents = _parents(self.functions)
         above = ((self.parents[function.address], function) for function in self.functions)
         self.children = by_key((parent, function) for parent, function in above if parent is not None)
         self.ports_have_links = any(f.link for f in host.pci if f.pci_class.startswith(_PCI_BRIDGE))
         nics = [f.address for f in self.functions if f.pci_class.startswith(classes.NETWORK_BASE)]
-        self.labels = {address: f"GPU{number}" for number, address in enumerate(sorted_by_address(self.gpus, host))}
+        gpus = [f.address for f in self.functions if f.address in self.gpus]
+        self.labels = {address: f"GPU{number}" for number, address in enumerate(gpus)}
         self.labels |= {address: f"NIC{number}" for number, address in enumerate(nics)}
 
     def build(self) -> Topology:
@@ -120,7 +115,7 @@ class _Builder:
             else link(function, port, on_card=gpu is not None and self._is_on_card(function, above)),
             numa_node=numa_node,
             strays=numa_node != top,
-            virtual_functions=tuple(self.virtual.get(function.address, ())),
+            virtual_functions=() if function.physical_function else self.host.virtual.get(function.address, ()),
             children=tuple(
                 self.node(child, below, kind, (top, numa_node)) for child in self.children.get(function.address, ())
             ),
@@ -161,11 +156,6 @@ class _Builder:
             return function.numa_node
         below = (self._numa(child, levels - 1) for child in self.children.get(function.address, ()))
         return next((number for number in below if number is not None), None)
-
-
-def sorted_by_address(addresses: Mapping[str, object], host: Host) -> list[str]:
-    """Addresses of a host's functions in numerical order."""
-    return sorted(addresses, key=lambda address: host.functions[address].bdf)
 
 
 def _parents(functions: list[Function]) -> dict[str, str | None]:
