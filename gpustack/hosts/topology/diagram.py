@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from gpustack.base.findings import Finding
@@ -71,37 +72,33 @@ def dot(topologies: Sequence[Topology]) -> str:
 
 
 def _groups(topologies: Sequence[Topology]) -> list[_Group]:
-    groups, number = [], 0
+    groups, numbers = [], count()
     for topology in topologies:
         host = _Group(title=topology.host.hostname)
         for box in topology.boxes:
             group = _Group(title=box_title(box))
             for bus in box.buses:
-                root = _Shape(number=number, lines=(bus_title(bus),))
-                number += 1
+                root = _Shape(number=next(numbers), lines=(bus_title(bus),))
                 group.shapes.append(root)
                 for node in bus.children:
-                    number = _add(group.shapes, node, root.number, number)
+                    _add(group.shapes, node, root.number, numbers)
             if not group.shapes:
-                group.shapes.append(_Shape(number=number, lines=("no GPU and no NIC",)))
-                number += 1
+                group.shapes.append(_Shape(number=next(numbers), lines=("no GPU and no NIC",)))
             host.groups.append(group)
         if not host.groups:
-            host.shapes.append(_Shape(number=number, lines=("no GPU and no NIC",)))
-            number += 1
+            host.shapes.append(_Shape(number=next(numbers), lines=("no GPU and no NIC",)))
         groups.append(host)
     return groups
 
 
-def _add(shapes: list[_Shape], node: Node, above: int, number: int) -> int:
-    """Append a node and all below it; return the next free number."""
+def _add(shapes: list[_Shape], node: Node, above: int, numbers: Iterator[int]) -> None:
+    """Append a node and all below it."""
     link = str(node.link) if node.link else ""
     lines = (title(node), *([", ".join(details(node))] if [*details(node)] else []))
+    number = next(numbers)
     shapes.append(_Shape(number=number, lines=lines, is_device=node.kind in DEVICES, above=above, link=link))
-    following = number + 1
     for child in node.children:
-        following = _add(shapes, child, number, following)
-    return following
+        _add(shapes, child, number, numbers)
 
 
 def _mermaid_group(group: _Group, name: str, indent: str) -> Iterator[str]:
