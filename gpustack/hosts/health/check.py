@@ -132,11 +132,8 @@ def _since(function: Function, earlier: Host | None) -> ErrorCounters | None:
     before = earlier.functions.get(function.address) if earlier else None
     if now is None or before is None or before.aer is None or before.ids != function.ids:
         return now
-    return ErrorCounters(
-        correctable=_difference(now.correctable, before.aer.correctable),
-        nonfatal=_difference(now.nonfatal, before.aer.nonfatal),
-        fatal=_difference(now.fatal, before.aer.fatal),
-    )
+    then = dict(before.aer)
+    return ErrorCounters(**{kind: _difference(count, then[kind]) for kind, count in now})
 
 
 def _difference(now: int | None, before: int | None) -> int | None:
@@ -146,13 +143,8 @@ def _difference(now: int | None, before: int | None) -> int | None:
 
 def _sum(counters: Iterable[ErrorCounters | None]) -> ErrorCounters | None:
     known = [entry for entry in counters if entry is not None]
-    if not known:
-        return None
-    return ErrorCounters(
-        correctable=sum(entry.correctable or 0 for entry in known),
-        nonfatal=sum(entry.nonfatal or 0 for entry in known),
-        fatal=sum(entry.fatal or 0 for entry in known),
-    )
+    sums = {kind: sum(getattr(entry, kind) or 0 for entry in known) for kind in ErrorCounters.model_fields}
+    return ErrorCounters(**sums) if known else None
 
 
 def _errors(host: Host, gpu: Gpu, errors: dict[str, ErrorCounters | None]) -> Iterator[Finding]:
@@ -163,10 +155,10 @@ def _errors(host: Host, gpu: Gpu, errors: dict[str, ErrorCounters | None]) -> It
         for kind in _KINDS
         if (count := getattr(entry, kind))
     ]
-    place, names = _place(host, gpu), {"host": host.hostname, "address": gpu.main.address}
+    place, text = _place(host, gpu), ", ".join(uncorrected)
     if uncorrected:
-        text = ", ".join(uncorrected)
-        yield finding(Code.UNCORRECTED_ERRORS, place=place, errors=text, host=names["host"], address=names["address"])
+        address = gpu.main.address
+        yield finding(Code.UNCORRECTED_ERRORS, place=place, errors=text, host=host.hostname, address=address)
     corrected = [f"{n} at {address}" for address, e in known.items() if (n := e.correctable or 0) > MANY_CORRECTED]
     if corrected:
         yield finding(Code.CORRECTED_ERRORS, place=place, errors=", ".join(corrected))
@@ -252,13 +244,8 @@ def _cards(host: Host, baseline: Host | None) -> Iterator[Finding]:
     now, before = _by_address(host), _by_address(baseline)
     for address, gpu in before.items():
         if address not in now or now[address].main.ids != gpu.main.ids:
-            yield finding(
-                Code.GPU_MISSING,
-                place=f"{host.hostname} {address}",
-                card=gpu.name,
-                host=host.hostname,
-                address=address,
-            )
+            place = f"{host.hostname} {address}"
+            yield finding(Code.GPU_MISSING, place=place, card=gpu.name, host=host.hostname, address=address)
     for address, gpu in now.items():
         if address not in before or before[address].main.ids != gpu.main.ids:
             yield finding(Code.GPU_NEW, place=f"{host.hostname} {address}", card=gpu.name, host=host.hostname)
