@@ -1,7 +1,6 @@
 """The rows of `gpustack gpu list`: GPUs and groups as plain data and as text. Pure."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from gpustack.base.columns import Column
 from gpustack.fleet.model import Fleet, Gpu, Holder, State
@@ -40,10 +39,6 @@ def _called(holder: Holder) -> str:
 
 def _joined(texts: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(filter(None, texts))) or "-"
-
-
-def _when(moment: datetime | None) -> str:
-    return f"{moment:%F %R}" if moment else ""
 
 
 def group_columns(fleet: Fleet, by: str, unknown: str) -> list[Column[Group]]:
@@ -109,7 +104,7 @@ def columns(fleet: Fleet) -> tuple[Column[Gpu], ...]:
             "since",
             lambda gpu: f"{gpu.server.since:%FT%TZ}" if gpu.server and gpu.server.since else None,
             "Since (UTC)",
-            lambda gpu: _joined([_when(holder.server.since) for holder in gpu.holders if holder.server]),
+            lambda gpu: _joined([f"{h.server.since:%F %R}" for h in gpu.holders if h.server and h.server.since]),
         ),
         Column("holders", lambda gpu: [_described(fleet, entry) for entry in gpu.holders]),
         Column("units", lambda gpu: gpu.units, "Units", lambda gpu: str(gpu.units), long=True),
