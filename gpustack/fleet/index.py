@@ -271,11 +271,9 @@ def is_missing(index: Index, row: Row) -> bool:
 
 def is_unreported(index: Index, row: Row) -> bool:
     """Whether the scheduler takes only devices of Placement, and the row's compute node reports none."""
-    return bool(index.answers.models.scheduled) and _answered(index) and key(row.node) not in index.reporting
-
-
-def _answered(index: Index) -> bool:
-    return index.answers.devices is not None or all(gap.source is not Source.PLACEMENT for gap in index.answers.gaps)
+    answers = index.answers
+    answered = answers.devices is not None or all(gap.source is not Source.PLACEMENT for gap in answers.gaps)
+    return bool(answers.models.scheduled) and answered and key(row.node) not in index.reporting
 
 
 def unscheduled(index: Index) -> Iterator[Finding]:
