@@ -5,7 +5,6 @@ from datetime import datetime
 
 from gpustack.base.columns import described
 from gpustack.base.errors import CloudError, UsageError
-from gpustack.base.hostnames import key
 from gpustack.cloud import Connection
 from gpustack.cloud.servers import Event, actions, moves
 from gpustack.fleet.model import Fleet, Gpu
@@ -37,7 +36,7 @@ def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
 
     :raises UsageError: if the sources do not have it.
     """
-    here = [gpu for gpu in fleet.gpus if key(host) in (key(gpu.host), key(gpu.node))]
+    here = fleet.at(host)
     match = next((gpu for gpu in here if gpu.address == address.lower()), None)
     if match is not None:
         return match
