@@ -47,19 +47,11 @@ def parse_requests(text: str | None) -> Asked:
     if not text:
         return Asked((), text)
     try:
-        return Asked(
-            tuple(
-                [
-                    Request(
-                        request_id=entry.get("request_id"),
-                        count=count(entry["count"]),
-                        alias_name=entry.get("alias_name"),
-                    )
-                    for entry in parsed(text)
-                ]
-            ),
-            text,
-        )
+        requests = [
+            Request(request_id=entry.get("request_id"), count=count(entry["count"]), alias_name=entry.get("alias_name"))
+            for entry in parsed(text)
+        ]
+        return Asked(tuple(requests), text)
     except (ValueError, KeyError, TypeError, AttributeError):
         return UNREADABLE_REQUESTS
 
