@@ -3,18 +3,16 @@
 The data come from facts that ``gpustack scan --save`` wrote, and from the configuration of nova-compute.
 """
 
-from __future__ import annotations
-
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from gpustack.base.by_key import by_key
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.hostnames import key, short
 from gpustack.hosts.facts import vgpus
-from gpustack.hosts.facts.model import Function, Host
+from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
 from gpustack.nova_options.options import option
@@ -28,11 +26,6 @@ class Present:
     vendor_id: str
     product_id: str
     dev_type: str
-
-    @classmethod
-    def of(cls, function: Function) -> Present:
-        """Return a function as Nova lists it."""
-        return cls(vendor_id=function.vendor, product_id=function.product, dev_type=function.dev_type)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +53,9 @@ def hardware(hosts: Sequence[Host], specs: Sequence[DeviceSpec] | None = None) -
     """
     return {
         host.hostname: Hardware(
-            present={function.address: Present.of(function) for function in host.pci},
+            present={
+                f.address: Present(vendor_id=f.vendor, product_id=f.product, dev_type=f.dev_type) for f in host.pci
+            },
             offered=None if specs is None else offered(specs, host),
             read_at=host.read_at,
             unused=tuple(
@@ -98,15 +93,13 @@ def finder(known: Mapping[str, Hardware]) -> Callable[[str | None, str | None], 
 
     None if nothing is known, or if several hosts match.
     """
-    by_key, by_head = defaultdict[str, list[Hardware]](list), defaultdict[str, list[Hardware]](list)
-    for name, hardware in known.items():
-        by_key[key(name)].append(hardware)
-        by_head[short(name)].append(hardware)
+    by_name = by_key((key(name), hardware) for name, hardware in known.items())
+    by_head = by_key((short(name), hardware) for name, hardware in known.items())
 
     def of_host(host: str | None, node: str | None) -> Hardware | None:
         names = {key(name) for name in (host, node) if name}
         heads = {short(name) for name in names}
-        found = [hardware for name in names for hardware in by_key.get(name, ())]
+        found = [hardware for name in names for hardware in by_name.get(name, ())]
         found = found or [hardware for name in heads for hardware in by_head.get(name, ())]
         return found[0] if len(found) == 1 else None
 
