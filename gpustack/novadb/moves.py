@@ -66,8 +66,3 @@ def by_place(unfinished: Mapping[str, tuple[Migration, ...]]) -> dict[Place, lis
     """Return the migrations by compute node, source and destination."""
     all_moves = (move for moves in unfinished.values() for move in moves)
     return by_key((place, move) for move in all_moves for place in dict.fromkeys(move.places))
-
-
-def each_once(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:
-    """Return each migration once, ordered by id."""
-    return tuple(move for _id, move in sorted({move.id: move for move in moves}.items()))

@@ -286,6 +286,7 @@ class CellReader:
             other = others.get(uuid, _NOWHERE)
             alive = [record for record in (here, *other.alive) if record is not None and not record.deleted]
             chosen = alive[0] if alive else here
+            each_once = {move.id: move for move in (*unfinished.get(uuid, ()), *over.get(uuid, ()))}
             of_owner = other.asked if chosen is not here and other.asked else asked
             unknown = "; ".join(other.doubts) or None
             owners[uuid] = Owner(
@@ -293,7 +294,7 @@ class CellReader:
                 whereabouts=_whereabouts(chosen, unknown),
                 instance=chosen,
                 in_several_cells=len(alive) > 1,
-                migrations=moves.each_once((*unfinished.get(uuid, ()), *over.get(uuid, ()))),
+                migrations=tuple(move for _id, move in sorted(each_once.items())),
                 migrations_elsewhere=tuple(other.migrations),
                 requests=of_owner.requests,
                 asked=of_owner.text,
