@@ -126,7 +126,8 @@ class Reader:
         moves = (event.what for event in servers.moves(self._cloud, server.id) if event.unfinished)
         unknown = self._unread
         try:
-            known = [] if unknown else [*placement.consumers(self._cloud, [server.id], self._by_uuid)]
+            uuids = frozenset(device.uuid for device in self._devices or ())
+            known = [] if unknown else [*placement.consumers(self._cloud, [server.id], uuids)]
         except CloudError as error:
             known, unknown = [], error.what
         answers = Answers(
@@ -144,10 +145,6 @@ class Reader:
             no_return=no_return(server, hosts.having(self._rules, server), hosts.aggregates),
             host_up=server.host in hosts.up,
         )
-
-    @property
-    def _by_uuid(self) -> frozenset[str]:
-        return frozenset(device.uuid for device in self._devices or ())
 
 
 def may_be_idle(server: Server, rules: Rules) -> bool:
