@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.base.columns import Column
+from gpustack.base.columns import Column, described
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.text import listed
 from gpustack.nova_options.scheduler import Scheduler
@@ -101,8 +101,7 @@ def _range(amounts: Sequence[int | str | None]) -> str:
 
 def steps_of(done: Walk) -> Iterator[dict[str, object]]:
     """Every step as plain data."""
-    for step in done.steps:
-        yield {column.key: column.value(step) for column in STEP_COLUMNS}
+    return (described(STEP_COLUMNS, step) for step in done.steps)
 
 
 def columns(*, later: bool) -> tuple[Column[Cause], ...]:
