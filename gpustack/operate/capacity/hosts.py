@@ -86,22 +86,21 @@ class _View:
     def host(self, hypervisor: Hypervisor) -> Host | None:
         gpus = self.gpus.get(key(hypervisor.node), [])
         compute = self.sources.computes.get(hypervisor.uuid)
+        pci = [gpu for gpu in gpus if gpu.dev_type != MDEV]
         others, doubt = 0, ""
         surplus: Sequence[Cards] = ()
+        cards: list[Cards] | None
         if compute is not None:
-            pci = [gpu for gpu in gpus if gpu.dev_type != MDEV]
-            cards: list[Cards] | None = list(self._of_pools(compute.pools, pci))
+            cards = list(self._of_pools(compute.pools, pci))
             surplus = list(self._of_placement(compute.pools, pci))
             doubt = self._unscheduled(compute.pools, pci)
-            others = sum(pool.count for pool in compute.pools) - sum(entry.count for entry in cards or ())
-            cards = [*(cards or ()), *self._of_vgpus(gpus)]
+            others = sum(pool.count for pool in compute.pools) - sum(entry.count for entry in cards)
         elif gpus:
-            pci = [gpu for gpu in gpus if gpu.dev_type != MDEV]
             cards = [Cards(aliases=self._names(gpu), node=_node(gpu), count=self._count(gpu)) for gpu in pci]
-            cards += self._of_vgpus(gpus)
         else:
             cards, doubt = self._of_facts(hypervisor), self.doubt
-        cards = None if cards is None else [entry for entry in cards if entry.aliases and entry.count]
+        if cards is not None:
+            cards = [entry for entry in (*cards, *self._of_vgpus(gpus)) if entry.aliases and entry.count]
         withheld = self._withheld(gpus) or self._not_reported(hypervisor)
         expected = any(models_for(self.spec, name) for name in (hypervisor.node, hypervisor.host))
         if not cards and not withheld and not expected:
