@@ -1,6 +1,8 @@
 """Classes, statuses, repairs and outcomes of clean-up, from the code that decides them: for `explain` and the page."""
 
 import enum
+import sys
+from types import ModuleType
 
 from gpustack.base.errors import ApplyError, DatabaseError
 from gpustack.changes.change import SUCCESSFUL, ChangeResult
@@ -50,23 +52,24 @@ def meanings(kind: type[enum.StrEnum]) -> dict[str, str]:
     return texts
 
 
+def _module(letter: str) -> ModuleType:
+    (rule,) = [rule for rule in (*RULES, *WITNESSED) if letter == rule.CLASS]
+    return sys.modules[rule.__name__]
+
+
 def evidence(letter: str) -> str:
     """Return what a class rests on: the documentation of its rule, without its first sentence."""
     import inspect
-    import sys
 
-    (rule,) = [rule for rule in (*RULES, *WITNESSED) if letter == rule.CLASS]
-    text = inspect.getdoc(sys.modules[rule.__name__]) or ""
+    text = inspect.getdoc(_module(letter)) or ""
     return " ".join(text.partition("\n\n")[2].partition("\n\n")[0].split())
 
 
 def repairs(letter: str) -> list[Repair]:
     """Return the repairs of a class, from the code of its rule."""
     import inspect
-    import sys
 
-    (rule,) = [rule for rule in (*RULES, *WITNESSED) if letter == rule.CLASS]
-    source = inspect.getsource(sys.modules[rule.__name__])
+    source = inspect.getsource(_module(letter))
     return [repair for repair in Repair if f"Repair.{repair.name}" in source]
 
 
