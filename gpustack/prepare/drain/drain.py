@@ -85,17 +85,10 @@ class _Sorted(Draft):
             self.findings.append(finding(Code.PORTS_UNKNOWN, place=self.service_host, said=ports.unknown))
 
     def take(self, verdict: Treatment) -> None:
-        step = verdict.step
-        if step is not None and key(step) in self.requests:
-            self.findings.append(_failed(step, self.service_host, self.requests[key(step)]))
-        elif step is not None:
-            self.steps.append(step)
-        elif verdict.against is not None:
-            self.findings.append(verdict.against)
-        elif verdict.wait:
-            self.waits.append(verdict.wait)
-        elif verdict.note:
-            self.notes.append(verdict.note)
+        if verdict.step is not None and key(verdict.step) in self.requests:
+            self.findings.append(_failed(verdict.step, self.service_host, self.requests[key(verdict.step)]))
+        else:
+            super().take(verdict)
 
     def moves(self, world: World) -> None:
         """Add migrations whose instance is not, or not yet, on the host."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpustack.base.findings import Finding, errors, report_lines
 from gpustack.base.operations import Operation
 from gpustack.base.text import printable
+from gpustack.prepare.drain.instances import Treatment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,17 @@ class Draft:
         self.waits: list[str] = []
         self.notes: list[str] = []
         self.findings: list[Finding] = []
+
+    def take(self, verdict: Treatment) -> None:
+        """Add the step, the wait, the finding or the note of an instance."""
+        if verdict.step is not None:
+            self.steps.append(verdict.step)
+        elif verdict.against is not None:
+            self.findings.append(verdict.against)
+        elif verdict.wait:
+            self.waits.append(verdict.wait)
+        elif verdict.note:
+            self.notes.append(verdict.note)
 
     def plan(self, host: str, title: str) -> ServicePlan:
         return ServicePlan(

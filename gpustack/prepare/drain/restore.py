@@ -88,11 +88,7 @@ class _Judged(Draft):
         if server.task:
             self.waits.append(f"{server.label}: {server.task}")
         elif half_moved(server, self._user):
-            verdict = confirm(server, self.requests)
-            if verdict.step is not None:
-                self.steps.append(verdict.step)
-            else:
-                self.waits.append(verdict.wait)
+            self.take(confirm(server, self.requests))
         elif server.status in _UNMARKABLE:
             self.notes.append(f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
         else:
