@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Self
 
 from gpustack.base.findings import Code, Finding, Severity, finding
+from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.hosts.facts.collector.vgpus import RECORD
 from gpustack.hosts.facts.gpus import Gpu, card_of, is_integrated
@@ -23,7 +24,7 @@ from gpustack.hosts.facts.model import Bar, Function, Host, IommuGroup
 from gpustack.hosts.facts.vgpu_model import USER_UNKNOWN
 from gpustack.hosts.readiness import isolation
 from gpustack.hosts.readiness.group_members import idle, in_the_way, needs, peers
-from gpustack.hosts.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
+from gpustack.hosts.readiness.host import GROUPS, host_reasons, iommu_active, size, unreadable
 from gpustack.linux.drivers import BY_ID, is_host_driver, is_passthrough_driver
 from gpustack.pci import catalogue, classes
 
@@ -244,7 +245,7 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
             Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims), advice=_framebuffer_advice(host, main)
         )
     if main.sriov_numvfs:
-        enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
+        enabled = f"{counted(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
         severity = Severity.INFO if main.address in made_at_boot(host) else None
         yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled, severity=severity)
     if bound := ", ".join(of_instances(gpu.virtual)):
@@ -258,10 +259,10 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
             place=place,
             driver=main.driver or "a driver",
             types=listed(types, 4),
-            active=count(active, "mediated device"),
+            active=counted(active, "mediated device"),
         )
     if main.mig is not None and main.mig.instances:
-        instances = count(len(main.mig.instances), "GPU instance")
+        instances = counted(len(main.mig.instances), "GPU instance")
         yield finding(Code.MIG_ACTIVE, place=place, instances=instances, address=main.address)
     if not main.reset_methods:
         yield finding(Code.NO_RESET_METHOD, place=place)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
+from gpustack.base.operations import counted
 from gpustack.base.text import listed
 from gpustack.hosts.facts.gpus import gpus, nvswitches
 from gpustack.hosts.facts.model import Host
@@ -121,7 +122,7 @@ def _circumstances(host: Host) -> Iterator[Finding]:
         yield finding(
             Code.FACTS_UNREADABLE,
             place=host.hostname,
-            count=count(len(paths), "path"),
+            count=counted(len(paths), "path"),
             paths=listed(paths, _SHOWN_PATHS),
             advice="add `--sudo` to scan as root"
             if host.privileged is False
@@ -138,7 +139,8 @@ def _circumstances(host: Host) -> Iterator[Finding]:
 
 def _nvswitches(host: Host) -> Iterator[Finding]:
     if switches := nvswitches(host):
-        yield finding(Code.NVSWITCH_FABRIC, place=host.hostname, count=count(len(switches), "NVSwitch", "NVSwitches"))
+        number = f"{len(switches)} NVSwitch{'es' if len(switches) > 1 else ''}"
+        yield finding(Code.NVSWITCH_FABRIC, place=host.hostname, count=number)
 
 
 def _address_space(host: Host) -> Iterator[Finding]:
@@ -159,11 +161,6 @@ def _address_space(host: Host) -> Iterator[Finding]:
 def unreadable(host: Host, path: str) -> bool:
     """Whether a path exists but could not be read."""
     return any(entry.path == path for entry in host.unread)
-
-
-def count(number: int, noun: str, many: str | None = None) -> str:
-    """A number with its noun: ``1 path``, ``3 paths``."""
-    return f"{number} {noun if number == 1 else many or noun + 's'}"
 
 
 def size(number: int) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpustack.base.findings import Code, Finding, Severity, errors, finding
+from gpustack.base.operations import counted
 from gpustack.hosts.facts import variants
 from gpustack.hosts.facts.gpus import gpus
 from gpustack.hosts.facts.model import Function, Host
-from gpustack.hosts.readiness.host import count
 from gpustack.prepare.host.decide import network_cards, virtual_functions
 from gpustack.spec.assignment import Assigned, Shared, kept_cards
 from gpustack.spec.hosts import models_for, not_in_spec
@@ -128,7 +128,7 @@ def _virtual(host: Host, targets: Targets) -> Iterator[Finding]:
     created = {shared.address for shared in targets.shared}
     counts = Counter(target.model for target in targets.virtual if target.gpu.main.physical_function not in created)
     for model, number in counts.items():
-        functions = count(number, "virtual function")
+        functions = counted(number, "virtual function")
         yield finding(Code.VIRTUAL_FUNCTIONS_NOT_PREPARED, place=host.hostname, model=model, functions=functions)
 
 
