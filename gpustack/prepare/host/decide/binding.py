@@ -17,6 +17,7 @@ USB-C controller of a card. The GPU itself is never unbound: its console and fir
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.hosts.facts.boot_model import BootKernel
 from gpustack.hosts.facts.model import Function, Host
@@ -122,11 +123,8 @@ def _in_every_kernel(host: Host, module: str) -> bool:
 
 
 def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    wanted: dict[str, set[str]] = {}
-    for function, driver in targets.functions.values():
-        if driver in drivers:
-            for module in host_drivers(function):
-                wanted.setdefault(module, set()).add(driver)
+    pairs = [(function, driver) for function, driver in targets.functions.values() if driver in drivers]
+    wanted = by_key((module, driver) for function, driver in pairs for module in host_drivers(function))
     for module in sorted(wanted):
         yield module, tuple(driver for driver in BY_ID if driver in wanted[module])
 
@@ -175,9 +173,8 @@ def _is_kept_gpu(function: Function) -> bool:
 
 def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
     """Findings about GPU host drivers that are not blacklisted because a function of the host needs them."""
-    by_function: dict[str, list[str]] = {}
-    for module, function in spared(host, targets).items() if options.blacklist_host_drivers else ():
-        by_function.setdefault(function.address, []).append(module)
+    needed = spared(host, targets) if options.blacklist_host_drivers else {}
+    by_function = by_key((function.address, module) for module, function in needed.items())
     for address, modules in by_function.items():
         function = host.functions[address]
         description = catalogue.describe(function.vendor, function.product, function.pci_class)
@@ -190,10 +187,7 @@ def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
 def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
     """The functions that stay with the host but share an id with one that is passed through, by id."""
     going = {function.ids for function, _ in targets.functions.values()}
-    by_id: dict[str, list[Function]] = {}
-    for function in kept_functions(host, targets):
-        if function.ids in going:
-            by_id.setdefault(function.ids, []).append(function)
+    by_id = by_key((function.ids, function) for function in kept_functions(host, targets) if function.ids in going)
     return {ids: tuple(functions) for ids, functions in by_id.items()}
 
 
@@ -215,16 +209,12 @@ def _identical(host: Host, targets: Targets, staying: Mapping[str, Iterable[Func
 
 
 def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
-    going: dict[str, list[str]] = {}
-    drivers: dict[str, set[str]] = {}
-    for address, (function, driver) in targets.functions.items():
-        if driver not in BY_ID:
-            continue  # a variant driver is bound by address
-        going.setdefault(function.ids, []).append(address)
-        drivers.setdefault(function.ids, set()).add(driver)
-    for ids, assigned in drivers.items():
+    # A variant driver is bound by address.
+    by_id = by_key((f.ids, (f.address, driver)) for f, driver in targets.functions.values() if driver in BY_ID)
+    for ids, going in by_id.items():
+        assigned = {driver for _, driver in going}
         if len(assigned) > 1:
-            place = f"{host.hostname} {', '.join(sorted(going[ids]))}"
+            place = f"{host.hostname} {', '.join(sorted(address for address, _ in going))}"
             yield finding(Code.ID_DRIVERS_DIFFER, place=place, ids=ids, drivers=" and ".join(sorted(assigned)))
 
 

@@ -12,6 +12,7 @@ boot would take the network from the host, so that is an error.
 
 from collections.abc import Container, Iterable, Iterator
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import listed
 from gpustack.hosts.facts.model import Function, Host, NetworkInterface
@@ -29,9 +30,7 @@ _SHOWN = 8
 
 def findings(host: Host, cards: NetworkCards) -> Iterator[Finding]:
     """The reasons why virtual functions of network cards can't be created, and the risks of their creation."""
-    by_networks: dict[tuple[str, ...], list[str]] = {}
-    for address, networks in cards.disputed.items():
-        by_networks.setdefault(networks, []).append(f"those of {address}")
+    by_networks = by_key((networks, f"those of {address}") for address, networks in cards.disputed.items())
     for networks, functions in by_networks.items():
         yield finding(
             Code.FUNCTIONS_OF_SEVERAL_NETWORKS,

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.base.operations import Operation, RemoveFile, WriteFile
 from gpustack.base.text import printable
@@ -98,9 +99,7 @@ class BootDifference:
             old = self.running.kernel
             parts.append(f"Linux {after.kernel}" + (f" instead of {old}" if old not in (None, after.kernel) else ""))
         yield printable(f"Next boot: {', '.join(parts)}")
-        groups: dict[tuple[str, str], list[str]] = {}
-        for change in self.changes:
-            groups.setdefault((change.sign, change.source), []).append(change.word.text)
+        groups = by_key(((change.sign, change.source), change.word.text) for change in self.changes)
         width = max((len(" ".join(words)) for words in groups.values()), default=0)
         for (sign, source), words in groups.items():
             yield printable(f"  {sign} {' '.join(words):<{width}}  {source}")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding
 from gpustack.base.text import quoted
 from gpustack.hosts.facts.model import Host
@@ -38,10 +39,7 @@ def with_remedies(
 
     :param adopted: whether all adoptable lines have been adopted already.
     """
-    by_place: dict[str, list[Trace]] = {}
-    for trace in traces:
-        if not trace.agrees:
-            by_place.setdefault(f"{host.hostname} {trace.place}", []).append(trace)
+    by_place = by_key((f"{host.hostname} {trace.place}", trace) for trace in traces if not trace.agrees)
     for finding in findings:
         conflicting = by_place.get(finding.place, [])
         if finding.code not in _CODES or (not adopted and any(trace.stays is None for trace in conflicting)):
