@@ -300,17 +300,14 @@ def restored(text: str, entry: Taken | None) -> str:
     if entry is not None and text == entry.after:
         return entry.before
     pairs = set(pairwise((entry.after or "").split("\n"))) if entry is not None else set()
-    lines = text.split("\n")
     original: list[str] = []
-    skip = False
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        if skip:
-            skip = False
-        elif line.startswith((GONE, f": {GONE}")):
+    lines = pairwise([*text.split("\n"), ""])
+    for line, following in lines:
+        if line.startswith((GONE, f": {GONE}")):
             original.append(line.partition(GONE)[2])
         elif line.startswith(INSTEAD) and (line, following) in pairs:
             original.append(line.removeprefix(INSTEAD))
-            skip = True
+            next(lines, None)  # the remainder
         else:
             original.append(line)
     return "\n".join(original)
