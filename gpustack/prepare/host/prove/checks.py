@@ -73,6 +73,13 @@ def failed(code: Code, what: str, place: str, seen: str, severity: Severity | No
     return HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=seen, finding=failure)
 
 
+def judged(
+    code: Code, what: str, place: str, wrong: str | None, seen: str = "", severity: Severity | None = None
+) -> HostCheck:
+    """A check that fails if something is wrong; ``seen`` is for one that passes."""
+    return failed(code, what, place, wrong, severity) if wrong else ok(what, place, seen)
+
+
 def unknown(what: str, place: str, seen: str, severity: Severity | None = None) -> HostCheck:
     doubt = finding(Code.VERIFY_UNPROVED, place=place, severity=severity, what=what, seen=seen)
     return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=doubt)
@@ -108,11 +115,8 @@ def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
         line = CommandLine(text=host.kernel.command_line)
         missing = set(lacking(line, desired))
         for argument in desired.arguments:
-            what = f"the running kernel has {argument}"
-            if argument in missing:
-                yield failed(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, "it has not")
-            else:
-                yield ok(what, place)
+            wrong = "it has not" if argument in missing else None
+            yield judged(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, f"the running kernel has {argument}", place, wrong)
         for argument in withdrawn(line, desired):
             what = f"the running kernel does not have {argument}"
             yield failed(
@@ -139,12 +143,10 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
             *(f"{argument} is no longer wanted" for argument in withdrawn(line, desired)),
         ]
         place = f"{host.hostname} {entry.source}"
-        if faults:
-            # If entries are files, the newest kernel's or the saved one is the default, so any entry may boot next.
-            severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
-            yield failed(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(faults), severity)
-        else:
-            yield ok(what, place, ", ".join(desired.arguments) or "none needed")
+        # If entries are files, the newest kernel's or the saved one is the default, so any entry may boot next.
+        severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
+        seen = ", ".join(desired.arguments) or "none needed"
+        yield judged(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(faults), seen, severity)
 
 
 def running_boot(host: Host) -> Iterator[HostCheck]:
@@ -156,10 +158,7 @@ def running_boot(host: Host) -> Iterator[HostCheck]:
     seen = [f"{sign} {word.text}" for sign, word in compared(running.words, now.words)]
     if now.kernel is not None and running.kernel not in (None, now.kernel):
         seen.append(f"Linux {now.kernel} instead of {running.kernel}")
-    if seen:
-        yield failed(Code.VERIFY_BOOT_DIFFERS, what, place, printable(", ".join(seen)))
-    else:
-        yield ok(what, place, now.why)
+    yield judged(Code.VERIFY_BOOT_DIFFERS, what, place, printable(", ".join(seen)), now.why)
 
 
 def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
@@ -186,10 +185,9 @@ def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Check the files from which entries of future kernels are made."""
     for path, wanted in desired.entries.edits.items() if desired.entries is not None else ():
         what, place = "kernels to come get the arguments", f"{host.hostname} {path}"
-        if path in host.files and host.files[path].text == wanted.content:
-            yield ok(what, place, ", ".join(desired.arguments) or "none needed")
-        else:
-            yield failed(Code.VERIFY_FUTURE_ARGUMENTS_WRONG, what, place, "it lacks some, or has some too many")
+        is_right = path in host.files and host.files[path].text == wanted.content
+        wrong, seen = "it lacks some, or has some too many", ", ".join(desired.arguments) or "none needed"
+        yield judged(Code.VERIFY_FUTURE_ARGUMENTS_WRONG, what, place, None if is_right else wrong, seen)
 
 
 def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
@@ -197,11 +195,7 @@ def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
     for device in listed(host):
         what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
         stranger = device.stranger(host)
-        yield (
-            ok(what, place)
-            if stranger is None
-            else failed(Code.VERIFY_ANOTHER_DEVICE, what, place, f"there is {stranger}")
-        )
+        yield judged(Code.VERIFY_ANOTHER_DEVICE, what, place, stranger and f"there is {stranger}")
     by_script = kept_at_boot(host)
     for function in identical(host, desired.targets):
         what, place = f"this {function.ids} stays with the host", f"{host.hostname} {function.address}"
@@ -259,10 +253,9 @@ def virtual_functions(host: Host, targets: Targets) -> Iterator[HostCheck]:
         is_ours = target.gpu.main.physical_function in created
         if is_ours:
             what = "no driver of the host has the virtual function"
-            if driver in (None, target.variant) or is_passthrough_driver(driver):
-                yield ok(what, place, f"it is on {driver or 'no driver'}")
-            else:
-                yield failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {driver}")
+            is_free = driver in (None, target.variant) or is_passthrough_driver(driver)
+            seen = f"it is on {driver or 'no driver'}"
+            yield judged(Code.VERIFY_DRIVER_WRONG, what, place, None if is_free else seen, seen)
         yield _group(host, target, target.variant if is_ours else driver)
 
 
@@ -278,10 +271,8 @@ def instances(host: Host, targets: Targets) -> Iterator[HostCheck]:
         # Nova creates mediated devices again, which may take until nova-compute has started.
         severity = None if faults or any("." in name for name in absent.get(domain.uuid, ())) else Severity.WARNING
         faults += [f"{name} does not exist" for name in absent.get(domain.uuid, ())]
-        if faults:
-            yield failed(Code.VGPU_OF_INSTANCE_MISSING, what, place, ", ".join(faults), severity)
-        else:
-            yield ok(what, place, ", ".join(domain.devices))
+        seen = ", ".join(domain.devices)
+        yield judged(Code.VGPU_OF_INSTANCE_MISSING, what, place, ", ".join(faults), seen, severity)
 
 
 def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:

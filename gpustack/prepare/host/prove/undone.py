@@ -1,5 +1,6 @@
 """Verify that an undo has removed all effects of gpustack from a host."""
 
+import functools
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -9,7 +10,7 @@ from gpustack.hosts.facts.model import Host
 from gpustack.prepare.host.decide.virtual_functions import left
 from gpustack.prepare.host.foreign_config import Elsewhere, elsewhere
 from gpustack.prepare.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
-from gpustack.prepare.host.prove.checks import HostCheck, Images, failed, ok, unknown
+from gpustack.prepare.host.prove.checks import HostCheck, Images, judged, unknown
 from gpustack.prepare.host.prove.verify import Verification, verification
 from gpustack.prepare.host.undo import still_kept, too_many
 
@@ -36,8 +37,7 @@ def verify_undone(host: Host, initramfs: Images | None) -> Verification:
     return verification(host, checks)
 
 
-def _check(what: str, place: str, wrong: str | None, seen: str) -> HostCheck:
-    return ok(what, place, seen) if wrong is None else failed(Code.VERIFY_TRACE_LEFT, what, place, wrong)
+_check = functools.partial(judged, Code.VERIFY_TRACE_LEFT)
 
 
 def _files(host: Host) -> Iterator[HostCheck]:
@@ -61,7 +61,7 @@ def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
             yield unknown(what, place, "it could not be read", Severity.WARNING)
         else:
             surplus = too_many(host, other, text)
-            yield _check(what, place, f"it has {', '.join(surplus)}" if surplus else None, "")
+            yield _check(what, place, f"it has {', '.join(surplus)}" if surplus else None)
 
 
 def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
@@ -73,7 +73,7 @@ def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
             yield unknown(what, place, "it was not read" if image is None else str(image["error"]), Severity.WARNING)
         else:
             remaining = [path for path in image.get("files", {}) if path.endswith(_IN_IMAGE)]
-            yield _check(what, place, f"it has {', '.join(remaining)}" if remaining else None, "")
+            yield _check(what, place, f"it has {', '.join(remaining)}" if remaining else None)
 
 
 def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
@@ -90,4 +90,4 @@ def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
 def _virtual_functions(host: Host) -> Iterator[HostCheck]:
     for function in left(host):
         what = "it has no virtual functions by gpustack"
-        yield _check(what, f"{host.hostname} {function.address}", f"it has {function.sriov_numvfs}", "")
+        yield _check(what, f"{host.hostname} {function.address}", f"it has {function.sriov_numvfs}")
