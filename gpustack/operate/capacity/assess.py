@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from gpustack.novadb.model import NodeResources
     from gpustack.novadb.sources import Sources as Cells
 
-    Databases = Callable[[], Cells]
+Databases = Callable[[], "Cells"]
+"""Finds the cell databases."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,6 @@
 """Metrics of free instances by flavor, for Prometheus."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 
@@ -15,13 +12,10 @@ from gpustack.hosts.facts.model import Host as Facts
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.offer.flavor.desired import wanted
-from gpustack.operate.capacity.assess import assess, state
+from gpustack.operate.capacity.assess import Databases, assess, state
 from gpustack.operate.capacity.flavors import demands
 from gpustack.operate.capacity.model import Capacity
 from gpustack.spec.model import Spec
-
-if TYPE_CHECKING:
-    from gpustack.operate.capacity.assess import Databases
 
 
 def capacities(

@@ -21,7 +21,7 @@ from gpustack.cloud.session import Progress, silent
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.device_spec import DeviceSpec
 from gpustack.nova_options.scheduler import Scheduler
-from gpustack.operate.capacity.assess import State, accepted_by, state
+from gpustack.operate.capacity.assess import Databases, State, accepted_by, state
 from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.flavors import demand_of_present
 from gpustack.operate.capacity.model import Capacity, Demand, Step
@@ -33,7 +33,6 @@ from gpustack.spec.model import Spec
 from gpustack.spec.requests import SLOW, candidates
 
 if TYPE_CHECKING:
-    from gpustack.operate.capacity.assess import Databases
     from gpustack.repair.hypervisor import Ask
 
 _SHOWN = 8
