@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, groupby
+from itertools import count, groupby, islice
 
 from gpustack.base.by_key import by_key
 from gpustack.base.text import clipped
@@ -138,14 +138,8 @@ def host_groups(fleet: Fleet) -> Iterator[HostGroup]:
     """The hosts of a fleet in groups, each created when it is needed; one group for a small fleet."""
     is_large = len({count.host for count in fleet.counts}) > GROUP
     for _start, hosts in groupby(_hosts(fleet), key=lambda host: re.split(r"\d+", host.name)[0] if is_large else ""):
-        members: list[HostView] = []
-        for host in hosts:
-            members.append(host)
-            if len(members) == GROUP:
-                yield HostGroup(hosts=tuple(members), is_part=is_large)
-                members = []
-        if members:
-            yield HostGroup(hosts=tuple(members), is_part=is_large)
+        while members := tuple(islice(hosts, GROUP)):
+            yield HostGroup(hosts=members, is_part=is_large)
 
 
 def _hosts(fleet: Fleet) -> Iterator[HostView]:
