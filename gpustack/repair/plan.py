@@ -1,5 +1,6 @@
 """The clean-up plan: all verdicts on the chosen cells, as data to show, save, and apply later."""
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 from gpustack.base.errors import CloudError, DatabaseError
 from gpustack.base.files import write_atomic
+from gpustack.base.operations import counted
 from gpustack.cloud import Connection, placement
 from gpustack.cloud.placement import Provider
 from gpustack.novadb import databases, hardware, nodes
@@ -21,7 +23,6 @@ from gpustack.novadb.other_cells import Identity
 from gpustack.novadb.reading import reading
 from gpustack.novadb.sources import Sources
 from gpustack.repair import permission, rules
-from gpustack.repair.checked import Checked
 from gpustack.repair.classes import CLASSES
 from gpustack.repair.hypervisor import Usage
 from gpustack.repair.rules import o_hardware_drift, q_allocation_drift, s_phantom_allocation, t_domain_drift
@@ -83,6 +84,34 @@ class Selection(Judgement):
             and (not self.classes or verdict["class"] in self.classes)
             and self.instance in (None, verdict["instance"])
         ]
+
+
+@dataclass(kw_only=True)
+class Checked:
+    """The scope of a plan, so that a plan without verdicts differs from a plan that read nothing.
+
+    :ivar classes: the letters of the classes that were checked.
+    :ivar cells: the names of the cells that could be read.
+    :ivar hosts: (cell, host) of each compute node that was read.
+    :ivar devices: the number of live rows of ``pci_devices``.
+    """
+
+    classes: frozenset[str] = frozenset()
+    cells: list[str] = field(default_factory=list)
+    hosts: set[tuple[str, str | None]] = field(default_factory=set)
+    devices: int = 0
+
+    def add(self, cell: str, host: str | None, devices: int) -> None:
+        self.hosts.add((cell, host))
+        self.devices += devices
+
+    def keys(self) -> Iterator[tuple[str, str, str]]:
+        """Yield every combination of cell, class and status for which a verdict is possible."""
+        return itertools.product(self.cells, self.classes, [status.value for status in Status])
+
+    def __str__(self) -> str:
+        counts = {"cell": len(self.cells), "host": len(self.hosts), "device": self.devices}
+        return ", ".join(counted(count, noun) for noun, count in counts.items()) + " checked"
 
 
 @dataclass(frozen=True, kw_only=True)
