@@ -62,10 +62,7 @@ class _Judged(Draft):
         if server.task:
             self.waits.append(f"{server.label}: {server.task}")
         elif server.status in _UNMARKABLE:
-            reason = self.requests.get(f"start:{server.id}") or f"it is in {server.status}"
-            self.findings.append(
-                finding(Code.INSTANCE_NOT_STARTED, place=f"{self.service_host} {server.label}", said=reason)
-            )
+            self._not_started(server, self.requests.get(f"start:{server.id}") or f"it is in {server.status}")
         elif server.host != self.service_host or server.status != "SHUTOFF":
             self._forget(server, "it runs" if server.status == "ACTIVE" else "somebody has changed it since")
         elif server.locked or mark.since is not Since.OURS:
@@ -76,12 +73,13 @@ class _Judged(Draft):
         else:
             step = Start(server=server.id, name=server.name, why="gpustack stopped it")
             if key(step) in self.requests:
-                reason = self.requests[key(step)] or "no reason was given"
-                self.findings.append(
-                    finding(Code.INSTANCE_NOT_STARTED, place=f"{self.service_host} {server.label}", said=reason)
-                )
+                self._not_started(server, self.requests[key(step)] or "no reason was given")
             else:
                 self.steps.append(step)
+
+    def _not_started(self, server: Server, reason: str) -> None:
+        place = f"{self.service_host} {server.label}"
+        self.findings.append(finding(Code.INSTANCE_NOT_STARTED, place=place, said=reason))
 
     def moved(self, server: Server) -> None:
         """Add the step for an instance that gpustack marked before it moved it."""
