@@ -47,11 +47,8 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
     """
     lines = [f"{plan.host}: {_summary(plan)}"]
     if plan.gpus:
-        lines += [
-            "",
-            "  Requested:" if plan.refused else "  For passthrough:",
-            *(f"    {line}" for line in _gpu_lines(plan.gpus)),
-        ]
+        title = "  Requested:" if plan.refused else "  For passthrough:"
+        lines += ["", title, *(f"    {line}" for line in _gpu_lines(plan.gpus))]
     if plan.shared:
         lines += ["", "  Shared:", *(f"    {line}" for line in _share_lines(plan.shared))]
     if plan.operations:
@@ -109,8 +106,7 @@ def _summary(plan: HostPlan) -> str:
     return ", ".join(show_counts(count(plan.operations)))
 
 
-def _gpu_lines(gpus: Iterable[PlannedGpu]) -> Iterator[str]:
-    gpus = tuple(gpus)
+def _gpu_lines(gpus: Sequence[PlannedGpu]) -> Iterator[str]:
     width = max(len(gpu.name) for gpu in gpus)
     for gpu in gpus:
         also = [address for address in gpu.functions if address != gpu.address]
