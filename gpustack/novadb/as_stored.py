@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 
-from gpustack.novadb import databases, read, schema, tables
+from gpustack.novadb import databases, schema, tables
 from gpustack.novadb.cells import Cell
 from gpustack.novadb.owners import batches, spellings
 
@@ -40,10 +39,6 @@ class StoredRecords:
         for batch in batches(wanted):
             query = sa.select(*tables.columns(self.connection, table)).where(table.c[column].in_(batch))
             yield from map(dict, self.connection.execute(query.order_by(table.c.id)).mappings())
-
-    def now(self) -> datetime:
-        """The database's current time, naive UTC."""
-        return read.now(self.connection)
 
     def _devices(self, *conditions: sa.ColumnElement[bool]) -> list[Record]:
         rows, nodes = tables.pci_devices.c, tables.compute_nodes.c

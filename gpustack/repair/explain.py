@@ -14,6 +14,7 @@ from gpustack.cloud import Connection, placement
 from gpustack.novadb import tables
 from gpustack.novadb.as_stored import Record, stored_records
 from gpustack.novadb.cells import Cell
+from gpustack.novadb.read import now
 from gpustack.novadb.requests import parse_requests
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
@@ -120,7 +121,7 @@ def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
             ends = f"{move['source_compute']} to {move['dest_compute']}"
             text = f"migration {move['id']} of {move['instance_uuid']} ({move.get('migration_type')}, {ends})"
             yield f"{text}: {move['status']}, written {move['updated_at'] or move['created_at']}{_gone(move)}"
-        yield f"the database's time: {stored.now():%F %T}"
+        yield f"the database's time: {now(stored.connection):%F %T}"
 
 
 def _row(row: Record) -> str:
