@@ -128,12 +128,10 @@ def _circumstances(host: Host) -> Iterator[Finding]:
             if host.privileged is False
             else "see the reason in the snapshot, under `unread`",
         )
-    locked = host.kernel.lockdown not in (None, "none")
-    if host.kernel.secure_boot or locked:
-        features = (
-            *(("Secure Boot is on",) if host.kernel.secure_boot else ()),
-            *((f"the kernel is in lockdown ({host.kernel.lockdown})",) if locked else ()),
-        )
+    features = ["Secure Boot is on"] if host.kernel.secure_boot else []
+    if host.kernel.lockdown not in (None, "none"):
+        features.append(f"the kernel is in lockdown ({host.kernel.lockdown})")
+    if features:
         yield finding(Code.SECURE_BOOT, place=host.hostname, state=" and ".join(features))
 
 
