@@ -136,11 +136,8 @@ def demand_of(
         requests = requests_of(request, sizes, processors)
     except FlavorRefusedError as error:
         refused = str(error)
-    if (
-        scheduler
-        and scheduler.aliases is not None
-        and (missing := sorted(gpus.keys() - vgpus.keys() - scheduler.aliases))
-    ):
+    known = scheduler.aliases if scheduler else None
+    if known is not None and (missing := sorted(gpus.keys() - vgpus.keys() - known)):
         refused = refused or f"the alias {', '.join(missing)} is not in nova.conf"
     second = requests[1] if len(requests) > 1 and not (scheduler and scheduler.fallback is False) else None
     return Demand(
@@ -192,8 +189,7 @@ def requests_of(request: BootRequest, sizes: Sizes, processors: Processors) -> l
     """
     amounts = {"MEMORY_MB": sizes.ram, "DISK_GB": sizes.disk + sizes.ephemeral + -(-sizes.swap // 1024)}
     for label in filter(None, map(str.strip, request.specs.get(PMEM, "").split(","))):
-        name = "PMEM_NAMESPACE_" + re.sub(r"[^A-Za-z0-9_]", "_", label).upper()
-        name = f"CUSTOM_{name}"
+        name = "CUSTOM_PMEM_NAMESPACE_" + re.sub(r"[^A-Za-z0-9_]", "_", label).upper()
         amounts[name] = amounts.get(name, 0) + 1
     explicit: dict[str, int] = {}
     for key, value in request.specs.items():
