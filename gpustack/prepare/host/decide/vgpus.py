@@ -79,8 +79,7 @@ def findings(host: Host, entry: Shared, vgpu: Vgpu) -> Iterator[Finding]:
     foreign = [
         f"{uuid} ({user})" for uuid, user in used if user not in (None, USER_UNKNOWN) and "instance " not in user
     ]
-    paths = defined(host, {part.address for part in parts})
-    foreign += [f"{path} (mdevctl starts it at boot)" for path in paths]
+    foreign += [f"{path} (mdevctl starts it at boot)" for path in defined(host, {part.address for part in parts})]
     if foreign:
         yield finding(Code.MEDIATED_DEVICES_OF_OTHERS, place=place, devices=listed(foreign, _SHOWN))
 
