@@ -89,15 +89,10 @@ def gather(
     if hosts and root is None:
         return _over_ssh(hosts, ssh or SshOptions(), jobs, reported, groups or {}, keep=keep)
     if root is None and ssh is not None and ssh.sudo and os.geteuid() != 0:
-        return _with_sudo(ssh, keep=keep)
+        from gpustack.connect.ssh.program import run_here
+
+        return _checked([_HERE], {_HERE: run_here(_HERE, bundle.program().encode(), ssh)}, {}, keep=keep)
     return _from_root(root, keep=keep)
-
-
-def _with_sudo(options: SshOptions, *, keep: bool) -> Gathered:
-    """Read this host as root."""
-    from gpustack.connect.ssh.program import run_here
-
-    return _checked([_HERE], {_HERE: run_here(_HERE, bundle.program().encode(), options)}, {}, keep=keep)
 
 
 def _from_snapshot(paths: Sequence[Path], wanted: Sequence[str], warn: Reported, *, keep: bool) -> Gathered:

@@ -212,7 +212,8 @@ def _change_files(draft: _Draft) -> _Draft:
     staged = desired if trial is None else _staged(host, desired, trial)
     files = (*draft.taken, *boot.file_operations(host, staged))
     commands = boot.commands(host, desired, files)
-    if trial is not None and not _updates_menu(commands) and not trials.has_entry(host, desired, trial):
+    updates_menu = any(isinstance(op, RunCommand) and op.argv == ("update-grub",) for op in commands)
+    if trial is not None and not updates_menu and not trials.has_entry(host, desired, trial):
         commands = (*commands, update_grub("GRUB's menu lacks the entry of the trial"))
     draft = replace(draft, files=files, commands=commands, reboot=reboots.reasons(host, desired))
     draft = draft.having(*support.inexact(host, files))
@@ -274,10 +275,6 @@ def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
         trial=trials.trial(seconds or 0) if draft.in_trial else draft.trial,
         in_trial=draft.in_trial,
     )
-
-
-def _updates_menu(commands: Iterable[Operation]) -> bool:
-    return any(isinstance(op, RunCommand) and op.argv == ("update-grub",) for op in commands)
 
 
 def _staged(host: Host, desired: Desired, trial: trials.Trial) -> Desired:

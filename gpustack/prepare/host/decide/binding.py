@@ -156,7 +156,7 @@ def spared(host: Host, targets: Targets) -> dict[str, Function]:
     """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
     # A GPU that stays may need any driver of its vendor, so vendors are compared first.
     retained = tuple(f for f in kept_functions(host, targets) if f.address not in targets.left)
-    gpus = {function.vendor: function for function in retained if _is_kept_gpu(function)}
+    gpus = {f.vendor: f for f in retained if classes.is_gpu_class(f.pci_class) and f.physical_function is None}
     used: dict[str, Function] = {}
     for function in retained:
         for name in (function.driver, *function.matching):
@@ -164,11 +164,6 @@ def spared(host: Host, targets: Targets) -> dict[str, Function]:
                 used.setdefault(_stack(canonical(name)), function)
     needed = {module: gpus.get(vendor) or used.get(_stack(module)) for module, vendor in _gpu_drivers(targets).items()}
     return {module: function for module, function in needed.items() if function is not None}
-
-
-def _is_kept_gpu(function: Function) -> bool:
-    """Whether a function that stays with the host is a GPU: it may need any driver of its vendor."""
-    return classes.is_gpu_class(function.pci_class) and function.physical_function is None
 
 
 def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
