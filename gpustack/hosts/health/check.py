@@ -79,7 +79,8 @@ def check(host: Host, baseline: Host | None = None) -> Report:
     :param baseline: its facts at an earlier time.
     """
     links = {entry.place: entry for entry in narrow_links(topology(host))}
-    earlier = baseline if baseline is not None and _same_boot(host, baseline) else None
+    booted = host.kernel.booted_at
+    earlier = baseline if baseline and booted is not None and booted == baseline.kernel.booted_at else None
     new = _new_events(host, earlier)
     reasons = host_reasons(host)
     judged = tuple(_judged(host, gpu, earlier, new, links.values(), reasons) for gpu in gpus(host))
@@ -185,10 +186,6 @@ def _vgpus(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 
 # --- messages of the kernel -----------------------------------------------------------------------------------------
-
-
-def _same_boot(host: Host, baseline: Host) -> bool:
-    return host.kernel.booted_at is not None and host.kernel.booted_at == baseline.kernel.booted_at
 
 
 def _new_events(host: Host, earlier: Host | None) -> list[Event]:
