@@ -90,10 +90,7 @@ def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
     what, place = "the IOMMU is active", host.hostname
     units, groups = len(host.iommu.units), host.iommu.group_count
     seen = f"{units} units, {groups} groups"
-    if units and groups:
-        yield ok(what, place, seen)
-    else:
-        yield failed(Code.VERIFY_IOMMU_INACTIVE, what, place, seen)
+    yield judged(Code.VERIFY_IOMMU_INACTIVE, what, place, None if units and groups else seen, seen)
     what = "interrupts are remapped"
     remapping, unsafe = host.iommu.interrupt_remapping, host.iommu.unsafe_interrupts
     if remapping:
