@@ -9,12 +9,13 @@ compared completely: ``iommu`` matches neither ``amd_iommu`` nor ``vfio_iommu_ty
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
-_SPACE = " \t\n\v\f\r"
+_PIECE = re.compile(r'([ \t\n\v\f\r]*)((?:[^ \t\n\v\f\r"]|"[^"]*"?)*)')
+"""White space, and the argument after it."""
 # Characters with no special meaning to the kernel, in a shell's double quotes, and in GRUB's configuration.
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:=+@/-]+", re.ASCII)
 
@@ -86,7 +87,7 @@ class CommandLine:
 
         The argument of the last pair is empty if the line ends with white space.
         """
-        return tuple(_pieces(self.text))
+        return tuple((match[1], match[2]) for match in _PIECE.finditer(self.text) if match[0])
 
     @cached_property
     def _all(self) -> tuple[Argument, ...]:
@@ -128,32 +129,13 @@ class CommandLine:
         return any(a.same_as(reference) for a in self.arguments)
 
 
-def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    position = 0
-    while position < len(text):
-        start = position
-        while position < len(text) and text[position] in _SPACE:
-            position += 1
-        begin = position
-        quoted = False
-        while position < len(text) and (quoted or text[position] not in _SPACE):
-            quoted ^= text[position] == '"'
-            position += 1
-        yield text[start:begin], text[begin:position]
-
-
 def _argument(raw: str, offset: int) -> Argument:
     """Parse as ``next_arg`` of ``lib/cmdline.c``: it removes only quotes at the start, or directly after ``=``."""
-    text = raw
-    quoted = text.startswith('"')
-    if quoted:
-        text = text[1:]
+    quoted = raw.startswith('"')
+    text = raw.removeprefix('"')
     equals = text.find("=", 1)  # a leading "=" is part of the name
     if equals < 0:
-        name, value = text, None
-        if quoted:
-            name = name.removesuffix('"')
-        return Argument(text=raw, name=name, value=value, offset=offset)
+        return Argument(text=raw, name=text.removesuffix('"') if quoted else text, value=None, offset=offset)
     name, value = text[:equals], text[equals + 1 :]
     if value.startswith('"'):
         # The closing quote is the last character, which may be the opening one itself.
