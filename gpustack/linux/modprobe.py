@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from gpustack.base.by_key import by_key
 from gpustack.linux.cmdline import CommandLine, canonical, same_name
 
 DIRECTORIES = (
@@ -69,15 +70,12 @@ class ModprobeConfig:
     statements: tuple[Statement, ...]
 
     @cached_property
-    def _by_module(self) -> Mapping[tuple[str, str], tuple[Statement, ...]]:
-        by_module: dict[tuple[str, str], list[Statement]] = {}
-        for statement in self.statements:
-            by_module.setdefault((statement.command, canonical(statement.module)), []).append(statement)
-        return {key: tuple(statements) for key, statements in by_module.items()}
+    def _by_module(self) -> Mapping[tuple[str, str], list[Statement]]:
+        return by_key(((entry.command, canonical(entry.module)), entry) for entry in self.statements)
 
     def about(self, command: str, module: str) -> tuple[Statement, ...]:
         """The statements with a command about a module."""
-        return self._by_module.get((command, canonical(module)), ())
+        return tuple(self._by_module.get((command, canonical(module)), ()))
 
     def blacklisted(self, module: str) -> tuple[Statement, ...]:
         """The statements that blacklist a module."""
