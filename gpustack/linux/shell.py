@@ -81,9 +81,7 @@ class Word:
     @property
     def bare(self) -> str | None:
         """The text of a word without quotes and expansions, else None. Only such words can be reserved words."""
-        if all(isinstance(p, Literal) and not p.quoted for p in self.parts):
-            return "".join(p.text for p in self.parts if isinstance(p, Literal))
-        return None
+        return self.plain if all(isinstance(p, Literal) and not p.quoted for p in self.parts) else None
 
     @property
     def plain(self) -> str | None:
@@ -268,12 +266,9 @@ class _Reader:
                 continue
             line = self.line
             self._take()
-            if character == "\\" and self._ahead() in ("$", "`", '"', "\\"):
+            if character == "\\" and self.text.startswith(("$", "`", '"', "\\"), self.position):
                 character = self._take()
             parts.add(character, line, quoted=True)
-
-    def _ahead(self) -> str:
-        return self.text[self.position : self.position + 1]
 
     def _expansion(self, parts: _Parts, *, quoted: bool) -> None:
         line = self.line
