@@ -114,23 +114,22 @@ class Defaults:
 
     def arguments(self, *variables: str) -> tuple[Sourced, ...] | None:
         """The kernel arguments in ``variables``, in order, with file and line; None if a value is unknown."""
+        pieces = self._joined(variables)
+        return None if pieces is None else tuple(_sourced(pieces))
+
+    def line(self, *variables: str) -> CommandLine | None:
+        """The values of ``variables``, joined by spaces to a command line; None if a value is unknown."""
+        pieces = self._joined(variables)
+        return None if pieces is None else CommandLine(text="".join(piece.text for piece in pieces[1:]))
+
+    def _joined(self, variables: Iterable[str]) -> list[Piece] | None:
         pieces: list[Piece] = []
         for variable in variables:
             value = self.value(variable)
             if isinstance(value, Unevaluated):
                 return None
             pieces += [Piece(text=" ", file="", line=0), *self._at_boot(value)]
-        return tuple(_sourced(pieces))
-
-    def line(self, *variables: str) -> CommandLine | None:
-        """The values of ``variables``, joined by spaces to a command line; None if a value is unknown."""
-        texts: list[str] = []
-        for variable in variables:
-            value = self.value(variable)
-            if isinstance(value, Unevaluated):
-                return None
-            texts.append("".join(piece.text for piece in self._at_boot(value)))
-        return CommandLine(text=" ".join(texts))
+        return pieces
 
     def _at_boot(self, value: Iterable[Piece]) -> Iterator[Piece]:
         for piece in value:
