@@ -193,7 +193,7 @@ def make_private(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, text: str | Iterable[str], *, mode: int) -> None:
+def write_atomic(path: Path, text: str | Iterable[str | bytes], *, mode: int, new: bool = False) -> None:
     """Replace ``path`` by ``text`` atomically.
 
     The new content is written to a temporary file in the same directory, synced, given ``mode`` and renamed. Readers
@@ -202,26 +202,16 @@ def write_atomic(path: Path, text: str | Iterable[str], *, mode: int) -> None:
 
     :param text: the content, or its parts, which are written one by one.
     :param mode: permission bits. A text from other files has the bits that all of them have.
+    :param new: whether ``path`` must not exist, also as a symbolic link.
     :raises OSError: when the directory is missing or not writable; ``path`` is then unchanged.
     """
     try:
-        _write_atomic(path, [text] if isinstance(text, str) else text, mode)
+        _write_atomic(path, [text] if isinstance(text, str) else text, mode, new=new)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # without the name of the temporary file
 
 
-def write_new(path: Path, content: bytes) -> None:
-    """Create a file with mode 0600, complete or not at all.
-
-    :raises OSError: when ``path`` exists, also as a symbolic link, or can't be written.
-    """
-    try:
-        _write_atomic(path, [content], 0o600, new=True)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _write_atomic(path: Path, parts: Iterable[str | bytes], mode: int, *, new: bool = False) -> None:
+def _write_atomic(path: Path, parts: Iterable[str | bytes], mode: int, *, new: bool) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpustack.base.columns import Column, described
 from gpustack.base.errors import ApplyError
-from gpustack.base.files import file_error, write_new
+from gpustack.base.files import file_error, write_atomic
 from gpustack.nova_options.masking import Masking
 
 MOST = 50 << 20
@@ -81,6 +81,6 @@ def write(path: Path, bundle: Sequence[BundlePart]) -> None:
                 entry.size, entry.mode = len(part.content), 0o600
                 archive.addfile(entry, io.BytesIO(part.content))
     try:
-        write_new(path, packed.getvalue())
+        write_atomic(path, [packed.getvalue()], mode=0o600, new=True)
     except OSError as error:
         raise file_error(ApplyError, "the bundle can't be written", path, error, state="nothing was written") from error
