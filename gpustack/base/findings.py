@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.base.by_key import by_key
 from gpustack.base.codes import Code as Code
 from gpustack.base.files import data_dir, data_table
 from gpustack.base.host_groups import fold, impersonal, pattern
@@ -176,13 +177,8 @@ def report_lines(findings: Iterable[Finding]) -> Iterator[list[str]]:
 
 def joined(places: Sequence[str]) -> str:
     """``gpu[01:40] 0000:84:00.0, 0000:88:00.0``; long lists are abbreviated to counts."""
-    by_host: dict[str, list[str]] = {}
-    for place in places:
-        host, _, item = place.partition(" ")
-        by_host.setdefault(host, []).append(item)
-    equal: dict[tuple[str, ...], list[str]] = {}
-    for host, items in by_host.items():
-        equal.setdefault(tuple(items), []).append(host)
+    by_host = by_key((host, item) for host, _, item in (place.partition(" ") for place in places))
+    equal = by_key((tuple(items), host) for host, items in by_host.items())
     phrases = [
         f"{hosts} ({len(items)} places)"
         if len(equal) > 1 and len(items) > _SHOWN_PLACES
