@@ -107,21 +107,15 @@ def fold(names: Iterable[str]) -> list[str]:
     >>> fold(["gpu02", "gpu01", "gpu03", "gpu7.example.org", "storage"])
     ['gpu[01:03]', 'gpu7.example.org', 'storage']
     """
-    rows: dict[tuple[str, str, int], set[int]] = {}
-    single: set[str] = set()
     unique = set(names)
-    numbered = filter(None, map(_NUMBERED.fullmatch, unique))
-    padded = {_row(match) for match in numbered if re.match(r"0\d", match["digits"])}
-    for name in unique:
-        match = _NUMBERED.fullmatch(name)
-        if match is None:
-            single.add(name)
-            continue
-        head, tail, width = _row(match)
-        row = (head, tail, width if (head, tail, width) in padded else 0)
-        rows.setdefault(row, set()).add(int(match["digits"]))
+    numbered = {name: match for name in unique if (match := _NUMBERED.fullmatch(name))}
+    padded = {_row(match) for match in numbered.values() if re.match(r"0\d", match["digits"])}
+    rows: dict[tuple[str, str, int], set[int]] = {}
+    for match in numbered.values():
+        row = _row(match)
+        rows.setdefault(row if row in padded else (*row[:2], 0), set()).add(int(match["digits"]))
     patterns = [pattern for row, numbers in rows.items() for pattern in _ranges(row, numbers)]
-    return sorted([*single, *patterns], key=natural)
+    return sorted([*(unique - numbered.keys()), *patterns], key=natural)
 
 
 def natural(name: str) -> tuple[tuple[int, str, int], ...]:
