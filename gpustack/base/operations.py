@@ -70,14 +70,7 @@ class WriteFile(Operation):
 
     def diff(self) -> str:
         """A unified diff of the current and the new content."""
-        return "".join(
-            difflib.unified_diff(
-                (self.before or "").splitlines(keepends=True),
-                self.content.splitlines(keepends=True),
-                fromfile=self.path if self.before is not None else "/dev/null",
-                tofile=self.path,
-            )
-        )
+        return _diff(self.path, self.before, self.content)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +89,13 @@ class RemoveFile(Operation):
 
     def diff(self) -> str:
         """A unified diff that removes all lines."""
-        return "".join(
-            difflib.unified_diff(self.before.splitlines(keepends=True), [], fromfile=self.path, tofile="/dev/null")
-        )
+        return _diff(self.path, self.before, None)
+
+
+def _diff(path: str, before: str | None, after: str | None) -> str:
+    old, new = ((text or "").splitlines(keepends=True) for text in (before, after))
+    source, target = ("/dev/null" if text is None else path for text in (before, after))
+    return "".join(difflib.unified_diff(old, new, source, target))
 
 
 @dataclass(frozen=True, kw_only=True)
