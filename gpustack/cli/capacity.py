@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpustack.base.errors import PartialError, UsageError
-from gpustack.base.findings import Finding
 from gpustack.cli import capacity_simulation as simulation
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, is_for_machines, release_of
@@ -38,7 +37,6 @@ gpustack capacity gpustack.yaml; gpustack capacity gpustack.yaml --hosts --flavo
 gpustack capacity gpustack.yaml --config-file /etc/nova/nova.conf -f json;
 gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 --load 0.7"""
 
-    _findings: Sequence[Finding] = ()
     _gaps: Sequence[str] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -115,7 +113,7 @@ gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 -
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""
-        self.report_findings(self._findings)
+        super().after(parsed_args)
         for gap in self._gaps:
             self.report(f"partial: {gap}", error=True)
         if self._gaps:

@@ -72,6 +72,7 @@ class _Voice(command.Command):
     to_do = False
     outcome = ""
     _noted: tuple[Finding, ...] = ()
+    _findings: Sequence[Finding] = ()
     _gathered: Gathered
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -178,6 +179,7 @@ class _Voice(command.Command):
 
         :raises GpustackError: as an action may.
         """
+        self.report_findings(self._findings)
         return 0
 
     def run(self, parsed_args: argparse.Namespace) -> int:

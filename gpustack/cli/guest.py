@@ -32,8 +32,6 @@ class GuestRequirementsCommand(Command):
 gpustack guest requirements gpustack.yaml;
 gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
 
-    _findings: tuple[Finding, ...] = ()
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         option(
@@ -60,11 +58,6 @@ gpustack guest requirements gpustack.yaml --flavor g1.a100.1 -f json"""
             return
         for needs in needed:
             self.show("\n".join(printable(line) for line in _lines(needs)))
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings."""
-        self.report_findings(self._findings)
-        return 0
 
 
 def _chosen(spec: Spec, names: list[str]) -> list[str]:

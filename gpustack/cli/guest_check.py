@@ -30,7 +30,6 @@ class GuestCheckCommand(Lister):
 gpustack guest check --ssh debian@203.0.113.7 --sudo --flavor g1.a100.2 gpustack.yaml;
 openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
 
-    _findings: tuple[Finding, ...] = ()
     _has_none = False
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -64,8 +63,7 @@ openstack console log show gpu-vm | gpustack guest check --console - --gpus 2"""
         """Report the findings; without GPUs and without a promise there is nothing to compare."""
         if self._has_none:
             self.report("the guest has no GPU; to compare it with its flavor, give SPEC and --flavor, or --gpus")
-        self.report_findings(self._findings)
-        return 0
+        return super().after(parsed_args)
 
     def _facts(self, parsed_args: argparse.Namespace) -> tuple[str, dict[str, Any]]:
         """The guest's name and facts."""

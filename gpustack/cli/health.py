@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.base.errors import GpustackError, UsageError
-from gpustack.base.findings import Finding
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import (
     THIS_MACHINE,
@@ -48,7 +47,6 @@ gpustack health gpu-01 --sudo --instances;
 gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gpustack health --kernel-log -"""
 
     _reports: tuple[Report, ...] = ()
-    _of_log: tuple[Finding, ...] = ()
     _fleet: Fleet | None = None
     _refusal: GpustackError | None = None
 
@@ -79,6 +77,9 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         self._reports = tuple(check(host, (baseline or {}).get(host.hostname)) for host in self._gathered.hosts)
         if parsed_args.instances:
             self._ask_for_use(parsed_args)
+        for report in self._reports:
+            of_gpus = (entry for health in report.gpus for entry in health.findings)
+            self._findings = [*self._findings, *report.others, *of_gpus]
         judged = [health for report in self._reports for health in report.gpus]
         return table(parsed_args, columns(use=parsed_args.instances), judged)
 
@@ -89,10 +90,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
                 "with findings" if health.findings else "ok" for of_host in self._reports for health in of_host.gpus
             )
             self.show_total({"host": len(self._reports), "GPU": states.total()}, states)
-        findings = [*self._of_log]
-        for report in self._reports:
-            findings += (*report.others, *(entry for health in report.gpus for entry in health.findings))
-        self.report_findings(findings)
+        super().after(parsed_args)
         if self._refusal is not None:
             raise self._refusal
         if self._fleet is not None:
@@ -123,7 +121,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         path = parsed_args.kernel_log
         place = "standard input" if path == "-" else path
         report = check_log(lines(read_log(path)), place)
-        self._of_log = report.findings
+        self._findings = report.findings
         return table(parsed_args, SIGNS, report.signs)
 
     def _baseline(self, path: Path | None) -> dict[str, Host] | None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpustack.base.errors import UsageError
-from gpustack.base.findings import Finding
 from gpustack.cli.change import ChangeCommand, show_operations
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Lister, add_exit_code, release_of
@@ -22,7 +21,6 @@ class ImageCommand(OpenStackCommand):
     """Base class: read the images, and check those for the flavors of the spec."""
 
     _checked: tuple[Checked, ...] = ()
-    _findings: list[Finding]
     _missing: Sequence[str] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
@@ -49,10 +47,6 @@ class ImageCommand(OpenStackCommand):
         cloud = ImageCloud(self.connection(parsed_args))
         paired, self._missing = pairs(cloud.images(), flavors, parsed_args.images, cloud.project())
         self._checked = check(paired)
-        self._findings = [
-            *unmatched(self._missing),
-            *(entry for checked in self._checked for entry in checked.findings),
-        ]
 
 
 class ImageCheckCommand(ImageCommand, Lister):
@@ -74,12 +68,9 @@ gpustack image check gpustack.yaml -f json --exit-code"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
         self.read(parsed_args)
+        of_images = (entry for checked in self._checked for entry in checked.findings)
+        self._findings = [*unmatched(self._missing), *of_images]
         return table(parsed_args, COLUMNS, self._checked)
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings."""
-        self.report_findings(self._findings)
-        return 0
 
 
 class ImageSetCommand(ChangeCommand, ImageCommand):

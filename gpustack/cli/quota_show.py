@@ -26,9 +26,6 @@ gpustack quota show;
 gpustack quota show --all-projects -f json;
 gpustack quota show --project research"""
 
-    _complete = True
-    _missing = ""
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
         add_exit_code(parser)
@@ -44,8 +41,10 @@ gpustack quota show --project research"""
         present, projects = self._read(cloud, parsed_args)
         rows = list(shares(present, projects, models))
         if not rows:
-            known = bool(present.defaults)
-            self._missing = "no registered limit for a GPU" if known else "no registered limits, so no unified limits"
+            missing = "limit for a GPU" if present.defaults else "limits, so no unified limits"
+            self._findings = [finding(Code.NO_GPU_LIMITS, place="Keystone", missing=f"no registered {missing}")]
+        if not present.complete:
+            self._findings = [*self._findings, finding(Code.LIMITS_INCOMPLETE, place="Keystone")]
         return table(parsed_args, COLUMNS, rows)
 
     def _read(self, cloud: LimitsCloud, parsed_args: argparse.Namespace) -> tuple[Present, list[Project]]:
@@ -53,15 +52,7 @@ gpustack quota show --project research"""
             present, project = cloud.own()
             return present, [project]
         present = cloud.present()
-        self._complete = present.complete
         projects = list(cloud.all_projects())
         if parsed_args.project:
             projects = [cloud.named_project(name) for name in dict.fromkeys(parsed_args.project)]
         return replace(present, used={project.id: cloud.used(project.id) for project in projects}), projects
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report limits that are missing, or may be."""
-        missing = [finding(Code.NO_GPU_LIMITS, place="Keystone", missing=self._missing)] if self._missing else []
-        incomplete = [] if self._complete else [finding(Code.LIMITS_INCOMPLETE, place="Keystone")]
-        self.report_findings([*missing, *incomplete])
-        return 0

@@ -42,7 +42,6 @@ class SpecCheckCommand(ShowOne):
     """
 
     _examination: Examination
-    _findings: Sequence[Finding] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")

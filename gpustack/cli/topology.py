@@ -36,8 +36,6 @@ class TopologyCommand(Command):
 gpustack topology; gpustack topology gpu01 --sudo; gpustack topology --snapshot fleet.json gpu01 --spec gpustack.yaml;
 gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
 
-    _findings: tuple[Finding, ...] = ()
-
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_source_options(parser, THIS_MACHINE)
         add_each(parser)
@@ -58,7 +56,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
             findings = check(complete)
             if spec is not None:
                 findings += tuple(spanning_flavors(host, spec))
-            self._findings += findings
+            self._findings = (*self._findings, *findings)
             shown.append((complete if parsed_args.all else complete.pruned(), findings))
         self._print(parsed_args, shown)
         return 0
@@ -82,11 +80,6 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
             self.show_total({"host": len(topologies), **kinds}, {})
         else:
             print((diagram.mermaid if form == "mermaid" else diagram.dot)(topologies), file=self.app.stdout)
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """Report the findings, and the hosts that could not be read."""
-        self.report_findings(self._findings)
-        return 0
 
 
 def _can_print(characters: str, encoding: str | None) -> bool:
