@@ -117,11 +117,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
                 self.report(explanation(verdict))
         for line in [*held_lines(self._plan.verdicts, complete=parsed_args.all), *self._asked(parsed_args)]:
             self.report(line)
-        if self._plan.unasked is not None:
-            for _cell, reason in self._plan.unread:
-                self.report(reason, error=True)
-            raise self._plan.unasked
-        tell_unread(self, self._plan)
+        tell_unread(self, self._plan, self._plan.unasked)
         self.to_do = any(verdict.status not in QUIET for verdict in self._plan.verdicts)
         return 0
 

@@ -126,12 +126,7 @@ gpustack cleanup apply --sql"""
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Return the exit code of the most severe problem: a missing repair, or an unreadable cell."""
-        if self._failed:
-            if self._plan.unread:
-                for _cell, reason in self._plan.unread:
-                    self.report(reason, error=True)
-            raise self._failed
-        tell_unread(self, self._plan)
+        tell_unread(self, self._plan, self._failed)
         return 0
 
     def _asked(self, wanted: Sequence[PlannedVerdict]) -> list[Verdict]:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.base.errors import DatabaseError, UsageError
+from gpustack.base.errors import DatabaseError, GpustackError, UsageError
 from gpustack.base.text import quoted
 from gpustack.cli.common import Command, Lister
 from gpustack.cli.options import add_snapshot, option, snapshot_hosts
@@ -177,13 +177,9 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
     from gpustack.repair.plan import Selection
     from gpustack.spec.load import load_spec
 
-    for klass, needed, value in (
-        ("Q", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
-        ("S", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
-        ("O", "--snapshot", getattr(parsed_args, "snapshot", None)),
-        ("T", "--ask-hosts", getattr(parsed_args, "ask_hosts", None)),
-    ):
-        if klass in (getattr(parsed_args, "classes", None) or ()) and not value:
+    classes = getattr(parsed_args, "classes", None) or ()
+    for klass, needed in {"Q": "--os-cloud", "S": "--os-cloud", "O": "--snapshot", "T": "--ask-hosts"}.items():
+        if klass in classes and not getattr(parsed_args, needed[2:].replace("-", "_"), None):
             from gpustack.repair.classes import label
 
             raise UsageError(
@@ -195,7 +191,7 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
     return Selection(
         hosts=frozenset(hosts) if hosts else None,
         instance=instance.lower() if instance else None,
-        classes=frozenset(getattr(parsed_args, "classes", None) or ()),
+        classes=frozenset(classes),
         grace=timedelta(seconds=parsed_args.grace),
         service_down_time=timedelta(seconds=down) if down else sources.service_down_time,
         stuck_after=timedelta(seconds=parsed_args.stuck_after),
@@ -220,13 +216,16 @@ def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | 
         )
 
 
-def tell_unread(command: Command | Lister, made: CleanupPlan) -> None:
+def tell_unread(command: Command | Lister, made: CleanupPlan, graver: GpustackError | None = None) -> None:
     """Print the unreadable cells.
 
+    :raises GpustackError: the graver error, if there is one.
     :raises DatabaseError: if a cell is unreadable.
     """
     for _cell, reason in made.unread:
         command.report(reason, error=True)
+    if graver is not None:
+        raise graver
     if made.unread:
         names = ", ".join(cell for cell, _reason in made.unread)
         raise DatabaseError(f"not checked: cell {names}", remedy="see the reasons above; the other cells were checked")
