@@ -133,7 +133,7 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Check the spec before Ansible starts."""
-        _check_spec(parsed_args)
+        load_spec(parsed_args.spec)
         return super().take_action(parsed_args)
 
 
@@ -174,13 +174,9 @@ class HostVerifyCommand(_OfSpec):
     epilog = "gpustack host verify gpustack.yaml; gpustack host verify gpustack.yaml -i inventory --limit rack7 -f json"
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        _check_spec(parsed_args)
+        load_spec(parsed_args.spec)
         with self._stage(parsed_args) as runner, progress(self, "verifying") as listener:
             records = list(runner.run(self.playbook, listener).values())
         self._show_texts(parsed_args, records)
         self._summarize(parsed_args, records)
         return 0
-
-
-def _check_spec(parsed_args: argparse.Namespace) -> None:
-    load_spec(parsed_args.spec)

@@ -6,11 +6,10 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from gpustack.base.errors import GpustackError, UsageError
 from gpustack.base.files import digest, file_error, make_private, make_private_directory, state_dir, write_atomic
@@ -118,7 +117,8 @@ class Play(Results):
         """Write the inventory and the log, and yield a runner that uses them."""
         directory = tempfile.mkdtemp(prefix="gpustack-")
         try:
-            self._report_configuration()
+            for text in configuration(os.environ, Path.cwd()).lines():
+                self.report(text)
             inventory, limit = self._inventory(parsed_args, Path(directory))
             default = default_log(self.playbook)
             self._log, self._record = parsed_args.log or default, parsed_args.record or default.with_suffix(".json")
@@ -126,20 +126,16 @@ class Play(Results):
             path = getattr(parsed_args, "spec", None)
             specs = () if path is None else (seen(path, digest(path)),)
             self._run = RunResults(playbook=self.playbook, specs=specs, hosts=())
-            yield PlaybookRunner(
+            call = Call(
+                playbook=self.playbook,
                 inventory=inventory,
                 limit=limit,
                 variables=self._variables(parsed_args),
                 arguments=_arguments(parsed_args, Path(directory)),
-                log=self._log,
-                directory=Path(directory),
             )
+            yield PlaybookRunner(call=call, log=self._log, directory=Path(directory))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-
-    def _report_configuration(self) -> None:
-        for text in configuration(os.environ, Path.cwd()).lines():
-            self.report(text)
 
     def _spec(self, parsed_args: argparse.Namespace) -> Spec | None:
         """The spec whose hosts are used."""
@@ -178,23 +174,13 @@ class Play(Results):
         return 0
 
 
+@dataclass(frozen=True, kw_only=True)
 class PlaybookRunner:
     """Runs playbooks with the same inventory, variables and log."""
 
-    def __init__(
-        self,
-        *,
-        inventory: Sequence[str],
-        limit: str | None,
-        variables: Mapping[str, Any],
-        arguments: Sequence[str],
-        log: Path,
-        directory: Path,
-    ) -> None:
-        self._common = {"inventory": inventory, "variables": variables, "arguments": arguments}
-        self._limit = limit
-        self._log = log
-        self._directory = directory
+    call: Call
+    log: Path
+    directory: Path
 
     def run(
         self, playbook: str, listener: ProgressListener, *, check: bool = False, hosts: Sequence[str] | None = None
@@ -203,13 +189,13 @@ class PlaybookRunner:
 
         :param hosts: a subset of the hosts; all of the inventory (within the limit) when None.
         """
-        limit = self._limit
+        limit = self.call.limit
         if hosts is not None:
-            path = self._directory / "hosts"
+            path = self.directory / "hosts"
             write_atomic(path, limit_of(hosts), mode=0o600)
             limit = f"@{path}"
-        call = Call(playbook=playbook, limit=limit, check=check, **self._common)  # type: ignore[arg-type]
-        return play(call, self._log, self._directory, listener).hosts
+        call = replace(self.call, playbook=playbook, limit=limit, check=check)
+        return play(call, self.log, self.directory, listener).hosts
 
 
 def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
