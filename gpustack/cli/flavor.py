@@ -29,8 +29,6 @@ from gpustack.spec.extra_specs import AFFINITY, ALIAS
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
-_POLICIES = ("legacy", "preferred", "required", "socket")
-
 
 class InCloud(OpenStackCommand):
     """Base class of the flavor commands: the cloud's flavors."""

@@ -34,7 +34,6 @@ from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 
 _SERVICES = (*SERVICES, PLACEMENT)
-_WRITTEN = "written"
 
 
 class NovaRenderCommand(Command):
@@ -117,7 +116,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 f"no facts of {', '.join(missing)} in {files}, or no pattern of the spec fits",
                 remedy="`gpustack scan HOST --save FILE` gathers facts",
             )
-        root = parsed_args.out or self._usual_root()
+        root = parsed_args.out or usual_root(self._deployment)
         return render(
             wanted(spec, spec_hosts, release=release_of(parsed_args.release, spec)),
             deployment=self._deployment,
@@ -160,15 +159,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             for name, text in texts
         ]
 
-    def _usual_root(self) -> Path:
-        """The directory to compare with if there is no --out: the usual parent of the deployment tool's directory."""
-        return usual_root(self._deployment)
-
     def _print_diff(self, parsed_args: argparse.Namespace) -> None:
-        shown = [
-            *changes(self._rendering.files, parsed_args.out or self._usual_root()),
-            *self._stale(parsed_args),
-        ]
+        root = parsed_args.out or usual_root(self._deployment)
+        shown = [*changes(self._rendering.files, root), *self._stale(parsed_args)]
         self.to_do = bool(shown)
         texts = self._of_hosts((change.path, change.diff().removesuffix("\n")) for change in shown)
         self.show_hosts(parsed_args, texts, changes=True, between="\n")
@@ -181,7 +174,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             carry_out(change)
         changed, total = len(written), len(self._rendering.files)
         unchanged = f"; {total - changed} unchanged" if changed < total else ""
-        self.report(f"{counted(changed, 'file')} {_WRITTEN} below {out}{unchanged}")
+        self.report(f"{counted(changed, 'file')} written below {out}{unchanged}")
 
     def _stale(self, parsed_args: argparse.Namespace) -> list[WriteFile | RemoveFile]:
         """Files of an earlier rendering below ``--out`` that this one does not include.
