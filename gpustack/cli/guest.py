@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -106,25 +107,9 @@ def _described(needs: GuestRequirement, findings: Sequence[Finding]) -> dict[str
         "linux": dict(needs.linux),
         "compute": list(needs.compute),
         "mig": needs.mig,
-        "systems": [
-            {
-                "system": each.system,
-                "branch": each.branch,
-                "modules": each.modules,
-                "commands": list(each.commands),
-                "packages": list(each.packages),
-                "missing": each.missing,
-                "unknown": list(each.unknown),
-                "fault": each.fault,
-            }
-            for each in installations(needs)
-        ],
+        "systems": list(map(asdict, installations(needs))),
         "operator": pin
-        and {
-            "driver.version": pin.driver,
-            "driver.kernelModuleType": pin.module_type,
-            "breaks": pin.breaks,
-        },
+        and {"driver.version": pin.driver, "driver.kernelModuleType": pin.module_type, "breaks": pin.breaks},
         "findings": [entry.to_dict() for entry in findings],
     }
 
