@@ -36,9 +36,7 @@ class WhyCommand(OpenStackCommand):
     :ivar unread: the hosts that could not be read, each with the reason.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:  # noqa: ANN401 - as cliff has them
-        super().__init__(*arguments, **options)
-        self.unread: list[str] = []
+    unread: Sequence[str] = ()
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         super().add_arguments(parser)
@@ -72,7 +70,7 @@ class WhyCommand(OpenStackCommand):
         if parsed_args.ask_host:
             read = gather(names, ssh=ssh_options(parsed_args)) if names else Gathered(hosts=())
             more["scanned"] = read.hosts
-            self.unread += [f"{failed.host}: {failed.error.what}" for failed in read.failures]
+            self.unread = [f"{failed.host}: {failed.error.what}" for failed in read.failures]
         if parsed_args.config_file:
             more["device_specs"] = device_specs(parsed_args.config_file)
         return more
