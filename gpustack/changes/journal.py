@@ -62,16 +62,6 @@ class RunRecord:
         return tuple(change for change in self.head.changes if change.key in made)
 
     @property
-    def alters(self) -> frozenset[str]:
-        """The kinds of the objects."""
-        return frozenset(change.kind for change in self.head.changes)
-
-    @property
-    def made_kinds(self) -> frozenset[str]:
-        """The kinds of the objects that were changed."""
-        return frozenset(change.kind for change in self.made)
-
-    @property
     def state(self) -> str:
         """``done``, ``failed``, or ``unfinished`` if the run did not reach its end."""
         if not self.closed or ChangeResult.UNKNOWN in self.results.values():

@@ -359,7 +359,8 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
         if parsed_args.change:
             record = journal.find(parsed_args.change, former())
             record = journal.completed(journal.find(record.head.completes) if record.head.completes else record)
-            self._databases_alone = record.alters <= {"repair", "repair_undo"} and not record.head.cloud.auth_url
+            repairs = {change.kind for change in record.head.changes} <= {"repair", "repair_undo"}
+            self._databases_alone = repairs and not record.head.cloud.auth_url
             if hosts := [change.name for change in record.head.changes if change.kind == "host"]:
                 raise JournalError(
                     f"{record.head.id} changed hosts, whose records stay on the hosts",
@@ -373,7 +374,7 @@ gpustack undo cleanup.jsonl --config-file /etc/nova/nova.conf --check"""
 
         def fits(record: RunRecord) -> bool:
             # Without a name, no run of the hosts: the end of a maintenance must not close its host again.
-            return kind in record.made_kinds if kind else record.head.command != "host apply"
+            return any(kind == change.kind for change in record.made) if kind else record.head.command != "host apply"
 
         last = journal.last(lambda: self.place(parsed_args).key, fits)
         if last is not None:
