@@ -33,7 +33,8 @@ _AUTHORITY = "@cert-authority"
 class _Entry:
     """A line of a known-hosts file.
 
-    :ivar marker: ``@revoked``, ``@cert-authority``, or None.
+    :ivar marker: ``@revoked`` for a key that is rejected for all hosts, ``@cert-authority`` for that of a certificate
+        authority, or None.
     :ivar place: ``FILE:LINE``.
     """
 
@@ -41,16 +42,6 @@ class _Entry:
     key: paramiko.PKey
     marker: str | None
     place: str
-
-    @property
-    def revoked(self) -> bool:
-        """Whether the key is rejected for all hosts."""
-        return self.marker == _REVOKED
-
-    @property
-    def is_authority(self) -> bool:
-        """Whether the key belongs to a certificate authority."""
-        return self.marker == _AUTHORITY
 
     def is_for(self, name: str) -> bool:
         """Whether the line applies to a host: a pattern matches, and no pattern with ``!`` does."""
@@ -96,7 +87,7 @@ class KnownHosts:
 
         :raises HostError: if the key is revoked, unknown, or differs from the known keys.
         """
-        if any(e.revoked and e.key == key for e in self._entries):
+        if any(e.marker == _REVOKED and e.key == key for e in self._entries):
             raise HostError(
                 f"shows a host key that {', '.join(map(str, self.files))} marks as revoked ({_fingerprint(key)})",
                 where=target.name,
@@ -115,7 +106,7 @@ class KnownHosts:
                 remedy="find out why on the host's console. If it was reinstalled, remove the old key"
                 f" (ssh-keygen -R {quoted(first)}) and add the new one",
             )
-        authorities = [e.place for e in self._entries if e.is_authority and self._is_about(e, target)]
+        authorities = [e.place for e in self._entries if e.marker == _AUTHORITY and self._is_about(e, target)]
         certified = "".join(
             f"; certificates of hosts are not checked here, so {place} ({_AUTHORITY}) does not help"
             for place in authorities[:1]
