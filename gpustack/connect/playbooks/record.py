@@ -242,10 +242,11 @@ class Record:
             host.outcome = host.outcome or RunOutcome.FAILED
             host.problem = host.problem or "a task has failed, and its result could not be read: see the log"
         elif host.outcome is None or totals.get("rescued"):
-            host.outcome = None if self.planning and host.todo else _good(host)
+            host.outcome = None if self.planning and host.todo else good(host)
 
 
-def _good(host: HostRecord) -> RunOutcome:
+def good(host: HostRecord) -> RunOutcome:
+    """The outcome of a host without a problem."""
     if host.todo and not host.begun:
         return RunOutcome.NOT_BEGUN
     return RunOutcome.DONE if host.changed or host.verified else RunOutcome.NOTHING

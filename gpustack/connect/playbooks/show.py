@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from gpustack.base.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
 from gpustack.base.text import listed
-from gpustack.connect.playbooks.record import NO_ROOT, HostRecord, RunOutcome
+from gpustack.connect.playbooks.record import NO_ROOT, HostRecord, RunOutcome, good
 
 _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
     (RunOutcome.FAILED, ApplyError, "failed"),
@@ -16,17 +16,11 @@ _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
 
 def line(host: HostRecord, *, checked: bool = False) -> str:
     """One host in one line."""
-    outcome = host.outcome or _running(host)
+    outcome = host.outcome or ("planned" if host.todo and not host.begun else good(host))
     if checked and outcome == RunOutcome.DONE and host.changed:
         outcome = "would change"
     details = ", ".join(host.notes())
     return f"{host.host}: {outcome}" + (f" ({details})" if details else "")
-
-
-def _running(host: HostRecord) -> str:
-    if host.todo and not host.begun:
-        return "planned"
-    return str(RunOutcome.DONE if host.changed or host.verified else RunOutcome.NOTHING)
 
 
 def problems(host: HostRecord) -> str:
