@@ -50,14 +50,13 @@ class Call:
 
     def argv(self) -> list[str]:
         """The command. It uses the environment in which gpustack runs, since the plug-ins import gpustack."""
-        limit = [f"--limit={self.limit}"] if self.limit else []
-        check = ["--check", "--diff"] if self.check else ["--diff"]
         return [
             *_program(),
             *(f"--inventory={source}" for source in self.inventory),
-            *limit,
-            *check,
-            *(f"--extra-vars={json.dumps(dict(self.variables))}",),
+            *([f"--limit={self.limit}"] if self.limit else []),
+            *(["--check"] if self.check else []),
+            "--diff",
+            f"--extra-vars={json.dumps(dict(self.variables))}",
             *self.arguments,
             str(collection_dir() / "playbooks" / f"{self.playbook}.yml"),
         ]
@@ -137,11 +136,20 @@ def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Seq
             # Ansible received the same interrupt from the terminal; it ends its tasks and itself.
             _end(process)
             raise
-    if not record.hosts and (record.no_hosts or _names_no_host(log, start)):
+    if not record.hosts and (record.no_hosts or _NO_MATCH in _printed(log, start)):
         raise UsageError(_NO_HOSTS, remedy="compare --limit with the names in the inventory")
     if not record.ended:
-        raise ApplyError(f"ansible-playbook ended with {code} before it was done", remedy=_last_words(log, start))
+        last = _printed(log, start).decode(errors="replace").strip().splitlines()[-_TAIL:]
+        remedy = "\n    ".join([f"the log {log} ends with:", *last])
+        raise ApplyError(f"ansible-playbook ended with {code} before it was done", remedy=remedy)
     return record
+
+
+def _printed(log: Path, start: int) -> bytes:
+    """Ansible's output; if no host matches the limit, it has that and no event, and otherwise the reason at its end."""
+    with log.open("rb") as stream:
+        stream.seek(start)
+        return stream.read()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -150,21 +158,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.terminate()
         process.wait()
-
-
-def _names_no_host(log: Path, start: int) -> bool:
-    """Whether Ansible rejected a limit that no host matches; it does so before any event."""
-    with log.open("rb") as stream:
-        stream.seek(start)
-        return _NO_MATCH in stream.read()
-
-
-def _last_words(log: Path, start: int) -> str:
-    """The end of Ansible's output, which contains the reason."""
-    with log.open("rb") as stream:
-        stream.seek(start)
-        lines = stream.read().decode(errors="replace").strip().splitlines()
-    return "\n    ".join([f"the log {log} ends with:", *lines[-_TAIL:]])
 
 
 @contextmanager
