@@ -62,7 +62,9 @@ class AnsibleConfiguration:
         arguments = variables.get("ANSIBLE_SSH_ARGS", _setting(self.path, "ssh_connection", "ssh_args", _SSH_ARGS))
         callbacks = variables.get("ANSIBLE_CALLBACKS_ENABLED", _setting(self.path, "defaults", "callbacks_enabled", ""))
         sockets = directory / "cp"
-        shared = _shares_connections(arguments) and len(os.fsencode(sockets)) <= _LONGEST_DIRECTORY
+        # Ansible chooses the sockets' directory (_persistence_controls); only then can gpustack move it.
+        chosen = "controlpersist" in arguments.lower() and "controlpath" not in arguments.lower()
+        shared = chosen and len(os.fsencode(sockets)) <= _LONGEST_DIRECTORY
         strict = _STRICT if shared else f"{_STRICT} -o ControlPath=none"
         return {
             **variables,
@@ -129,11 +131,6 @@ def unchecked_keys(options: Mapping[str, Any], sockets: str | None) -> str:
         return named if sockets is not None or strict in ("no", "off", "false") else ""
     own = "controlpersist" in values and not options.get("control_path") and options.get("control_path_dir") == sockets
     return "" if path == "none" or (path is None and own) else "ansible_control_path"
-
-
-def _shares_connections(arguments: str) -> bool:
-    """Whether Ansible chooses the sockets' directory (``_persistence_controls``); only then can gpustack move it."""
-    return "controlpersist" in arguments.lower() and "controlpath" not in arguments.lower()
 
 
 def _setting(path: Path | None, section: str, name: str, default: str) -> str:

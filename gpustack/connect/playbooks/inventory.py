@@ -125,10 +125,7 @@ def _ansible() -> Any:  # noqa: ANN401 - Ansible has no types
             super().__setattr__(name, value)
 
     plugins.expand_hostname_range, inventory_data.Group = expanded, LimitedGroup
-    names = (
-        *(constants, AnsibleError, InventoryManager, LimitedDataLoader, Templar, VariableManager),
-        split_host_pattern,
-    )
+    names = (constants, AnsibleError, InventoryManager, LimitedDataLoader, Templar, VariableManager, split_host_pattern)
     return SimpleNamespace(**{each.__name__.rpartition(".")[2]: each for each in names})
 
 

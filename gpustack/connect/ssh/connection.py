@@ -10,7 +10,6 @@ import shlex
 import socket
 import subprocess
 import threading
-from types import TracebackType
 from typing import Self
 
 import paramiko
@@ -51,9 +50,7 @@ class Connections:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
     def close(self) -> None:
