@@ -142,7 +142,7 @@ class LimitedAdapter(TCPKeepAliveAdapter):
         """Send once, and read the answer."""
         if endpoint in self._silent:
             raise ConnectTimeout(f"{self._silent[endpoint]}; it is not asked again in this run")
-        seconds = timeout or self._patience()
+        seconds = timeout or _PATIENCE.get() or silence.left(FIRST_BYTE)
         begun = time.monotonic()
         try:
             answer = super().send(request, stream=True, timeout=(min(CONNECT, seconds), seconds), **options)
@@ -164,12 +164,6 @@ class LimitedAdapter(TCPKeepAliveAdapter):
             self._silent[endpoint] = f"{service} at {endpoint} gave no complete answer within {waited:.3g} seconds"
             raise ConnectTimeout(self._silent[endpoint]) from error
         return answer
-
-    def _patience(self) -> float:
-        """The seconds until the first byte."""
-        if patient := _PATIENCE.get():
-            return patient
-        return silence.left(FIRST_BYTE)
 
     def _service(self, url: str) -> tuple[str, str]:
         """The endpoint of a URL, without a version, and the type of its service.
