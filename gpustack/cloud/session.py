@@ -101,11 +101,7 @@ def connect(cloud: str | None = None) -> Connection:
     try:
         region = openstack.config.OpenStackConfig(**checked_locations()).get_one(cloud=cloud)
         return limited(openstack.connection.Connection(config=region))
-    except (
-        openstack.exceptions.ConfigException,
-        keystoneauth1.exceptions.ClientException,
-        *_MISFIT,
-    ) as error:
+    except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, *_MISFIT) as error:
         raise CloudError(
             f"the cloud's configuration can't be used: {str(error).rstrip('.')}; {_searched()}",
             remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables; clouds.yaml of"
@@ -476,10 +472,8 @@ def _endpoint(answer: Any, path: str) -> str | None:  # noqa: ANN401 - a respons
 
 def _refusal(service: str, status: int, message: str, doing: str, where: str | None, forbidden: str) -> Refused:
     """The error for a refused request, with the remedy that its HTTP status suggests."""
-    remedy = {
-        401: "check the user, the password and the project",
-        403: forbidden,
-    }.get(status, f"see the log of {_LOGS.get(service, service)}" if status >= 500 else None)
+    log = f"see the log of {_LOGS.get(service, service)}" if status >= 500 else None
+    remedy = {401: "check the user, the password and the project", 403: forbidden}.get(status, log)
     return Refused(f"can't {doing}: HTTP {status}, {message}", status=status, where=where, remedy=remedy)
 
 
@@ -491,8 +485,5 @@ def _message(answer: Any) -> str:  # noqa: ANN401 - a response
         return str(answer.reason)
     inner = next(iter(content.values()), None) if isinstance(content, dict) else None
     inner = inner[0] if isinstance(inner, list) and inner else inner
-    return (
-        str(inner.get("message") or inner.get("detail") or answer.reason)
-        if isinstance(inner, dict)
-        else str(answer.reason)
-    )
+    message = (inner.get("message") or inner.get("detail")) if isinstance(inner, dict) else None
+    return str(message or answer.reason)
