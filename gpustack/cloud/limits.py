@@ -8,6 +8,7 @@ a token for the system, and of the own project otherwise. Nova and Placement wan
 import contextlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
 
@@ -73,11 +74,10 @@ class LimitsCloud:
         self._connection = connection
         self._system: Connection | None = None
         self._signed_in = False
-        self._place: dict[str, str] | None = None
 
     def present(self) -> Present:
         """Return the limits of Nova's resource classes, without the use."""
-        query = urlencode(self._of_nova())
+        query = urlencode(self._of_nova)
         with well_formed("read limits"):
             model = str(self._get("/limits/model", "read the enforcement model")["model"]["name"])
             defaults = self._get(f"/registered_limits?{query}", "list registered limits")["registered_limits"]
@@ -120,13 +120,11 @@ class LimitsCloud:
         """
         self._sign_in()
         kind, key = ("registered_limits", "default_limit") if project is None else ("limits", "resource_limit")
-        query = {**self._of_nova(), "resource_name": f"{CLASS}{resource_class}"}
-        if project is not None:
-            query["project_id"] = project
-        path = f"/{kind}?{urlencode(query)}"
+        owner = {} if project is None else {"project_id": project}
+        query = urlencode({**self._of_nova, "resource_name": f"{CLASS}{resource_class}", **owner})
         doing = "read a limit"
         with well_formed(doing):
-            return next((_limit(entry, key) for entry in self._get(path, doing)[kind]), None)
+            return next((_limit(entry, key) for entry in self._get(f"/{kind}?{query}", doing)[kind]), None)
 
     def own(self) -> tuple[Present, Project]:
         """Return the defaults and the limits of the project of the token, with its use: every user may."""
@@ -176,11 +174,8 @@ class LimitsCloud:
 
     def create(self, resource_class: str, project: str | None, limit: int, description: str) -> None:
         """Create a limit; the default of all projects if ``project`` is None."""
-        entry: dict[str, Any] = {
-            **self._of_nova(),
-            "resource_name": f"{CLASS}{resource_class}",
-            "description": description,
-        }
+        name = f"{CLASS}{resource_class}"
+        entry: dict[str, Any] = {**self._of_nova, "resource_name": name, "description": description}
         if project is None:
             body = {"registered_limits": [{**entry, "default_limit": limit}]}
             self._send("POST", "/registered_limits", "create a registered limit", body)
@@ -203,21 +198,20 @@ class LimitsCloud:
         with tolerating(MISSING):
             self._send("DELETE", f"/{kind}/{limit.id}", "delete a limit")
 
+    @cached_property
     def _of_nova(self) -> dict[str, str]:
         """The service and the region of Nova's limits."""
-        if self._place is None:
-            doing = "find Nova in the catalog"
-            with well_formed(doing):
-                services = [str(entry["id"]) for entry in self._get("/services?type=compute", doing)["services"]]
-            if len(services) != 1:
-                count = f"{len(services)} services of type compute" if services else "no service of type compute"
-                remedy = "run `openstack service list`; Nova's limits belong to exactly one service"
-                raise CloudError(f"Keystone has {count}; expected one", remedy=remedy)
-            found = self._get(f"/endpoints?service_id={services[0]}&interface=public", doing)
-            with well_formed(doing):
-                regions = {str(entry["region_id"]) for entry in found["endpoints"]}
-            self._place = {"service_id": services[0], "region_id": self._region(regions)}
-        return self._place
+        doing = "find Nova in the catalog"
+        with well_formed(doing):
+            services = [str(entry["id"]) for entry in self._get("/services?type=compute", doing)["services"]]
+        if len(services) != 1:
+            count = f"{len(services)} services of type compute" if services else "no service of type compute"
+            remedy = "run `openstack service list`; Nova's limits belong to exactly one service"
+            raise CloudError(f"Keystone has {count}; expected one", remedy=remedy)
+        found = self._get(f"/endpoints?service_id={services[0]}&interface=public", doing)
+        with well_formed(doing):
+            regions = {str(entry["region_id"]) for entry in found["endpoints"]}
+        return {"service_id": services[0], "region_id": self._region(regions)}
 
     def _region(self, regions: set[str]) -> str:
         named = self._own_region()
