@@ -54,12 +54,10 @@ def names(cloud: Connection, kind: str, ids: Collection[str]) -> Names:
             known = {str(entry["id"]): str(entry["name"]) for entry in content[kind]}
     except CloudError as error:
         return Names(unread=error.what)
-    lacking = sorted(wanted - known.keys())
+    lacking = sorted(wanted - known.keys())[:_MOST]
     found = {entry: known[entry] for entry in wanted & known.keys()}
     try:
-        single = dict(
-            zip(lacking[:_MOST], each(lambda entry: _single(cloud, kind, entry), lacking[:_MOST]), strict=True)
-        )
+        single = dict(zip(lacking, each(lambda entry: _single(cloud, kind, entry), lacking), strict=True))
     except CloudError as error:
         return Names(names=found, unread=error.what)
     found |= {entry: name for entry, name in single.items() if name}
