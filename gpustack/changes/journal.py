@@ -29,8 +29,7 @@ Former = Mapping[str, Callable[[Mapping[str, Any]], CloudChange]]
 """By the first key of a journal of 0.1.0, what makes a change of a line that begins one, and of the line with its end.
 """
 _FORMER_RESULTS = {
-    "": ChangeResult.UNKNOWN,
-    **dict.fromkeys(("unfinished", "unknown"), ChangeResult.UNKNOWN),
+    **dict.fromkeys(("", "unfinished", "unknown"), ChangeResult.UNKNOWN),
     **{result.value: result for result in (ChangeResult.FAILED, ChangeResult.SKIPPED)},
 }
 
@@ -55,10 +54,8 @@ class RunRecord:
     @property
     def made(self) -> tuple[PlannedChange, ...]:
         """The changes that were made, or may have been made: one that failed before it began wrote nothing."""
-        not_begun = {
-            key for key, result in self.results.items() if result is ChangeResult.FAILED
-        } - self.payloads.keys()
-        made = {key for key, result in self.results.items() if result in _MADE} - not_begun
+        failed = {key for key, result in self.results.items() if result is ChangeResult.FAILED}
+        made = {key for key, result in self.results.items() if result in _MADE} - (failed - self.payloads.keys())
         return tuple(change for change in self.head.changes if change.key in made)
 
     @property
