@@ -4,8 +4,9 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gpustack.base.errors import FlavorError, GpustackError, UsageError
 from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
@@ -21,30 +22,23 @@ from gpustack.spec.extra_specs import ALIAS, alias_value
 from gpustack.spec.flavors import PAGE_PATTERN, amount
 from gpustack.spec.model import Spec
 
+Value = TypeVar("Value")
 _POLICIES = ("legacy", "preferred", "required", "socket")
 
 
-def _size(unit: str) -> Callable[[str], int]:
-    def read(text: str) -> int:
+def _type(reader: Callable[[str], Value]) -> Callable[[str], Value]:
+    """A type for argparse, which shows the reader's errors."""
+
+    def read(text: str) -> Value:
         try:
-            return amount(text, unit)
+            return reader(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return read
 
 
-def _gpus(*, model: bool) -> Callable[[str], GpuOption]:
-    def read(text: str) -> GpuOption:
-        try:
-            return gpu_option(text, model=model)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
-
-
-_mib, _gib = _size("MiB"), _size("GiB")
+_mib, _gib = _type(partial(amount, unit="MiB")), _type(partial(amount, unit="GiB"))
 
 
 class FlavorCreateCommand(FlavorChangeCommand):
@@ -178,7 +172,7 @@ def _add_gpus(parser: argparse.ArgumentParser) -> None:
         ("--alias", False, "an alias of Nova's configuration"),
     ):
         text = f"request N GPUs of {device} (default: 1); can be repeated"
-        option(parser, f"{name} NAME[:N]…", text, dest="gpus", default=[], type=_gpus(model=model))
+        option(parser, f"{name} NAME[:N]…", text, dest="gpus", default=[], type=_type(partial(gpu_option, model=model)))
     option(parser, "--count N", "request N GPUs, if there is one kind of GPU", type=positive)
     option(parser, "--spec SPEC", "the spec (default: gpustack.yaml, if it exists)")
 
