@@ -36,8 +36,7 @@ def recorded(command: str, spec: Path | None, hosts: Sequence[str]) -> Iterator[
     """
     changes = {host: HostRun(why=command, name=host, seen=None, wanted=None) for host in hosts}
     head = RunHead(id=new_id(), command=command, spec=str(spec or ""), spec_sha256=digest(spec))
-    log, ended = RunJournal(head, list(changes.values())), False
-    try:
+    with RunJournal(head, list(changes.values())) as log:
         for change in changes.values():
             log.begin(change)
         yield lambda record: log.end(
@@ -47,6 +46,3 @@ def recorded(command: str, spec: Path | None, hosts: Sequence[str]) -> Iterator[
                 detail=record.problem,
             )
         )
-        ended = True
-    finally:
-        log.close(ended=ended)

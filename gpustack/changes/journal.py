@@ -12,6 +12,7 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,8 +88,8 @@ def is_recorded(run: str) -> bool:
     return run.isalnum() and (directory() / f"{run}.jsonl").is_file()
 
 
-class RunJournal:
-    """A journal that is being written; safe to use from several threads.
+class RunJournal(AbstractContextManager["RunJournal"]):
+    """A journal that is being written; safe to use from several threads. As a context, it records whether it ended.
 
     :param path: the file; None for ``ID.jsonl`` in :func:`directory`.
     :raises JournalError: if the file exists or cannot be created.
@@ -124,6 +125,9 @@ class RunJournal:
             self._broken = True
             self._file.write(line, f"not recorded: {outcome.change.name}: {outcome.result}; nothing else was changed")
             self._broken = False
+
+    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        self.close(ended=kind is None)
 
     def close(self, *, ended: bool = True) -> None:
         """Close the file.

@@ -107,13 +107,8 @@ def recorded_run(
         journal = RunJournal(head, changes, path)
         if clients is None:
             clients = {change.object_kind: change.client(connection) for change in changes}
-        ended = False
-        try:
-            with stopping(stop) as arrived:
-                outcomes = run(changes, clients, journal, jobs=jobs, stop=stop, tell=tell)
-            ended = True
-        finally:
-            journal.close(ended=ended)
+        with journal, stopping(stop) as arrived:
+            outcomes = run(changes, clients, journal, jobs=jobs, stop=stop, tell=tell)
     return RunResult(outcomes=outcomes, journal=journal.path, signals=arrived)
 
 
