@@ -89,21 +89,19 @@ def configuration(variables: Mapping[str, str], directory: Path, *, system: Path
     :param directory: the current directory.
     :raises UsageError: when ``ANSIBLE_CONFIG`` names no readable file: Ansible would search other places.
     """
-    present = directory / _NAME
-    ignored = present if present.exists() else None
+    used: Path | None
     if file := variables.get("ANSIBLE_CONFIG"):
         path = directory / Path(os.path.expandvars(file)).expanduser()
-        path = path / _NAME if path.is_dir() else path
+        used = path = path / _NAME if path.is_dir() else path
         if not os.access(path, os.R_OK):
-            raise UsageError(
-                f"ANSIBLE_CONFIG: {path} is no readable file", remedy="correct ANSIBLE_CONFIG, or unset it"
-            )
-        return AnsibleConfiguration(path=path, ignored=None if ignored is None or ignored.samefile(path) else ignored)
-    user = Path(variables.get("HOME") or Path.home()) / f".{_NAME}"
-    used = next((path for path in (user, system) if os.access(path, os.R_OK)), None)
-    if ignored is not None and used is not None and ignored.samefile(used):
-        ignored = None
-    return AnsibleConfiguration(path=used, ignored=ignored)
+            remedy = "correct ANSIBLE_CONFIG, or unset it"
+            raise UsageError(f"ANSIBLE_CONFIG: {path} is no readable file", remedy=remedy)
+    else:
+        user = Path(variables.get("HOME") or Path.home()) / f".{_NAME}"
+        used = next((path for path in (user, system) if os.access(path, os.R_OK)), None)
+    present = directory / _NAME
+    is_ignored = present.exists() and not (used and present.samefile(used))
+    return AnsibleConfiguration(path=used, ignored=present if is_ignored else None)
 
 
 def unchecked_keys(options: Mapping[str, Any], sockets: str | None) -> str:
