@@ -7,7 +7,7 @@ reason ends.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -127,11 +127,9 @@ def parse(text: str) -> Reasons:
     return Reasons(own=own, other="; ".join(foreign) + (bar if foreign else "") + other)
 
 
-def _names(text: str) -> Iterator[str]:
-    if text == MAINTENANCE:
-        yield text
-    else:
-        yield from (gpu_reason(_long(address)) for address in text.removeprefix("GPU ").split(", "))
+def _names(text: str) -> list[str]:
+    addresses = text.removeprefix("GPU ").split(", ")
+    return [text] if text == MAINTENANCE else [gpu_reason(_long(address)) for address in addresses]
 
 
 def _sorted(own: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -216,5 +214,4 @@ def may_switch(cloud: Connection) -> bool:
 
     :raises CloudError: if Nova cannot be reached, or refuses for another reason.
     """
-    body = {"status": "enabled"}
-    return may(cloud, "compute", f"/os-services/{NOBODY}", "change a nova-compute", body, UUIDS)
+    return may(cloud, "compute", f"/os-services/{NOBODY}", "change a nova-compute", {"status": "enabled"}, UUIDS)
