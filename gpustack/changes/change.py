@@ -154,16 +154,8 @@ class CloudChange(Operation):
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """The change of a journal's validated line."""
-        return cls(
-            why=record["why"],
-            id=record["id"],
-            name=record["name"],
-            seen=record["seen"],
-            wanted=record["wanted"],
-            needs=tuple(record["needs"]),
-            about=record["about"],
-            tag=record["key"],
-        )
+        equal = {name: record[name] for name in ("id", "name", "why", "seen", "wanted", "about")}
+        return cls(**equal, needs=tuple(record["needs"]), tag=record["key"])
 
 
 class ChangeResult(enum.StrEnum):
