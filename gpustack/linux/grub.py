@@ -23,6 +23,7 @@ DEFAULTS = "/etc/default/grub"
 DROP_INS = "/etc/default/grub.d"
 TUNED = "/etc/tuned/bootcmdline"
 """The file from which ``/etc/grub.d/00_tuned`` sets GRUB's variable ``tuned_params``."""
+_DROP_IN = re.compile(rf"{re.escape(DROP_INS)}/[^./][^/]*\.cfg")
 LINUX = "GRUB_CMDLINE_LINUX"
 LINUX_DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
 
@@ -149,13 +150,7 @@ def _sourced(pieces: Sequence[Piece]) -> Iterator[Sourced]:
 
 def paths(files: Collection[str]) -> tuple[str, ...]:
     """The paths of ``files`` that ``grub-mkconfig`` sources, in its order."""
-    drop_ins = sorted(
-        path
-        for path in files
-        if path.startswith(f"{DROP_INS}/") and path.endswith(".cfg") and "/" not in path[len(DROP_INS) + 1 :]
-        if not path.startswith(f"{DROP_INS}/.")
-    )
-    return ((DEFAULTS,) if DEFAULTS in files else ()) + tuple(drop_ins)
+    return (*((DEFAULTS,) if DEFAULTS in files else ()), *sorted(filter(_DROP_IN.fullmatch, files)))
 
 
 def read_defaults(files: Mapping[str, str], *, bash: bool = False) -> Defaults:
