@@ -172,14 +172,11 @@ class _Reader:
         self.line = 1
         self._depth = 0
 
-    def _skip_continuations(self) -> None:
+    def _peek(self) -> str:
+        """The next character after line continuations, not consumed; empty at the end."""
         while self.text.startswith("\\\n", self.position):
             self.position += 2
             self.line += 1
-
-    def _peek(self) -> str:
-        """The next character after line continuations, not consumed; empty at the end."""
-        self._skip_continuations()
         return self.text[self.position : self.position + 1]
 
     def _take(self) -> str:
@@ -206,17 +203,14 @@ class _Reader:
 
     def _operator(self) -> Operator | None:
         line = self.line
-        first = self._peek()
-        if first not in "\n;&|()<>":
+        if self._peek() not in "\n;&|()<>":
             return None
-        self._take()
-        for second in ("&", "|", ";", "<", ">"):
-            if first + second in _OPERATORS and self._peek() == second:
-                self._take()
-                if first + second == "<<":
-                    raise UnreadableError("a here-document", line)
-                return Operator(text=first + second, line=line)
-        return Operator(text=first, line=line)
+        text = self._take()
+        if (second := self._peek()) and text + second in _OPERATORS:
+            text += self._take()
+        if text == "<<":
+            raise UnreadableError("a here-document", line)
+        return Operator(text=text, line=line)
 
     def _word(self) -> Word:
         line = self.line
@@ -254,13 +248,9 @@ class _Reader:
         start = self.line
         self._take()
         parts.add("", self.line, quoted=True)
-        while True:
-            character = self._peek()
+        while (character := self._peek()) != '"':
             if not character:
                 raise UnreadableError("a double quote that is never closed", start)
-            if character == '"':
-                self._take()
-                return
             if character in "$`":
                 self._expansion(parts, quoted=True)
                 continue
@@ -269,6 +259,7 @@ class _Reader:
             if character == "\\" and self.text.startswith(("$", "`", '"', "\\"), self.position):
                 character = self._take()
             parts.add(character, line, quoted=True)
+        self._take()
 
     def _expansion(self, parts: _Parts, *, quoted: bool) -> None:
         line = self.line
