@@ -284,8 +284,7 @@ class Lister(_Voice, lister.Lister):
         elif parsed_args.formatter == "csv":
             self.formatter = PlainCsv()
         rows = list(data)
-        is_chosen = parsed_args.noindent or parsed_args.columns or parsed_args.sort_columns  # cliff does these
-        if parsed_args.formatter == "json" and not is_chosen:
+        if parsed_args.formatter == "json" and not parsed_args.noindent:
             # Python's encoder of indented JSON is not in C, and takes as long as reading the hosts.
             lines = [json.dumps(dict(zip(column_names, row, strict=True))) for row in rows]
             if sum(map(len, lines)) > _INDENTED:
