@@ -69,12 +69,8 @@ def _shown(check: Check) -> str:
     """A result as a line, the rest of its text below, and the remedy."""
     head = f"{check.state.value:<14}  {check.name:<15}  "
     indent = " " * 16
-    return "\n".join(
-        [
-            *_paragraphs(check.seen, head, " " * len(head)),
-            *_paragraphs(check.remedy, f"{indent}→ ", f"{indent}  "),
-        ]
-    )
+    remedy = _paragraphs(check.remedy, f"{indent}→ ", f"{indent}  ")
+    return "\n".join([*_paragraphs(check.seen, head, " " * len(head)), *remedy])
 
 
 def _paragraphs(text: str, first: str, others: str) -> Iterator[str]:

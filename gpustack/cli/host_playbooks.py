@@ -40,15 +40,13 @@ class _Change(Play):
         )
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
-        variables: dict[str, object] = {"gpustack_reboot": parsed_args.reboot}
-        if parsed_args.serial:
-            variables["gpustack_serial"] = parsed_args.serial
-        nova = {
+        given = {
+            "gpustack_serial": parsed_args.serial,
             "gpustack_cloud": parsed_args.os_cloud,
             "gpustack_guests": parsed_args.guests,
             "gpustack_device_guests": parsed_args.device_guests,
         }
-        return {**variables, **{name: value for name, value in nova.items() if value}}
+        return {"gpustack_reboot": parsed_args.reboot} | {name: value for name, value in given.items() if value}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         if parsed_args.local and parsed_args.reboot:

@@ -1,8 +1,7 @@
 """``gpustack playbook …``: the Ansible playbooks that come with gpustack."""
 
 import argparse
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from gpustack.base.errors import GpustackError, UsageError
@@ -47,14 +46,9 @@ ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_sp
                     where=str(path),
                     remedy="install gpustack again (pip install --force-reinstall nova-gpustack)",
                 )
-        if parsed_args.name is not None:
-            directories = {parsed_args.name: self._path(parsed_args.name, directories)}
+        if (name := parsed_args.name) is not None:
+            paths = directories | {path.stem: path for path in sorted(directories["playbooks"].glob("*.yml"))}
+            if (stem := name.removesuffix(".yml")) not in paths:
+                raise UsageError(f"there is no playbook {name}", remedy=f"names: {', '.join(paths)}")
+            directories = {name: paths[stem]}
         return tuple(directories), tuple(map(str, directories.values()))
-
-    def _path(self, name: str, directories: Mapping[str, Path]) -> Path:
-        playbooks = {path.stem: path for path in sorted(directories["playbooks"].glob("*.yml"))}
-        paths = {**directories, **playbooks}
-        path = paths.get(name.removesuffix(".yml"))
-        if path is None:
-            raise UsageError(f"there is no playbook {name}", remedy=f"names: {', '.join(paths)}")
-        return path

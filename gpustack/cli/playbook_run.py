@@ -120,7 +120,8 @@ class Play(Results):
             for text in configuration(os.environ, Path.cwd()).lines():
                 self.report(text)
             inventory, limit = self._inventory(parsed_args, Path(directory))
-            default = default_log(self.playbook)
+            name = f"{self.playbook}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
+            default = state_dir() / "log" / name
             self._log, self._record = parsed_args.log or default, parsed_args.record or default.with_suffix(".json")
             make_log(self._log)
             path = getattr(parsed_args, "spec", None)
@@ -199,22 +200,10 @@ class PlaybookRunner:
 
 
 def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
+    given = {"user": parsed_args.user, "private-key": parsed_args.private_key, "forks": parsed_args.forks}
     arguments = as_files(parsed_args.extra_vars, directory)
-    if parsed_args.user:
-        arguments.append(f"--user={parsed_args.user}")
-    if parsed_args.private_key:
-        arguments.append(f"--private-key={parsed_args.private_key}")
-    if parsed_args.forks:
-        arguments.append(f"--forks={parsed_args.forks}")
-    if parsed_args.ask_become_pass:
-        arguments.append("--ask-become-pass")
-    return arguments
-
-
-def default_log(playbook: str) -> Path:
-    """The path of a new log."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return state_dir() / "log" / f"{playbook}-{stamp}-{os.getpid()}.log"
+    arguments += [f"--{name}={value}" for name, value in given.items() if value]
+    return [*arguments, "--ask-become-pass"] if parsed_args.ask_become_pass else arguments
 
 
 def make_log(path: Path) -> None:
