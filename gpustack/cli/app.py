@@ -222,8 +222,7 @@ class Gpustack(app.App):
         similar = self.commands.resembling(arguments)
         remedy = f"did you mean {' or '.join(repr(f'{NAME} {name}') for name in similar)}?" if similar else None
         return UsageError(
-            f"{' '.join(arguments[:2])!r} is not a {NAME} command",
-            remedy=remedy or f"{NAME} --help lists the commands",
+            f"{' '.join(arguments[:2])!r} is not a {NAME} command", remedy=remedy or f"{NAME} --help lists the commands"
         )
 
     def _report(self, error: Exception) -> int:

@@ -167,8 +167,7 @@ gpustack cleanup apply --sql"""
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     """Add the options for the hosts that are asked before a repair."""
     group = add_hypervisors(
-        parser,
-        "before a repair, gpustack asks each host whose device it may free over SSH which devices are in use",
+        parser, "before a repair, gpustack asks each host whose device it may free over SSH which devices are in use"
     )
     option(
         group, "--no-hypervisor", "don't ask hosts: make only the repairs that need no answer; the others are undecided"

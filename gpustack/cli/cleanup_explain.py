@@ -7,14 +7,7 @@ from dataclasses import asdict
 from gpustack.base.errors import UsageError
 from gpustack.base.text import printable
 from gpustack.cli.cleanup_hosts import add_hypervisors
-from gpustack.cli.cleanup_options import (
-    add_cloud,
-    add_databases,
-    add_judgement,
-    cloud_of,
-    selection_of,
-    sources_of,
-)
+from gpustack.cli.cleanup_options import add_cloud, add_databases, add_judgement, cloud_of, selection_of, sources_of
 from gpustack.cli.common import Command, add_format, ssh_options
 from gpustack.cli.options import option
 from gpustack.repair.explain import Subject, explain

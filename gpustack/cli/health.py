@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.base.errors import GpustackError, UsageError
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import (
-    THIS_MACHINE,
-    Lister,
-    add_each,
-    add_exit_code,
-    add_source_options,
-    gather,
-)
+from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather
 from gpustack.cli.options import add_fleet_files, option, read_log
 from gpustack.cli.output import Table, table
 from gpustack.cli.progress import counting

@@ -10,15 +10,7 @@ from gpustack.base.errors import NovaConfigError, UsageError
 from gpustack.base.findings import Code, errors
 from gpustack.base.host_groups import host_groups, patterns_of
 from gpustack.base.operations import RemoveFile, WriteFile, counted
-from gpustack.cli.common import (
-    Command,
-    add_each,
-    add_exit_code,
-    add_format,
-    add_source_options,
-    gather,
-    release_of,
-)
+from gpustack.cli.common import Command, add_each, add_exit_code, add_format, add_source_options, gather, release_of
 from gpustack.cli.inventory import expanded, in_spec
 from gpustack.cli.options import option
 from gpustack.configure.desired import wanted

@@ -4,15 +4,7 @@ import argparse
 
 from gpustack.base.findings import Finding
 from gpustack.base.host_groups import host_groups, patterns_of
-from gpustack.cli.common import (
-    THIS_MACHINE,
-    Command,
-    add_each,
-    add_exit_code,
-    add_format,
-    add_source_options,
-    gather,
-)
+from gpustack.cli.common import THIS_MACHINE, Command, add_each, add_exit_code, add_format, add_source_options, gather
 from gpustack.cli.options import option
 from gpustack.configure.numa_nodes import spanning_flavors
 from gpustack.hosts.topology import diagram

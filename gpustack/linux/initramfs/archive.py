@@ -111,9 +111,5 @@ class Contents:
             if stat.S_ISLNK(entry.mode):
                 self.links["/" + name] = text
             else:
-                self.files["/" + name] = {
-                    "text": text,
-                    "mode": f"{stat.S_IMODE(entry.mode):04o}",
-                    "size": entry.size,
-                }
+                self.files["/" + name] = {"text": text, "mode": f"{stat.S_IMODE(entry.mode):04o}", "size": entry.size}
         return length
