@@ -130,20 +130,18 @@ class _Run:
 
     def all(self, jobs: int) -> tuple[ChangeOutcome, ...]:
         waiting = dict(self._changes)
-        running: dict[Future[ChangeOutcome], str] = {}
+        running: set[Future[ChangeOutcome]] = set()
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             while waiting or running:
                 self._settle(waiting)
                 for change in self._ready(waiting)[: jobs - len(running)]:
-                    running[pool.submit(self._one, change)] = change.key
-                    del waiting[change.key]
+                    running.add(pool.submit(self._one, waiting.pop(change.key)))
                 if not running:
                     if waiting and not self._settle(waiting):
                         raise ValueError(f"changes need one another: {', '.join(waiting)}")
                     continue
-                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
-                    del running[future]
                     self._note(future.result())
         return tuple(self._outcomes[key] for key in self._changes)
 
