@@ -28,10 +28,8 @@ def plan_undo(record: RunRecord, kinds: Kinds) -> tuple[tuple[CloudChange, ...],
     final: list[CloudChange] = []
     for line in record.made:
         end = record.ends.get(line.key)
-        payload = record.payloads.get(line.key)
-        change = change_of(line, kinds, str(record.path), end.id if end else "", payload)
-        whole = record.results[line.key] is ChangeResult.DONE
-        change = replace(change, partial=not whole, recorded=True)
+        change = change_of(line, kinds, str(record.path), end.id if end else "", record.payloads.get(line.key))
+        change = replace(change, partial=record.results[line.key] is not ChangeResult.DONE, recorded=True)
         (made if change.reversible else final).append(change)
     return tuple(replace(change, why=f"undo of {record.head.id}") for change in reversed_order(made)), tuple(final)
 
@@ -50,8 +48,7 @@ def without_gone(
         for change in changes:
             needs = [further for key in change.needs for further in (gone[key].needs if key in gone else (key,))]
             change = replace(change, needs=tuple(dict.fromkeys(needs)))
-            remaining = change.remaining(cloud)
-            if remaining is None:
+            if (remaining := change.remaining(cloud)) is None:
                 gone[change.key] = change
             else:
                 kept.append(remaining)
