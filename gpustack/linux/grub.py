@@ -222,11 +222,10 @@ class _State:
         if len(words) != len(command) or (words and words[0].bare in _OPENING):
             self._give_up(path, command[0].line, "commands that depend on the running host", _assigned(command))
             return
-        assignments = [word.assignment() for word in words]
-        if all(assignment is not None for assignment in assignments):
-            for word, assignment in zip(words, assignments, strict=True):
-                if assignment is not None:
-                    self._assign(path, word.line, *assignment)
+        assignments = [(word.line, *parts) for word in words if (parts := word.assignment())]
+        if len(assignments) == len(words):
+            for assignment in assignments:
+                self._assign(path, *assignment)
             return
         first = words[0].plain
         if first == "export":
