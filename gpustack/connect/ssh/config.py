@@ -156,6 +156,8 @@ class SshConfig:
             raise _senseless(name, error) from error
         hostname = settings.get("hostname", host)
         alias = settings.get("hostkeyalias")
+        # An inventory leaves tokens in it; those of configuration files are replaced.
+        command = _unless_none(settings.get("proxycommand"))
         return SshTarget(
             name=name,
             hostname=hostname,
@@ -167,7 +169,7 @@ class SshConfig:
             identities_only=settings.get("identitiesonly", "no").lower() == "yes",
             agent=settings.get("identityagent", "").lower() != "none",
             jumps=_jumps(settings.get("proxyjump")),
-            proxy_command=_expanded(_unless_none(settings.get("proxycommand")), hostname, port),
+            proxy_command=command and command.replace("%h", hostname).replace("%p", str(port)),
             connect_timeout=timeout,
         )
 
@@ -220,11 +222,6 @@ def _identities(options: SshOptions, names: list[str] | None) -> tuple[Path, ...
 
 def _jumps(value: str | None) -> tuple[str, ...]:
     return tuple(hop.strip().removeprefix("ssh://") for hop in (_unless_none(value) or "").split(",") if hop.strip())
-
-
-def _expanded(command: str | None, host: str, port: int) -> str | None:
-    """The command with the tokens that an inventory leaves in it; those of configuration files are replaced."""
-    return command and command.replace("%h", host).replace("%p", str(port))
 
 
 def _unless_none(value: str | None) -> str | None:
