@@ -6,7 +6,7 @@ a token for the system, and of the own project otherwise. Nova and Placement wan
 """
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -83,8 +83,8 @@ class LimitsCloud:
             defaults = self._get(f"/registered_limits?{query}", "list registered limits")["registered_limits"]
             limits, complete = self._limits(f"/limits?{query}")
             return Present(
-                defaults=tuple(_limit(entry, "default_limit") for entry in defaults if _is_class(entry)),
-                limits=tuple(_limit(entry, "resource_limit") for entry in limits if _is_class(entry)),
+                defaults=_of_classes(defaults, "default_limit"),
+                limits=_of_classes(limits, "resource_limit"),
                 complete=complete,
                 model=model,
             )
@@ -139,8 +139,8 @@ class LimitsCloud:
             defaults = self._get("/registered_limits", "list registered limits")["registered_limits"]
             limits = self._get(f"/limits?project_id={project.id}", "list limits")["limits"]
             present = Present(
-                defaults=tuple(_limit(e, "default_limit") for e in defaults if _is_class(e) and _is_in(e, region)),
-                limits=tuple(_limit(e, "resource_limit") for e in limits if _is_class(e) and _is_in(e, region)),
+                defaults=_of_classes(defaults, "default_limit", region),
+                limits=_of_classes(limits, "resource_limit", region),
                 used={project.id: self.used(project.id)},
             )
         return present, project
@@ -239,12 +239,9 @@ class LimitsCloud:
         request(self._reading, "identity", method, path, doing, body=body, forbidden=_FORBIDDEN)
 
 
-def _is_class(entry: Mapping[str, Any]) -> bool:
-    return str(entry["resource_name"]).startswith(CLASS)
-
-
-def _is_in(entry: Mapping[str, Any], region: str | None) -> bool:
-    return not region or entry.get("region_id") in (region, None)
+def _of_classes(entries: Iterable[Mapping[str, Any]], key: str, region: str | None = None) -> tuple[Limit, ...]:
+    classes = (entry for entry in entries if str(entry["resource_name"]).startswith(CLASS))
+    return tuple(_limit(entry, key) for entry in classes if not region or entry.get("region_id") in (region, None))
 
 
 def _limit(entry: Mapping[str, Any], key: str) -> Limit:
