@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from gpustack.base.errors import FlavorError, GpustackError, UsageError
 from gpustack.cli.flavor import FlavorChangeCommand, InCloud, read_spec
@@ -19,11 +19,11 @@ from gpustack.offer.flavor.desired import extra_specs
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor, gpus_text
 from gpustack.offer.flavor.manual import Changes, GpuOption, change, creation, find_flavor, gpu_option, requested
 from gpustack.spec.extra_specs import ALIAS, alias_value
+from gpustack.spec.fields import NumaPolicy
 from gpustack.spec.flavors import PAGE_PATTERN, amount
 from gpustack.spec.model import Spec
 
 Value = TypeVar("Value")
-_POLICIES = ("legacy", "preferred", "required", "socket")
 
 
 def _type(reader: Callable[[str], Value]) -> Callable[[str], Value]:
@@ -180,7 +180,7 @@ def _add_gpus(parser: argparse.ArgumentParser) -> None:
 def _add_properties(parser: argparse.ArgumentParser) -> None:
     option(parser, "--description TEXT", "set the description of the flavor")
     option(parser, "--project NAME…", "give a project access, by id or name; can be repeated", default=[])
-    parser.add_argument("--numa-policy", choices=_POLICIES, help="affinity of vCPUs to the NUMA nodes of the GPUs")
+    option(parser, "--numa-policy", "affinity of vCPUs to the NUMA nodes of the GPUs", choices=get_args(NumaPolicy))
     option(parser, "--numa-nodes N", "NUMA nodes of the instance", type=positive)
     parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="pin vCPUs (dedicated), or not (shared)")
     option(parser, "--mem-page-size SIZE", "size of memory pages: small, large, any, or a size such as 1GB")

@@ -35,7 +35,6 @@ from gpustack.spec.load import load_spec
 if TYPE_CHECKING:
     from gpustack.novadb.sources import Sources
 
-_STATES = ("free", "claimed", "allocated", "reserved", "unavailable", "inconsistent")
 _GROUPS = ("host", "model", "project")
 
 
@@ -147,7 +146,8 @@ gpustack gpu list --snapshot hosts.json -f json"""
         group = parser.add_argument_group("selection")
         option(group, "--host HOST…", "list only GPUs of this host; can be repeated")
         option(group, "--model TEXT…", "list only models with this text in their name; can be repeated")
-        option(group, "--state …", "list only GPUs in this state; can be repeated", choices=_STATES)
+        states = [state.value for state in State]
+        option(group, "--state …", "list only GPUs in this state; can be repeated", choices=states)
         option(group, "--project PROJECT…", "list only GPUs of this project, by name or id; can be repeated")
         option(group, "--user USER…", "list only GPUs of this user, by name or id; can be repeated")
         option(group, "--instance INSTANCE…", "list only GPUs of this instance, by name or id; can be repeated")
