@@ -36,8 +36,7 @@ class _Example(Command):
 
     def _print(self, text: str) -> None:
         """Print a line and flush it: starting a cloud takes a while."""
-        print(text, file=self.app.stdout)
-        self.app.stdout.flush()
+        print(text, file=self.app.stdout, flush=True)
 
 
 class ExampleCreateCommand(_Example):
