@@ -11,14 +11,14 @@ from gpustack.cli.change import kinds, refuse_errors, show_operations
 from gpustack.cli.options import add_snapshot, option
 from gpustack.cli.sync import ApplyCommand, PlanCommand
 from gpustack.cloud import session
-from gpustack.offer.cloud_plan.plan import CloudPlan
+from gpustack.offer.cloud_plan.plan import GROUPS, CloudPlan
 
-_GROUPS = "quotas,tenancy,images,flavors"
+_GROUPS = ",".join(GROUPS)
 
 
 def _groups(text: str) -> frozenset[str]:
     chosen = frozenset(text.split(","))
-    if strange := sorted(chosen - set(_GROUPS.split(","))):
+    if strange := sorted(chosen - set(GROUPS)):
         raise argparse.ArgumentTypeError(f"unknown group {', '.join(map(repr, strange))}; the groups are {_GROUPS}")
     return chosen
 

@@ -9,13 +9,11 @@ from gpustack.base.operations import counted
 from gpustack.cli.common import Command, add_exit_code, add_format
 from gpustack.cli.options import add_snapshot, option, positive, snapshot_hosts
 from gpustack.offer.guest.kubernetes.documents import Rendering
-from gpustack.offer.guest.kubernetes.render import render
+from gpustack.offer.guest.kubernetes.render import FORMS, render
 from gpustack.spec.flavors import named
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import by_model
-
-FORMS = ("capo", "capi-helm", "nodefeaturerule", "operator-values", "kubeadm")
 
 
 class GuestRenderCommand(Command):
