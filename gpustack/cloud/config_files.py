@@ -12,16 +12,9 @@ def locations() -> dict[str, Any]:
     from openstack.config import loader
 
     working_directory, *search_path = loader.CONFIG_SEARCH_PATH
-    return {
-        name: [
-            file for file in files if str(Path(file).parent) != working_directory or working_directory in search_path
-        ]
-        for name, files in (
-            ("config_files", loader.CONFIG_FILES),
-            ("secure_files", loader.SECURE_FILES),
-            ("vendor_files", loader.VENDOR_FILES),
-        )
-    }
+    omitted = {working_directory} - {*search_path}
+    files = {name: getattr(loader, name.upper()) for name in ("config_files", "secure_files", "vendor_files")}
+    return {name: [file for file in of if str(Path(file).parent) not in omitted] for name, of in files.items()}
 
 
 def checked_locations() -> dict[str, Any]:
