@@ -154,14 +154,13 @@ gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --li
             fault = error
         flavors, failure = self._flavors(parsed_args, fleet)
         limits, unread = self._limits(parsed_args, fleet)
-        others = {"capacity": (flavors, failure), "limits": (limits, unread)}
         collection = Round(
             sources=[Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT],
             ended=time.time(),
             seconds=time.monotonic() - begun,
             others={
                 name: error is None and fleet is not None
-                for name, (metrics, error) in others.items()
+                for name, metrics, error in (("capacity", flavors, failure), ("limits", limits, unread))
                 if metrics is not None
             },
         )

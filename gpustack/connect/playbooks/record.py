@@ -151,9 +151,8 @@ class Record:
             return self._take(event)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
             host = self._host(str(event.get("host", "?")))
-            host.malformed = (
-                f"{event.get('task', 'a task')}: the host's answer is malformed; check the host before you trust it"
-            )
+            task = event.get("task", "a task")
+            host.malformed = f"{task}: the host's answer is malformed; check the host before you trust it"
             host.outcome, host.problem, host.findings = RunOutcome.FAILED, host.malformed, ()
             return ()
 
