@@ -70,9 +70,11 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         self._reports = tuple(check(host, (baseline or {}).get(host.hostname)) for host in self._gathered.hosts)
         if parsed_args.instances:
             self._ask_for_use(parsed_args)
-        for report in self._reports:
-            of_gpus = (entry for health in report.gpus for entry in health.findings)
-            self._findings = [*self._findings, *report.others, *of_gpus]
+        self._findings = [
+            entry
+            for report in self._reports
+            for entry in (*report.others, *(found for health in report.gpus for found in health.findings))
+        ]
         judged = [health for report in self._reports for health in report.gpus]
         return table(parsed_args, columns(use=parsed_args.instances), judged)
 
