@@ -52,9 +52,6 @@ class _CloudCommand(PlanCommand):
     def data(self, plan: CloudPlan) -> dict[str, object]:
         return {"unchanged": plan.unchanged}
 
-    def show_summary(self, plan: CloudPlan) -> None:
-        self.show_counts(sum(plan.unchanged.values()))
-
 
 class CloudPlanCommand(_CloudCommand):
     """Show the changes that sync a cloud with the spec: flavors, limits, tenancy and images. Changes nothing.

@@ -38,9 +38,6 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
     def data(self, plan: CloudPlan) -> dict[str, object]:
         return {"unchanged": list(plan.flavors.unchanged) if plan.flavors else []}
 
-    def show_summary(self, plan: CloudPlan) -> None:
-        self.show_counts(plan.unchanged["flavors"])
-
 
 class FlavorApplyCommand(ApplyCommand, FlavorPlanCommand):
     """Sync flavors with the spec, after showing the changes.

@@ -32,7 +32,7 @@ gpustack quota plan gpustack.yaml --snapshot hosts.json --exit-code -f json"""
         return {"unchanged": plan.unchanged["quotas"], "enforcement": [check.to_dict() for check in plan.checks]}
 
     def show_summary(self, plan: CloudPlan) -> None:
-        self.show_counts(plan.unchanged["quotas"])
+        super().show_summary(plan)
         if plan.checks:
             self.show(f"Nova {plan.release}, PCI in Placement: {wanted_stage(self._spec)}")
         for check in plan.checks:

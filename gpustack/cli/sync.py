@@ -77,8 +77,10 @@ class PlanCommand(OpenStackCommand):
         raise NotImplementedError
 
     def show_summary(self, plan: CloudPlan) -> None:
-        """Print the lines below the operations."""
-        raise NotImplementedError
+        """Print the lines below the operations: the number of changes, by their verb."""
+        counts = Counter(operation.verb for operation in self.operations(plan))
+        changes = ", ".join(f"{counts[verb]} to {verb}" for verb in ("create", "change", "delete"))
+        self.show(f"{changes}, {sum(plan.unchanged.values())} unchanged")
 
     def complete(self, parsed_args: argparse.Namespace, changes: Sequence[CloudChange]) -> Sequence[CloudChange]:
         """The changes with what only a run needs."""
@@ -96,12 +98,6 @@ class PlanCommand(OpenStackCommand):
         """Report the findings; an error among them blocks the plan."""
         refuse_errors(self, self._plan.findings)
         return 0
-
-    def show_counts(self, unchanged: int) -> None:
-        """Print the number of changes, by their verb."""
-        counts = Counter(operation.verb for operation in self.operations(self._plan))
-        changes = ", ".join(f"{counts[verb]} to {verb}" for verb in ("create", "change", "delete"))
-        self.show(f"{changes}, {unchanged} unchanged")
 
     def _print(self, form: str) -> None:
         plan = self._plan
