@@ -23,7 +23,6 @@ class Service:
 
     :ivar id: the service's id; empty if its cell does not answer, and only the name is known.
     :ivar host: the host as Nova names it (``[DEFAULT] host``).
-    :ivar zone: the availability zone of its host.
     :ivar up: whether it has reported lately and is not forced down.
     :ivar reason: the reason that was given when it was disabled.
     :ivar seen: the time of the last report as Nova returns it; it changes with each report.
@@ -32,7 +31,6 @@ class Service:
 
     id: str = ""
     host: str
-    zone: str = ""
     enabled: bool = True
     up: bool = True
     reason: str = ""
@@ -90,7 +88,6 @@ def _service(entry: Mapping[str, Any]) -> Service:
     return Service(
         id=str(entry.get("id") or ""),
         host=str(entry["host"]),
-        zone=str(entry.get("zone") or ""),
         enabled=entry["status"] == "enabled",
         up=entry["state"] == "up" and not entry.get("forced_down"),
         reason=str(entry.get("disabled_reason") or ""),
