@@ -31,12 +31,10 @@ class Names:
     """Names by id.
 
     :ivar deleted: ids that Keystone does not have.
-    :ivar unread: why names are missing; empty if none is.
     """
 
     names: dict[str, str] = field(default_factory=dict)
     deleted: frozenset[str] = frozenset()
-    unread: str = ""
 
 
 def names(cloud: Connection, kind: str, ids: Collection[str]) -> Names:
@@ -52,14 +50,14 @@ def names(cloud: Connection, kind: str, ids: Collection[str]) -> Names:
         content = get(cloud, "identity", f"/{kind}", doing)
         with well_formed(doing):
             known = {str(entry["id"]): str(entry["name"]) for entry in content[kind]}
-    except CloudError as error:
-        return Names(unread=error.what)
+    except CloudError:
+        return Names()
     lacking = sorted(wanted - known.keys())[:_MOST]
     found = {entry: known[entry] for entry in wanted & known.keys()}
     try:
         single = dict(zip(lacking, each(lambda entry: _single(cloud, kind, entry), lacking), strict=True))
-    except CloudError as error:
-        return Names(names=found, unread=error.what)
+    except CloudError:
+        return Names(names=found)
     found |= {entry: name for entry, name in single.items() if name}
     return Names(names=found, deleted=frozenset(entry for entry, name in single.items() if name is None))
 
