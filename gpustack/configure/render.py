@@ -3,7 +3,7 @@
 Existing lines that Nova reads in addition to the rendered ones, or that override them.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -23,7 +23,7 @@ from gpustack.configure.deployed_filters import (
 from gpustack.configure.deployment import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
 from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.rendered import Job, Rendering, Tool
-from gpustack.configure.retained import retained, retained_finding
+from gpustack.configure.retained import retained
 from gpustack.configure.sources import PLACEMENT, SERVICES, HostNames
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import mediated, releases
@@ -90,7 +90,7 @@ def render(
         *of_operator,
         *_filter_findings(job, tool, chosen),
         *tool.findings(job, names),
-        *_conflicts(job, deployment, hosts, appended=appended),
+        *_in_the_way(job, tool, deployment, hosts, appended=appended),
     ]
     if any((*wanted.markers.values(), *wanted.traits.values())) and not providers.is_written(
         deployment, wanted.release
@@ -109,26 +109,18 @@ def _without_retained(
     """Leave out the options for which the operator has another value, and report them."""
     settings = [(advice, retained(existing, advice)) for advice in wanted.advised]
     findings = [
-        retained_finding(setting, advice)
+        finding(
+            Code.SETTING_RETAINED,
+            place=setting.place,
+            group=setting.group,
+            name=setting.name,
+            value=" ".join(setting.value.split()),
+            advised=advice.value,
+        )
         for advice, setting in settings
         if setting is not None and set(advice.option.services) & set(services)
     ]
     return replace(wanted, advised=tuple(advice for advice, setting in settings if setting is None)), findings
-
-
-def _conflicts(job: Job, deployment: Deployment, hosts: Sequence[Host], *, appended: bool) -> Iterable[Finding]:
-    """Findings about existing settings that prevent those of the rendering from taking effect."""
-    tool = TOOLS[deployment]
-    return in_the_way(
-        job.existing,
-        job.wanted,
-        hosts,
-        replaces=tool.replaces,
-        own_file=None if appended else tool.own_file,
-        drop_in=deployment == "drop-in",
-        overrides=job.into(job.directory) if tool.overrides else None,
-        own_key=tool.own_key,
-    )
 
 
 def _filter_findings(job: Job, tool: Tool, chosen: Setting | None) -> Iterator[Finding]:
@@ -154,36 +146,25 @@ def usual_root(deployment: Deployment) -> Path:
     return Path("/" if TOOLS[deployment].directory.startswith("/") else ".")
 
 
-def in_the_way(
-    existing: Existing,
-    wanted: DesiredConfig,
-    hosts: Sequence[Host],
-    *,
-    replaces: bool,
-    own_file: str | None,
-    drop_in: bool = True,
-    overrides: Path | None = None,
-    own_key: str | None = None,
-) -> list[Finding]:
+def _in_the_way(
+    job: Job, tool: Tool, deployment: Deployment, hosts: Sequence[Host], *, appended: bool
+) -> Iterator[Finding]:
     """Report existing lines that stay in force beside the rendered ones, or that override them.
 
-    :param replaces: the deployment tool replaces all lines of an option (kolla-ansible, openstack-helm). Then only
-        lines under other names, and lines in files that the rendered lines are merged into, stay in force.
-    :param own_file: the file name of gpustack's drop-in, to find files that are read after it; None without a drop-in.
-    :param drop_in: whether the settings go into that file and not into ``nova.conf``.
-    :param overrides: the directory of kolla-ansible's overrides for Nova that the rendered files go into.
-    :param own_key: the key of gpustack's ConfigMap for nova-compute, to find keys that are read after it.
+    If the deployment tool replaces all lines of an option, only lines under other names, and lines in files that the
+    rendered lines are merged into, stay in force.
     """
+    existing, wanted = job.existing, job.wanted
+    overrides = job.into(job.directory) if tool.overrides else None
     directories = (overrides.resolve(), *existing.joined) if overrides else ()
-    findings = (
-        *_aliases(existing, wanted, directories, replaces=replaces),
-        *_devices(existing, wanted, hosts, directories, replaces=replaces),
-        *(_later(existing, wanted, own_file, drop_in=drop_in) if own_file is not None else ()),
-        *(_in_later_keys(existing, wanted, own_key) if own_key is not None else ()),
-        *_decided_for_one_host(existing, wanted, directories),
-        *_available(existing, wanted),
-    )
-    return list(dict.fromkeys(findings))
+    yield from _aliases(existing, wanted, directories, replaces=tool.replaces)
+    yield from _devices(existing, wanted, hosts, directories, replaces=tool.replaces)
+    if tool.own_file is not None and not appended:
+        yield from _later(existing, wanted, tool.own_file, drop_in=deployment == "drop-in")
+    if tool.own_key is not None:
+        yield from _in_later_keys(existing, wanted, tool.own_key)
+    yield from _decided_for_one_host(existing, wanted, directories)
+    yield from _available(existing, wanted)
 
 
 def _aliases(
@@ -199,12 +180,7 @@ def _aliases(
 
 
 def _devices(
-    existing: Existing,
-    wanted: DesiredConfig,
-    hosts: Sequence[Host],
-    directories: Collection[Path],
-    *,
-    replaces: bool,
+    existing: Existing, wanted: DesiredConfig, hosts: Sequence[Host], directories: Collection[Path], *, replaces: bool
 ) -> Iterator[Finding]:
     option = releases.device_spec_option(wanted.release)
     names = HostNames(hosts)
@@ -213,13 +189,11 @@ def _devices(
             yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
         elif setting.is_template:
             yield from _template_in_the_way(setting, wanted, names.having(source))
-        elif not replaces or setting.path != option.path or is_faulty(setting) or _beside(setting, directories):
-            for host in names.having(source):
-                yield from _device_in_the_way(setting, wanted, host)
         else:
+            stays = not replaces or setting.path != option.path or is_faulty(setting) or _beside(setting, directories)
             for host in names.having(source):
-                # A line that matches only rendered devices is replaced; any other one is carried over.
-                if not offered(parse_line(setting.value), host) <= rendered_devices(wanted, host):
+                # Else a line that matches only rendered devices is replaced; any other one is carried over.
+                if stays or not offered(parse_line(setting.value), host) <= rendered_devices(wanted, host):
                     yield from _device_in_the_way(setting, wanted, host)
 
 

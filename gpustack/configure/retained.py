@@ -2,7 +2,6 @@
 
 import contextlib
 
-from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import Existing
 from gpustack.configure.packing import Advised
 from gpustack.nova_options import releases
@@ -20,18 +19,6 @@ def retained(existing: Existing, advice: Advised) -> Setting | None:
             if settings and not same(settings[-1].value, advice):
                 return settings[-1]
     return None
-
-
-def retained_finding(setting: Setting, advice: Advised) -> Finding:
-    """Report a setting that gpustack does not replace."""
-    return finding(
-        Code.SETTING_RETAINED,
-        place=setting.place,
-        group=setting.group,
-        name=setting.name,
-        value=" ".join(setting.value.split()),
-        advised=advice.value,
-    )
 
 
 def number(text: str) -> float | None:
