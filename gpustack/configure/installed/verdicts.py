@@ -169,23 +169,15 @@ def compared(sources: Sequence[Source], findings: Sequence[Finding], verdicts: V
         reported = [] if source.services == (PLACEMENT,) else list(_refusals(source, findings))
         for refusal in refused:
             yield _refusal(source, refusal, verdicts.version)
-        if refused and not reported:
+        if bool(refused) != bool(reported):
             steps = ", ".join(dict.fromkeys(refusal["option"] or refusal["step"] for refusal in refused))
-            yield finding(
-                Code.LINT_AND_NOVA_DISAGREE,
-                place=source.label,
-                version=verdicts.version,
-                nova=f"refuses it ({steps})",
-                lint="finds nothing that Nova refuses",
-            )
-        elif reported and not refused:
             codes = ", ".join(f"{entry.code} {entry.place}" for entry in reported)
             yield finding(
                 Code.LINT_AND_NOVA_DISAGREE,
                 place=source.label,
                 version=verdicts.version,
-                nova="accepts it",
-                lint=f"reports {codes}",
+                nova=f"refuses it ({steps})" if refused else "accepts it",
+                lint=f"reports {codes}" if reported else "finds nothing that Nova refuses",
             )
 
 
