@@ -45,17 +45,12 @@ def about_key(of: Literal["alias", "device_spec"], key: str, near: str | None, r
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AliasLine:
-    """An alias that is a JSON object."""
+class _Line:
+    """A line of ``[pci]``, or an entry of one."""
 
     source: Source
     setting: Setting
     data: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        """The name as Nova uses it."""
-        return str(self.data.get("name", "")).strip()
 
     @property
     def place(self) -> str:
@@ -63,20 +58,23 @@ class AliasLine:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DeviceLine:
-    """One entry of a device_spec; ``spec`` is None when Nova refuses its values."""
-
-    source: Source
-    setting: Setting
-    data: Mapping[str, Any]
-    spec: DeviceSpec | None
+class AliasLine(_Line):
+    """An alias that is a JSON object."""
 
     @property
-    def place(self) -> str:
-        return self.setting.place
+    def name(self) -> str:
+        """The name as Nova uses it."""
+        return str(self.data.get("name", "")).strip()
 
 
-_Line = TypeVar("_Line", AliasLine, DeviceLine)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DeviceLine(_Line):
+    """One entry of a device_spec; ``spec`` is None when Nova refuses its values."""
+
+    spec: DeviceSpec | None
+
+
+_AnyLine = TypeVar("_AnyLine", AliasLine, DeviceLine)
 
 
 def padded_traits(line: AliasLine | DeviceLine) -> Iterator[Finding]:
@@ -88,7 +86,7 @@ def padded_traits(line: AliasLine | DeviceLine) -> Iterator[Finding]:
             yield finding(Code.TRAIT_WITH_BLANK, place=line.place, name=name, trait=trait)
 
 
-def _by_source(lines: Iterable[_Line]) -> dict[int, tuple[_Line, ...]]:
+def _by_source(lines: Iterable[_AnyLine]) -> dict[int, tuple[_AnyLine, ...]]:
     return {source: tuple(listed) for source, listed in by_key((id(line.source), line) for line in lines).items()}
 
 
