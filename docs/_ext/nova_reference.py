@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpustack.nova_options import releases
-from gpustack.nova_options.options import Option, Release
-from gpustack.nova_options.releases import Filter, Key
+from gpustack.nova_options import releases, tables
+from gpustack.nova_options.options import Option, Release, of_any_release
+from gpustack.nova_options.releases import Key
 
 
 def markdown() -> str:
@@ -45,14 +45,14 @@ def _options() -> Iterator[str]:
     for option in releases.all_options():
         services = ", ".join(option.programs)
         yield (
-            f"| `[{option.group}] {option.name}` | {_lifetime(option)} | {services} | {_old_names(option)}"
-            f" | {option.source} |"
+            f"| `[{option.group}] {option.name}` | {_lifetime(option.since, option.until)} | {services}"
+            f" | {_old_names(option)} | {option.source} |"
         )
     yield ""
 
 
 def _old_names(option: Option) -> str:
-    spans = releases.of_any_release("placement" if "placement" in option.services else "nova")
+    spans = of_any_release("placement" if "placement" in option.services else "nova")
     texts = []
     for name in option.old_names:
         last = max(span.until or 0 if span.until else 1000 for span in spans[name] if span.path == option.path)
@@ -90,8 +90,8 @@ def _filters() -> Iterator[str]:
         "| filter | releases |",
         "|---|---|",
     )
-    for known in releases.all_filters():
-        yield f"| {known.name} | {_lifetime(known)} |"
+    for record in tables.table("filters").records:
+        yield f"| {record['name']} | {_lifetime(record['since'], record.get('until'))} |"
     yield ""
 
 
@@ -104,14 +104,15 @@ def _keys(title: str, keys: Iterable[Key], note: str) -> Iterator[str]:
         later = dict(key.values_since)
         values = [f"`{v}`" + (f" (since {_of(later[v])})" if v in later else "") for v in key.values]
         needs = "`[{}] {}`".format(*key.needs.split("/")) if key.needs else "-"
-        yield f"| `{key.name}` | {_lifetime(key)} | {', '.join(values) or '-'} | {needs} | {key.source} |"
+        lifetime = _lifetime(key.since, key.until)
+        yield f"| `{key.name}` | {lifetime} | {', '.join(values) or '-'} | {needs} | {key.source} |"
     yield ""
 
 
-def _lifetime(entry: Option | Key | Filter) -> str:
-    first = releases.releases()[0].major
-    since = "all" if entry.since <= first and entry.until is None else f"since {_of(entry.since)}"
-    return since if entry.until is None else f"{_of(entry.since)} to {_of(entry.until)}"
+def _lifetime(since: int, until: int | None) -> str:
+    if until is not None:
+        return f"{_of(since)} to {_of(until)}"
+    return "all" if since <= releases.releases()[0].major else f"since {_of(since)}"
 
 
 def _of(major: int) -> str:

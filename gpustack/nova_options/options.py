@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from oslo_config import types
 
 OptionKind = Literal["multi", "list", "bool", "text", "number"]
-TRUE, FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
-"""The words that a boolean option accepts (``oslo_config.types.Boolean``)."""
+TRUE = ("true", "1", "on", "yes")
+"""The words by which a boolean option is on (``oslo_config.types.Boolean``)."""
 Project = Literal["nova", "placement"]
 _KINDS: Mapping[str, OptionKind] = {
     "List": "list",
@@ -191,9 +191,8 @@ class Option:
 
     def of(self, release: Release) -> Option:
         """The option as a release reads it: its names, limits and default."""
-        return option_table(release.major, "placement" if "placement" in self.services else "nova").named.get(
-            self.path, replace(self, old_names=())
-        )
+        table = option_table(release, "placement" if "placement" in self.services else "nova")
+        return table.named.get(self.path, replace(self, old_names=()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,11 +244,11 @@ def _value_in(option: Option, group: str) -> str | None:
 
 
 @functools.cache
-def option_table(major: int, project: Project = "nova") -> OptionTable:
-    """The options of a release by the major version of its Nova."""
+def option_table(release: Release, project: Project = "nova") -> OptionTable:
+    """The options of a release."""
     named: dict[str, Option] = {}
     deprecated: dict[str, Option] = {}
-    for option in _of_release(major, project):
+    for option in _of_release(release.major, project):
         named.setdefault(option.path, option)
     options = list(named.values())
     for option in options:

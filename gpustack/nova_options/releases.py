@@ -9,24 +9,13 @@ from typing import Literal
 from gpustack.base.errors import UsageError
 from gpustack.nova_options import options as _options
 from gpustack.nova_options import tables
-from gpustack.nova_options.options import Option, OptionTable, Project, Release
+from gpustack.nova_options.options import Option, Release
 
-option, TRUE = _options.option, _options.TRUE
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Lifetime:
-    since: int
-    until: int | None = None
-    source: str
-
-    def known_to(self, release: Release) -> bool:
-        """Whether ``release`` has the entry."""
-        return self.since <= release.major and (self.until is None or release.major <= self.until)
+option, table, TRUE = _options.option, _options.option_table, _options.TRUE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Key(_Lifetime):
+class Key:
     """A key of an alias or a device_spec, or a flavor's extra spec.
 
     :ivar values: the permitted words; empty for free text.
@@ -37,22 +26,22 @@ class Key(_Lifetime):
 
     name: str
     of: str = ""
+    since: int
+    until: int | None = None
+    source: str
     values: tuple[str, ...] = ()
     values_since: tuple[tuple[str, int], ...] = ()
     needs: str | None = None
     strict: bool = False
 
+    def known_to(self, release: Release) -> bool:
+        """Whether ``release`` has the key."""
+        return self.since <= release.major and (self.until is None or release.major <= self.until)
+
     def values_in(self, release: Release) -> tuple[str, ...]:
         """The words that ``release`` accepts."""
         later = dict(self.values_since)
         return tuple(value for value in self.values if later.get(value, 0) <= release.major)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filter(_Lifetime):
-    """A class of the scheduler's filters."""
-
-    name: str
 
 
 @functools.cache
@@ -82,16 +71,6 @@ def release(text: str) -> Release:
         f"{text!r} is not a release of Nova that gpustack knows",
         remedy=f"{hint}known are {releases()[0]} to {releases()[-1]}, by number or codename",
     )
-
-
-def of_any_release(project: Project = "nova") -> Mapping[str, Sequence[Option]]:
-    """The options of all releases by each of their names."""
-    return _options.of_any_release(project)
-
-
-def table(of: Release, project: Project = "nova") -> OptionTable:
-    """All options of a release."""
-    return _options.option_table(of.major, project)
 
 
 @functools.cache
@@ -171,16 +150,10 @@ def default_filters(of: Release) -> tuple[str, ...]:
 
 
 @functools.cache
-def all_filters() -> tuple[Filter, ...]:
-    """The scheduler's filters of all releases."""
-    records = tables.table("filters").records
-    return tuple(Filter(**{key: r[key] for key in ("name", "since", "until", "source") if key in r}) for r in records)
-
-
-@functools.cache
 def filters(of: Release) -> frozenset[str]:
     """The filters that a release has (``nova.scheduler.filters.all_filters``)."""
-    return frozenset(known.name for known in all_filters() if known.known_to(of))
+    records = tables.table("filters").records
+    return frozenset(record["name"] for record in records if tables.holds(record, of.major))
 
 
 def weighers(of: Release) -> frozenset[str]:

@@ -16,11 +16,9 @@ Record = Mapping[str, Any]
 class Table:
     """One table.
 
-    :ivar versions: the version from which each release's records were read, by its major version.
     :ivar imported: the releases of which computed values and the options of libraries are known.
     """
 
-    versions: Mapping[int, str]
     imported: frozenset[int]
     records: Sequence[Record]
 
@@ -34,8 +32,7 @@ def table(name: str) -> Table:
     """
     text = (data_dir("nova") / f"{name}.jsonl").read_text(encoding="utf-8")
     header, *records = json.loads(f"[{','.join(text.splitlines())}]")
-    versions = {int(major): version for major, version in header["versions"].items()}
-    return Table(versions=versions, imported=frozenset(header["imported"]), records=records)
+    return Table(imported=frozenset(header["imported"]), records=records)
 
 
 def facts() -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from gpustack.configure.sources import Source
 from gpustack.nova_options import releases, tables
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.masking import is_secret
-from gpustack.nova_options.options import Option, OptionTable, Release
+from gpustack.nova_options.options import Option, OptionTable, Release, of_any_release
 
 _TITLE = "Option names"
 _VALUES = "Option values"
@@ -57,7 +57,7 @@ def _deprecated(setting: Setting, option: Option) -> Iterator[Finding]:
 
 def _elsewhen(setting: Setting, source: Source) -> Option | None:
     """The option of another release that has this name; the newest, if the name meant several."""
-    return next(reversed(releases.of_any_release(source.project).get(setting.path, ())), None)
+    return next(reversed(of_any_release(source.project).get(setting.path, ())), None)
 
 
 def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
