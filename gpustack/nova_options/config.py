@@ -173,20 +173,22 @@ def parse_files(texts: Mapping[str, str]) -> NovaConfiguration:
 
 def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
     """The settings with references to other options replaced."""
-    substitution = Substitution({setting.path: setting.written for setting in settings})
+    substitution = _Substitution({setting.path: setting.written for setting in settings})
     for setting in settings:
         if setting.is_template:
             yield replace(setting, unknown=("{{ … }}",))
         elif "$" in setting.written:
+            options = _Options(substitution, (setting.path,), secret=is_secret(setting.path))
             try:
-                value, names, unknown = substitution.fill(setting.written, setting.path)
+                value = _substituted(setting.written, options)
             except TooLongError as error:
                 problem = "options name one another ($name) until their values are over a MiB long"
                 raise NovaConfigError(problem, where=setting.place, remedy=_STOPS) from error
             except EndlessError as error:
                 yield replace(setting, names=error.args, unknown=error.args, endless=True)
                 continue
-            yield replace(setting, value=value, names=names, unknown=unknown)
+            names, unknown = dict.fromkeys(options.named), dict.fromkeys(options.unknown)
+            yield replace(setting, value=value, names=tuple(names), unknown=tuple(unknown))
         else:
             yield setting
 
@@ -315,8 +317,8 @@ class EndlessError(ValueError):
     """An option's references lead back to it, or are deeper than :data:`_DEPTH`."""
 
 
-class Substitution:
-    """Replaces references in the values of one configuration, up to a total length.
+class _Substitution:
+    """The values of one configuration, whose references are replaced up to a total length.
 
     :param values: the last value of each option in the files, by ``group/name``.
     """
@@ -334,17 +336,6 @@ class Substitution:
         if self._left < 0:
             raise TooLongError
 
-    def fill(self, value: str, path: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        """The value with references replaced, the referenced names, and those of them that ``values`` lacks.
-
-        :param path: the option that has the value, as ``group/name``.
-        :raises TooLongError: when the total length exceeds :data:`MOST`.
-        :raises EndlessError: when the references lead back to the option.
-        """
-        options = _Options(self, (path,), secret=is_secret(path))
-        filled = _substituted(value, options)
-        return filled, tuple(dict.fromkeys(options.named)), tuple(dict.fromkeys(options.unknown))
-
 
 class _Template(string.Template):
     idpattern = r"[_a-z][\._a-z0-9]*"
@@ -356,7 +347,7 @@ class _Options:
     :param secret: whether the value that they become part of may contain a password.
     """
 
-    def __init__(self, of: Substitution, chain: tuple[str, ...], *, secret: bool) -> None:
+    def __init__(self, of: _Substitution, chain: tuple[str, ...], *, secret: bool) -> None:
         self.named: list[str] = []
         self.unknown: list[str] = []
         self._of = of
@@ -384,4 +375,9 @@ class _Options:
 
 
 def _substituted(value: str, options: _Options) -> str:
+    """The value with references replaced.
+
+    :raises TooLongError: when the total length exceeds :data:`MOST`.
+    :raises EndlessError: when the references lead back to the option.
+    """
     return _Template(value.replace(r"\$", "$$")).safe_substitute(options)  # type: ignore[arg-type]  # only read

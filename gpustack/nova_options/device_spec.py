@@ -105,25 +105,20 @@ class DeviceSpec:
 
     def matches(self, function: Function, host: Host) -> bool:
         """Whether Nova would offer ``function`` of ``host`` to instances because of this entry."""
-        pattern: AddressPattern | None = self.address
-        physical = False
+        pattern, device = self.address, None
         if self.devname:
             device = next((f for f in host.pci if any(net.name == self.devname for net in f.uses.net)), None)
             if device is None:
                 return False
-            pattern = _pattern_of(device.address)
-            physical = bool(device.sriov_totalvfs)
-        elif self.address.is_single:
-            device = host.functions.get(self.address.text)
-            physical = bool(device and device.sriov_totalvfs)
+            domain, bus, slot, number = _split(device.address)
+            pattern = AddressPattern(domain=domain, bus=bus, slot=slot, function=number)
+        elif pattern.is_single:
+            device = host.functions.get(pattern.text)
+        card = function.physical_function if device and device.sriov_totalvfs else None
         return (
             self.vendor_id in (ANY, function.vendor)
             and self.product_id in (ANY, function.product)
-            and pattern is not None
-            and (
-                (physical and function.physical_function is not None and pattern.fits(function.physical_function))
-                or pattern.fits(function.address)
-            )
+            and (pattern.fits(function.address) or (card is not None and pattern.fits(card)))
         )
 
 
@@ -154,11 +149,6 @@ def _split(address: str) -> tuple[str, str, str, str]:
     slots, _, function = address.partition(".")
     domain, bus, slot = slots.split(":")
     return domain, bus, slot, function
-
-
-def _pattern_of(address: str) -> AddressPattern:
-    domain, bus, slot, function = _split(address)
-    return AddressPattern(domain=domain, bus=bus, slot=slot, function=function)
 
 
 def _hexadecimal(name: str, value: object, *, strip: bool = False) -> str:
