@@ -6,13 +6,12 @@ from datetime import datetime
 from functools import cached_property
 
 from gpustack.base.hostnames import key
+from gpustack.spec.extra_specs import required_traits
 
 BY_PROJECT = "AggregateMultiTenancyIsolation"
 """The filter that keeps other projects off the hosts of an aggregate; the projects themselves may use other hosts."""
 PROJECTS = "filter_tenant_id"
 """The metadata with ids of projects. Releases after 2023.1 also read other keys that begin with it."""
-TRAIT, REQUIRED = "trait:", "required"
-"""Metadata ``trait:NAME = required``: a request that does not require the trait gets no host of the aggregate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +37,8 @@ class Aggregate:
 
     @property
     def traits(self) -> frozenset[str]:
-        """The traits that instances must require."""
-        names = (name for name, text in self.metadata.items() if text == REQUIRED)
-        return frozenset(name.removeprefix(TRAIT) for name in names if name.startswith(TRAIT))
+        """The traits that instances must require (``trait:NAME = required``): others get no host of the aggregate."""
+        return required_traits(self.metadata)
 
     def has(self, host: str) -> bool:
         """Whether a host is in it."""

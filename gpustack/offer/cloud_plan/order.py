@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.changes.change import CloudChange
-from gpustack.nova_options.aggregates import TRAIT
 from gpustack.offer.cloud_plan.access import AccessState, breach
 from gpustack.offer.flavor.changes import AccessChange, FlavorChange
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
-from gpustack.spec.extra_specs import ALIAS, required_traits
+from gpustack.spec.extra_specs import ALIAS, TRAIT, required_traits
 
 
 class Step(enum.IntEnum):

@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Self
 
 from gpustack.changes.change import CloudChange, Value
 from gpustack.cloud import Connection, compute, placement
-from gpustack.nova_options.aggregates import PROJECTS, TRAIT, Aggregate
+from gpustack.nova_options.aggregates import PROJECTS, Aggregate
 from gpustack.offer.tenancy.model import MARK, is_foreign
+from gpustack.spec.extra_specs import TRAIT
 
 _METADATA = (MARK, f"{TRAIT}*", f"{PROJECTS}*")
 

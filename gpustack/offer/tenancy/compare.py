@@ -16,12 +16,12 @@ from gpustack.changes.change import CloudChange
 from gpustack.cloud import Connection
 from gpustack.cloud.compute import aggregates
 from gpustack.cloud.placement import bearers
-from gpustack.nova_options.aggregates import PROJECTS, REQUIRED, TRAIT, Aggregate
+from gpustack.nova_options.aggregates import PROJECTS, Aggregate
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.check import doubts
 from gpustack.offer.tenancy.model import MARK, Present, Wanted, WantedAggregate, is_foreign, is_ours
-from gpustack.spec.extra_specs import required_traits
+from gpustack.spec.extra_specs import REQUIRED, TRAIT, required_traits
 from gpustack.spec.tenancy import Tenancy
 
 _NOT_IN_SPEC = "not in the spec"

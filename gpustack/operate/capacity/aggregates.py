@@ -8,9 +8,10 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpustack.nova_options.aggregates import BY_PROJECT, PROJECTS, REQUIRED, TRAIT
+from gpustack.nova_options.aggregates import BY_PROJECT, PROJECTS
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Demand, Host
+from gpustack.spec.extra_specs import REQUIRED, TRAIT
 
 EXTRA_SPECS = "AggregateInstanceExtraSpecsFilter"
 ISOLATED, TENANTS = "isolate_aggregates", "require_tenant_aggregate"

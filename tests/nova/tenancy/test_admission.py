@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gpustack.nova_options.aggregates import PROJECTS, REQUIRED, TRAIT
+from gpustack.nova_options.aggregates import PROJECTS
 from gpustack.offer.tenancy.model import MARK
+from gpustack.spec.extra_specs import REQUIRED, TRAIT
 from gpustack.spec.tenancy import DEFAULT_TRAIT
 from support.clouds import NAMED
 from support.tenancy_cloud import GPU_HOST, Reserved

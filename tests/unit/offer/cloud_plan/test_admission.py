@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from gpustack.cloud.compute import Hypervisor
-from gpustack.nova_options.aggregates import PROJECTS, TRAIT, Aggregate
+from gpustack.nova_options.aggregates import PROJECTS, Aggregate
 from gpustack.offer.cloud_plan.access import AccessState, FlavorRight
 from gpustack.offer.cloud_plan.admission import admissions, deviations, differences
 from gpustack.offer.tenancy.model import MARK, Wanted, WantedAggregate
+from gpustack.spec.extra_specs import TRAIT
 
 TRAIT_NAME = "CUSTOM_GPU_HOST"
 NODE = Hypervisor(uuid="n1", node="gpu1", host="gpu1")
