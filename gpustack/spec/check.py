@@ -55,14 +55,9 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
     """Hosts must name existing models, every model must be used, and none must be repeated for the same hosts."""
     used: set[str] = set()
     guesses: dict[str, str | None] = {}
-    for pattern, entry in hosts.items():
-        path: Path = ("hosts", pattern)
-        if isinstance(entry, dict):
-            path, entry = (*path, "models"), entry.get("models")
+    for named in _named(hosts):
         of_pattern: set[str] = set()
-        for index, name in enumerate(entry if isinstance(entry, list) else ()):
-            if not isinstance(name, str):
-                continue
+        for path, name in named:
             if name not in models and models:
                 if name not in guesses and len(guesses) < MAX_LISTED:
                     guesses[name] = nearest(name, models)
@@ -70,14 +65,24 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
                 message = f"no model is called {quoted(name)}"
                 if guess is None:
                     message += f"; expected {listed(models)}"
-                yield document.problem((*path, index), message, suggestion=guess and quoted(guess))
+                yield document.problem(path, message, suggestion=guess and quoted(guess))
             elif name in of_pattern:
-                yield _warning(document, (*path, index), f"{quoted(name)} is named twice")
+                yield _warning(document, path, f"{quoted(name)} is named twice")
             of_pattern.add(name)
         used |= of_pattern
     for name in models:
         if name not in used and hosts:
             yield _warning(document, ("models", name), "no host passes this model through", at_key=True)
+
+
+def _named(hosts: Mapping[str, Any]) -> Iterator[list[tuple[Path, str]]]:
+    """The names of models of each pattern, with their places."""
+    for pattern, entry in hosts.items():
+        path: Path = ("hosts", pattern)
+        if isinstance(entry, dict):
+            path, entry = (*path, "models"), entry.get("models")
+        names = enumerate(entry if isinstance(entry, list) else ())
+        yield [((*path, index), name) for index, name in names if isinstance(name, str)]
 
 
 def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
@@ -158,20 +163,17 @@ def _of_one_host(
 ) -> Iterator[Problem]:
     """Hosts that share cards and pass the same ones through, or share them twice."""
     vgpus = dict(_vgpus(mapping(document.data, "models")))
-    for pattern, entry in hosts.items():
-        path: Path = ("hosts", pattern)
-        if isinstance(entry, dict):
-            path, entry = (*path, "models"), entry.get("models")
+    for named in _named(hosts):
         by_ids: dict[tuple[str, str], list[str]] = {}
-        for index, name in enumerate(entry if isinstance(entry, list) else ()):
-            if not isinstance(name, str) or name not in matches:
+        for path, name in named:
+            if name not in matches:
                 continue
             match = matches[name]
             others = by_ids.setdefault((match.vendor, match.product), [])
             clashing = [other for other in others if other != name and alike(match, matches[other])]
             other = next((other for other in clashing if not shared.isdisjoint((name, other))), None)
             if other is not None and (reason := apart(vgpus.get(its) for its in (*clashing, name))):
-                yield document.problem((*path, index), f"matches the same cards as {quoted(other)}: {reason}")
+                yield document.problem(path, f"matches the same cards as {quoted(other)}: {reason}")
             if len(others) < MAX_MODELS_OF_A_CARD:
                 others.append(name)
 

@@ -106,21 +106,19 @@ def _sizes(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterato
 
 def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
     for key in mapping(flavor, "extra_specs"):
-        key_path = (*path, "extra_specs", key)
         if key == ALIAS:
             message = f"gpustack derives {key} from the flavor's model and count"
-            yield document.problem(key_path, message, at_key=True)
         elif key.startswith(f"{RESOURCES}{MARKERS}"):
             message = f"gpustack derives {key} from the flavor's GPUs and quotas"
-            yield document.problem(key_path, message, at_key=True)
         elif key.startswith(NAMESPACE):
             message = f"names that begin with {NAMESPACE} are reserved for gpustack"
-            yield document.problem(key_path, message, at_key=True)
         elif key in _DOTS:
-            yield document.problem(key_path, f"Nova's API can't remove an extra spec called {key}", at_key=True)
+            message = f"Nova's API can't remove an extra spec called {key}"
         elif key in _FIELDS and _given(flavor, _FIELDS[key]):
             message = f"{key} is already set by {'.'.join(_FIELDS[key])}"
-            yield document.problem(key_path, message, at_key=True)
+        else:
+            continue
+        yield document.problem((*path, "extra_specs", key), message, at_key=True)
 
 
 def _page_size(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:

@@ -139,15 +139,9 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
     except yaml.reader.ReaderError as error:
         # The position counts characters from the start, since the text was passed at once.
         before = text[: error.position]
-        character = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        document.problems.append(
-            Problem(
-                path="$",
-                message=character,
-                line=before.count("\n") + 1,
-                column=error.position - before.rfind("\n"),
-            )
-        )
+        line, column = before.count("\n") + 1, error.position - before.rfind("\n")
+        message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        document.problems.append(Problem(path="$", message=message, line=line, column=column))
     except yaml.MarkedYAMLError as error:
         document.problems.append(_syntax(error))
     except (ValueError, OverflowError):
