@@ -37,14 +37,10 @@ def _shape(entry: Entry) -> InstanceShape:
     return InstanceShape(
         flavor=entry.name,
         gpus=entry.count,
-        vcpus=_size(flavor.vcpus, flavor.per_gpu.vcpus, entry.count),
-        ram_mib=_size(flavor.ram, flavor.per_gpu.ram, entry.count),
+        vcpus=entry.size("vcpus"),
+        ram_mib=entry.size("ram"),
         cpu_policy=flavor.cpu_policy or flavor.extra_specs.get(CPU_POLICY, "shared"),
         page_size=flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE),
         tpm=flavor.tpm or TPM_VERSION in flavor.extra_specs,
         nodes=None if flavor.numa.nodes == "auto" else flavor.numa.nodes or 1,
     )
-
-
-def _size(fixed: int | None, per_gpu: int | str | None, count: int) -> int | None:
-    return fixed if fixed is not None else per_gpu * count if isinstance(per_gpu, int) else None

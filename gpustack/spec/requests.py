@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from gpustack.spec.attributes import alias_name
 from gpustack.spec.flavors import Flavor, named
@@ -25,6 +26,12 @@ class Entry:
     name: str
     count: int
     models: Mapping[str, int]
+
+    def size(self, name: Literal["vcpus", "ram", "disk"]) -> int | None:
+        """A size of the flavor; None if it has none, or if the facts of hosts decide (``auto``)."""
+        fixed: int | None = getattr(self.flavor, name)
+        share: int | str | None = getattr(self.flavor.per_gpu, name)
+        return fixed if fixed is not None else share * self.count if isinstance(share, int) else None
 
 
 def entries(spec: Spec) -> Iterator[Entry]:

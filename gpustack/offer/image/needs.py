@@ -12,14 +12,7 @@ from gpustack.spec.attributes import card_of
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import Entry, entries, models_of
 from gpustack.spec.verdict import verdicts
-from gpustack.spec.vgpu_use import (
-    Frameworks,
-    drivers_of,
-    frameworks,
-    needs_licensed_driver,
-    offered_vgpus,
-    with_memory,
-)
+from gpustack.spec.vgpu_use import Frameworks, drivers_of, frameworks, needs_licensed_driver, offered_vgpus, with_memory
 
 _COHERENT = "coherent-memory"
 
@@ -44,8 +37,8 @@ def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host], kn
         vendors=frozenset(spec.models[model].match.vendor for model in models),
         images=flavor.images,
         windows=flavor.is_windows,
-        disk=flavor.disk if flavor.disk is not None else (flavor.per_gpu.disk or 0) * entry.count,
-        ram=_ram(entry),
+        disk=entry.size("disk") or 0,
+        ram=entry.size("ram"),
         extra_specs=extra_specs_of(spec, entry, release, known=known),
         hidden_from=refusing_hypervisor(spec, flavor),
         first_branches={card.full_name: first for card in cards if (first := requirement_of(card).first)},
@@ -54,11 +47,6 @@ def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host], kn
         vgpus=vgpus,
         host_drivers=drivers_of(hosts),
     )
-
-
-def _ram(entry: Entry) -> int | None:
-    fixed, share = entry.flavor.ram, entry.flavor.per_gpu.ram
-    return fixed if fixed is not None else share * entry.count if isinstance(share, int) else None
 
 
 def _quirks(spec: Spec, model: str) -> tuple[str, ...]:
