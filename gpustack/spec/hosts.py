@@ -99,10 +99,7 @@ def with_groups(spec: Spec, groups: Mapping[str, Sequence[str] | None]) -> Spec:
         aggregates = {name: named(entry) for name, entry in tenancy.aggregates.items()}
         tenancy = tenancy.model_copy(update={"aggregates": aggregates})
     networks = {name: named(network) for name, network in spec.networks.items()}
-    copy = spec.model_copy(update={"hosts": entries, "networks": networks, "tenancy": tenancy})
-    for name in ("plain_hosts", "host_patterns", "network_hosts"):
-        copy.__dict__.pop(name, None)
-    return copy
+    return spec.changed(hosts=entries, networks=networks, tenancy=tenancy)
 
 
 def models_for(spec: Spec, hostname: str) -> dict[str, Model]:

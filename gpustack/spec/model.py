@@ -11,12 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StrictBool,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool
 
 from gpustack.base import hostnames
 from gpustack.base.by_key import by_key
@@ -211,6 +206,14 @@ class Spec(SpecSection):
 
     out_of_service: tuple[OutOfService, ...] = ()
     """GPUs that Nova does not offer: their host's `device_spec` lists the addresses of its other GPUs."""
+
+    def changed(self, **parts: Any) -> Spec:  # noqa: ANN401 - the values of fields
+        """A copy with other parts, and without the properties that were derived from the former ones."""
+        copy = self.model_copy(update=parts)
+        for name, attribute in vars(Spec).items():
+            if isinstance(attribute, cached_property):
+                copy.__dict__.pop(name, None)
+        return copy
 
     def alias_of(self, model: str) -> str:
         """The alias by which flavors request a model; the alias of a selection is its own name."""

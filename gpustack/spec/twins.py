@@ -42,15 +42,9 @@ def _of_twin(spec: Spec, hostname: str) -> _OfTwin | None:
     key = (models, tuple(networks), repr(options))
     known: _OfTwin | None = spec.of_twins.get(key)
     if known is None and not has_identifier(key[2]):
-        changes = {
-            "hosts": {TWIN: HostEntry(models=models, options=options)},
-            "out_of_service": (),
-            "networks": {name: network.model_copy(update={"hosts": ()}) for name, network in networks.items()},
-        }
-        copy = spec.model_copy(update=changes)
-        for name in ("plain_hosts", "host_patterns", "_out_of_service", "of_twins"):
-            copy.__dict__.pop(name, None)
+        hosts = {TWIN: HostEntry(models=models, options=options)}
+        anywhere = {name: network.model_copy(update={"hosts": ()}) for name, network in networks.items()}
         if len(spec.of_twins) >= MOST_KINDS:
             spec.of_twins.clear()
-        known = spec.of_twins[key] = _OfTwin(copy)
+        known = spec.of_twins[key] = _OfTwin(spec.changed(hosts=hosts, out_of_service=(), networks=anywhere))
     return known

@@ -134,7 +134,4 @@ def with_memory(spec: Spec, hosts: Sequence[Host]) -> Spec:
     if not any(known.values()):
         return spec
     models = {n: m.model_copy(update={"memory": known.get(n) or m.memory}) for n, m in spec.models.items()}
-    copy = spec.model_copy(update={"models": models})
-    for name in ("selected", "of_twins"):
-        copy.__dict__.pop(name, None)
-    return copy
+    return spec.changed(models=models)
