@@ -10,6 +10,7 @@ from typing import Any
 
 from gpustack.base.findings import Finding
 from gpustack.configure.desired import DesiredConfig
+from gpustack.configure.packing import Advised
 from gpustack.configure.sections import Carried
 from gpustack.configure.sources import HostNames, Source
 from gpustack.hosts.facts.model import Host
@@ -56,6 +57,18 @@ class Existing:
                     if (setting.place, source.services, source.hosts) not in reported:
                         reported.add((setting.place, source.services, source.hosts))
                         yield source, setting
+
+    def retained(self, advice: Advised) -> Setting | None:
+        """The operator's setting of an option, if its value is not the advised one: gpustack keeps it.
+
+        A setting with the advised value is rendered again: merged files contain the rendered lines without their
+        markers.
+        """
+        for source in self.sources:
+            settings = list(foreign(source.configuration.all(advice.option))) if source.serves(advice.option) else []
+            if settings and not advice.means(settings[-1].value):
+                return settings[-1]
+        return None
 
 
 def carried(

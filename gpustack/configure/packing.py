@@ -5,6 +5,7 @@ and CPUs outvote it unless its multiplier is larger. With PCI in Placement, each
 its own, so Placement combines every free GPU with every other: 1,680 candidates for 4 of 8 GPUs, 40,320 for 8 of 8.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,21 @@ class Advised:
     option: Option
     value: str
     comment: str = ""
+
+    def means(self, value: str) -> bool:
+        """Whether a value means the advised one to oslo.config."""
+        if self.option.kind == "bool":
+            return value.lower() in releases.TRUE
+        if self.option.kind == "number":
+            return number(value) == number(self.value)
+        return value == self.value
+
+
+def number(text: str) -> float | None:
+    """The value of a number option; None if oslo.config refuses it."""
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return None
 
 
 MULTIPLIER = Advised(

@@ -23,7 +23,6 @@ from gpustack.configure.deployed_filters import (
 from gpustack.configure.deployment import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
 from gpustack.configure.desired import DesiredConfig
 from gpustack.configure.rendered import Job, Rendering, Tool
-from gpustack.configure.retained import retained
 from gpustack.configure.sources import PLACEMENT, SERVICES, HostNames
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import mediated, releases
@@ -107,7 +106,7 @@ def _without_retained(
     wanted: DesiredConfig, existing: Existing, services: Collection[str]
 ) -> tuple[DesiredConfig, list[Finding]]:
     """Leave out the options for which the operator has another value, and report them."""
-    settings = [(advice, retained(existing, advice)) for advice in wanted.advised]
+    settings = [(advice, existing.retained(advice)) for advice in wanted.advised]
     findings = [
         finding(
             Code.SETTING_RETAINED,

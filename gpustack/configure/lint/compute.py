@@ -11,7 +11,7 @@ from gpustack.base.text import listed
 from gpustack.configure.instance_shapes import InstanceShape
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.retained import number
+from gpustack.configure.packing import number
 from gpustack.configure.sources import Source
 from gpustack.nova_options import cpu_sets, releases
 from gpustack.nova_options.config import Setting

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.packing import MULTIPLIER, Advised
-from gpustack.configure.retained import number, same
+from gpustack.configure.packing import MULTIPLIER, Advised, number
 from gpustack.configure.sources import PLACEMENT
 from gpustack.nova_options.config import Setting
 
@@ -51,4 +50,4 @@ def _is_fulfilled(setting: Setting | None, advice: Advised) -> bool:
     if setting is None:
         return False
     limit = number(setting.value) if advice.option.kind == "number" else None
-    return bool(setting.unknown) or same(setting.value, advice) or (limit is not None and limit > 0)
+    return bool(setting.unknown) or advice.means(setting.value) or (limit is not None and limit > 0)
