@@ -249,12 +249,8 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement, rele
         alias = spec.alias_of(name)
         scheduled = placement == "schedule"
         by_name.setdefault(alias, []).append(
-            Alias(
-                name=alias,
-                vendor_id=model.ids[0],
-                product_id=model.ids[1],
-                device_type=kinds[name],
-                numa_policy=model.numa_policy,
+            replace(
+                _line(alias, model, kinds[name]),
                 resource_class=spec.resource_class_of(name) if scheduled else None,
                 traits=spec.required_traits_of(name) if scheduled else (),
                 live_migratable=model.live_migratable if name in unmovable else True,
@@ -269,6 +265,18 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement, rele
     return (*lines, *_selections(spec, kinds, placement))
 
 
+def _line(name: str, model: Model, kind: str) -> Alias:
+    vendor, product = model.ids
+    return Alias(
+        name=name,
+        vendor_id=vendor,
+        product_id=product,
+        device_type=kind,
+        numa_policy=model.numa_policy,
+        live_migratable=model.live_migratable,
+    )
+
+
 def _selections(spec: Spec, kinds: Mapping[str, str], placement: Placement) -> Iterator[Alias]:
     """The aliases of GPUs selected by attribute.
 
@@ -276,18 +284,7 @@ def _selections(spec: Spec, kinds: Mapping[str, str], placement: Placement) -> I
     share stay in it: Nova's claim of a move compares ids, and no traits.
     """
     for name, attributes in spec.selections.items():
-        known = [(spec.models[model], kinds[model]) for model in spec.selected[name] if model in kinds]
-        lines = [
-            Alias(
-                name=name,
-                vendor_id=model.ids[0],
-                product_id=model.ids[1],
-                device_type=kind,
-                numa_policy=model.numa_policy,
-                live_migratable=model.live_migratable,
-            )
-            for model, kind in known
-        ]
+        lines = [_line(name, spec.models[model], kinds[model]) for model in spec.selected[name] if model in kinds]
         if placement != "schedule" or not lines:
             yield from dict.fromkeys(lines)
             continue
