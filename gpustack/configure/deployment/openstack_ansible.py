@@ -44,6 +44,7 @@ _REPLACING = (
     ("passthrough_whitelist", "nova_pci_passthrough_whitelist"),
 )
 """Options of [pci] in overrides, and the variables whose lines config_template replaces with them."""
+_OF_FILE = "the value of this file"
 _Written = tuple[Path, str, str, str, str]
 _LISTS_SINCE = 27
 """The release (2023.1) from which os_nova's template takes a list of device_specs; before, it takes a string."""
@@ -129,23 +130,12 @@ def _set_twice(below: Path, path: str, variables: dict[str, object]) -> Iterator
             what = {"error": error.what, "names": " or ".join(dict.fromkeys((*variables, _OVERRIDES)))}
             yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), severity=grave, **what)
             continue
-        shared = sorted(assigned.keys() & variables.keys())
-        if shared:
-            yield finding(
-                Code.VARIABLE_SET_TWICE,
-                place=str(file),
-                names=" and ".join(shared),
-                ours=f"{path}/{FILE}",
-                winner=winner,
-            )
-        for names in _replaced(assigned, variables):
-            yield finding(
-                Code.VARIABLE_SET_TWICE,
-                place=str(file),
-                names=names,
-                ours=f"{path}/{FILE}",
-                winner="the value of this file",
-            )
+        shared = " and ".join(sorted(assigned.keys() & variables.keys()))
+        twice = [(shared, winner)] if shared else []
+        twice += [(names, _OF_FILE) for names in _replaced(assigned, variables)]
+        for names, used in twice:
+            place, ours = str(file), f"{path}/{FILE}"
+            yield finding(Code.VARIABLE_SET_TWICE, place=place, names=names, ours=ours, winner=used)
 
 
 def _is_read(file: Path) -> bool:
@@ -182,9 +172,9 @@ def _winner(other: Path, path: str) -> str | None:
     """The file whose value Ansible uses, for a message; None if no host reads both files."""
     kind, name = other.parts[0], other.parts[1].partition(".")[0] if len(other.parts) > 1 else ""
     if kind not in ("group_vars", "host_vars"):
-        return "the value of this file"  # extra variables of every run
+        return _OF_FILE  # extra variables of every run
     if f"{kind}/{name}" == path:
-        return "the value of this file" if other.name > FILE else "gpustack's value, and this one is lost"
+        return _OF_FILE if other.name > FILE else "gpustack's value, and this one is lost"
     if path in (_GROUP, _PLACEMENT_GROUP):
         if kind == "host_vars":
             return "the value of this file on that host"
