@@ -50,11 +50,7 @@ def what_is(host: Host, address: str) -> str:
     """Describe a PCI function for a message: a companion of a GPU, a network controller in use as eth0, …"""
     function = host.functions[address]
     text = catalogue.describe(
-        function.vendor,
-        function.product,
-        function.pci_class,
-        function.subsystem_vendor,
-        function.subsystem_product,
+        function.vendor, function.product, function.pci_class, function.subsystem_vendor, function.subsystem_product
     )
     if function.physical_function is not None:
         return f"{text}, a virtual function of {function.physical_function}"

@@ -29,10 +29,7 @@ def doubts(spec: Spec, present: Collection[str], placement: Placement) -> Iterat
             continue
         if placement == "schedule" and len(classes := _classes(spec, models)) > 1:
             yield finding(
-                Code.SELECTION_WITHOUT_CLASS,
-                place=place,
-                models=", ".join(models),
-                classes=", ".join(sorted(classes)),
+                Code.SELECTION_WITHOUT_CLASS, place=place, models=", ".join(models), classes=", ".join(sorted(classes))
             )
         if placement != "schedule":
             yield from _indistinct(spec, place, models, present)
