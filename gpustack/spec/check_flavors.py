@@ -6,22 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpustack.base.findings import Severity
+from gpustack.spec import extra_specs as keys
 from gpustack.spec.attributes import generations, same_generation
 from gpustack.spec.document import Document, mapping
-from gpustack.spec.extra_specs import (
-    AFFINITY,
-    ALIAS,
-    CPU_POLICY,
-    HIDE,
-    MAXPHYSADDR,
-    NAMESPACE,
-    NUMA_NODES,
-    OLD_HIDE,
-    PAGE_SIZE,
-    SECURE_BOOT,
-    TPM_MODEL,
-    TPM_VERSION,
-)
 from gpustack.spec.flavors import named
 from gpustack.spec.markers import MARKERS, RESOURCES
 from gpustack.spec.memory_pages import size_kib
@@ -29,16 +16,16 @@ from gpustack.spec.problems import MAX_LISTED, Path, Problem, nearest, quoted
 
 SIZES = ("vcpus", "ram", "disk")
 _FIELDS = {
-    AFFINITY: ("numa", "policy"),
-    NUMA_NODES: ("numa", "nodes"),
-    CPU_POLICY: ("cpu_policy",),
-    PAGE_SIZE: ("mem_page_size",),
-    MAXPHYSADDR: ("maxphysaddr",),
-    HIDE: ("hide_hypervisor",),
-    OLD_HIDE: ("hide_hypervisor",),
-    SECURE_BOOT: ("secure_boot",),
-    TPM_VERSION: ("tpm",),
-    TPM_MODEL: ("tpm",),
+    keys.AFFINITY: ("numa", "policy"),
+    keys.NUMA_NODES: ("numa", "nodes"),
+    keys.CPU_POLICY: ("cpu_policy",),
+    keys.PAGE_SIZE: ("mem_page_size",),
+    keys.MAXPHYSADDR: ("maxphysaddr",),
+    keys.HIDE: ("hide_hypervisor",),
+    keys.OLD_HIDE: ("hide_hypervisor",),
+    keys.SECURE_BOOT: ("secure_boot",),
+    keys.TPM_VERSION: ("tpm",),
+    keys.TPM_MODEL: ("tpm",),
 }
 """Extra specs that have a field of their own in the spec."""
 _MAX_NAME = 255
@@ -106,12 +93,12 @@ def _sizes(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterato
 
 def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
     for key in mapping(flavor, "extra_specs"):
-        if key == ALIAS:
+        if key == keys.ALIAS:
             message = f"gpustack derives {key} from the flavor's model and count"
         elif key.startswith(f"{RESOURCES}{MARKERS}"):
             message = f"gpustack derives {key} from the flavor's GPUs and quotas"
-        elif key.startswith(NAMESPACE):
-            message = f"names that begin with {NAMESPACE} are reserved for gpustack"
+        elif key.startswith(keys.NAMESPACE):
+            message = f"names that begin with {keys.NAMESPACE} are reserved for gpustack"
         elif key in _DOTS:
             message = f"Nova's API can't remove an extra spec called {key}"
         elif key in _FIELDS and _given(flavor, _FIELDS[key]):
@@ -124,12 +111,12 @@ def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> I
 def _page_size(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
     """Sizes of pages that Nova's API accepts, and that nova-api refuses for each instance (``string_to_bytes``)."""
     values: dict[Path, object] = {("mem_page_size",): flavor.get("mem_page_size")}
-    values |= {("extra_specs", PAGE_SIZE): mapping(flavor, "extra_specs").get(PAGE_SIZE)}
-    for keys, value in values.items():
+    values |= {("extra_specs", keys.PAGE_SIZE): mapping(flavor, "extra_specs").get(keys.PAGE_SIZE)}
+    for inner, value in values.items():
         if isinstance(value, str) and re.match("[0-9]", value) and size_kib(value) is None:
             message = f"Nova refuses every instance with pages of the size {quoted(value)}"
             guess = next((g for g in (f"{value}B", value.upper()) if size_kib(g)), None)
-            yield document.problem((*path, *keys), message, suggestion=guess and quoted(guess))
+            yield document.problem((*path, *inner), message, suggestion=guess and quoted(guess))
 
 
 def _given(flavor: Mapping[str, Any], path: tuple[str, ...]) -> bool:

@@ -13,22 +13,9 @@ from gpustack.offer.flavor import vgpus
 from gpustack.offer.flavor.fitting import fitting
 from gpustack.offer.flavor.flavors import WantedFlavor
 from gpustack.offer.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
+from gpustack.spec import extra_specs as keys
 from gpustack.spec import markers
 from gpustack.spec.attributes import card_of
-from gpustack.spec.extra_specs import (
-    AFFINITY,
-    ALIAS,
-    CPU_POLICY,
-    HIDE,
-    MAXPHYSADDR,
-    NUMA_NODES,
-    OLD_HIDE,
-    PAGE_SIZE,
-    SECURE_BOOT,
-    TPM_MODEL,
-    TPM_VERSION,
-    alias_value,
-)
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import Entry, by_alias, entries, models_of
@@ -78,7 +65,7 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
                 if (network.numa_policy or entry.flavor.numa.policy) == "required"
             ],
             shares=shares,
-            knows_maxphysaddr=MAXPHYSADDR in releases.extra_specs(release),
+            knows_maxphysaddr=keys.MAXPHYSADDR in releases.extra_specs(release),
         )
         flavors.append(_made(spec, entry, release, sizes, nodes, known))
     return Wanted(flavors=tuple(flavors), findings=tuple(findings))
@@ -224,16 +211,16 @@ def extra_specs(
     :param others: further extra specs, which override the others.
     """
     specs = {
-        ALIAS: alias_value(gpus),
-        AFFINITY: policy,
-        NUMA_NODES: None if nodes is None else str(nodes),
-        CPU_POLICY: cpu_policy,
-        PAGE_SIZE: mem_page_size,
-        MAXPHYSADDR: maxphysaddr,
-        HIDE if HIDE in releases.extra_specs(release) else OLD_HIDE: "true" if hide_hypervisor else None,
-        SECURE_BOOT: "required" if secure_boot else None,
-        TPM_VERSION: _TPM if tpm else None,
-        TPM_MODEL: _TPM_MODEL if tpm else None,
+        keys.ALIAS: keys.alias_value(gpus),
+        keys.AFFINITY: policy,
+        keys.NUMA_NODES: None if nodes is None else str(nodes),
+        keys.CPU_POLICY: cpu_policy,
+        keys.PAGE_SIZE: mem_page_size,
+        keys.MAXPHYSADDR: maxphysaddr,
+        keys.HIDE if keys.HIDE in releases.extra_specs(release) else keys.OLD_HIDE: "true" if hide_hypervisor else None,
+        keys.SECURE_BOOT: "required" if secure_boot else None,
+        keys.TPM_VERSION: _TPM if tpm else None,
+        keys.TPM_MODEL: _TPM_MODEL if tpm else None,
     }
     return {**{key: value for key, value in specs.items() if value}, **(others or {})}
 
@@ -243,11 +230,11 @@ def _release_problems(spec: Spec, entry: Entry, release: Release) -> Iterator[Fi
     flavor, hides = entry.flavor, _hides(spec, entry.flavor)
     known = releases.extra_specs()
     for key, value in (
-        (AFFINITY, flavor.numa.policy),
-        (MAXPHYSADDR, flavor.maxphysaddr),
-        (OLD_HIDE, "true" if hides else None),
-        (SECURE_BOOT, "required" if flavor.secure_boot else None),
-        (TPM_VERSION, _TPM if flavor.tpm else None),
+        (keys.AFFINITY, flavor.numa.policy),
+        (keys.MAXPHYSADDR, flavor.maxphysaddr),
+        (keys.OLD_HIDE, "true" if hides else None),
+        (keys.SECURE_BOOT, "required" if flavor.secure_boot else None),
+        (keys.TPM_VERSION, _TPM if flavor.tpm else None),
     ):
         if value is None:
             continue
@@ -257,7 +244,7 @@ def _release_problems(spec: Spec, entry: Entry, release: Release) -> Iterator[Fi
             yield finding(
                 Code.EXTRA_SPEC_NOT_IN_RELEASE, place=entry.name, what=f"{key}={value}", release=release, since=first
             )
-    if hides and HIDE not in releases.extra_specs(release):
+    if hides and keys.HIDE not in releases.extra_specs(release):
         yield finding(Code.EXTRA_SPEC_WITHOUT_NAMESPACE, place=entry.name, release=release)
     if flavor.tpm:
         state = "requests a virtual TPM: its hosts need swtpm and [libvirt] swtpm_enabled = true, Nova a key manager"
