@@ -17,38 +17,13 @@ _DRM_VENDORS = {"1002": "amdgpu", "8086": "i915 and xe"}
 DISPLAY_ONLY = ("nouveau", "nvidiafb", "nova_core", "nova_drm")
 _HELD = ("vfio-pci", "pci-stub")
 
+_REFUSALS = (messages.LEGACY, messages.NO_GSP, messages.UNSUPPORTED, messages.FIRMWARE, messages.FORCE_PROBE)
 # Kinds of events that explain why a GPU has no driver, or a driver that does not work.
-_CAUSES = (
-    messages.LEGACY,
-    messages.NO_GSP,
-    messages.OPEN_REQUIRED,
-    messages.UNSUPPORTED,
-    messages.BAR_UNPLACED,
-    messages.NOUVEAU,
-    messages.FIRMWARE,
-    messages.FORCE_PROBE,
-)
+_CAUSES = (*_REFUSALS, messages.OPEN_REQUIRED, messages.BAR_UNPLACED, messages.NOUVEAU)
 # Messages of a probe that failed: if a driver is bound, a later probe succeeded.
-_OF_PROBE = (
-    messages.LEGACY,
-    messages.NO_GSP,
-    messages.UNSUPPORTED,
-    messages.NOUVEAU,
-    messages.FIRMWARE,
-    messages.FORCE_PROBE,
-    messages.PROBE_FAILED,
-)
+_OF_PROBE = (*_REFUSALS, messages.NOUVEAU, messages.PROBE_FAILED)
 _FAILURES = (messages.INIT_FAILED, messages.PROBE_FAILED)
-_REPORTED = (
-    messages.LEGACY,
-    messages.NO_GSP,
-    messages.OPEN_REQUIRED,
-    messages.UNSUPPORTED,
-    messages.FIRMWARE,
-    messages.FORCE_PROBE,
-    messages.MISMATCH,
-)
-
+_REPORTED = (*_REFUSALS, messages.OPEN_REQUIRED, messages.MISMATCH)
 
 # How messages of GPUs' drivers begin; others can be about any device of the bus.
 _OF_DRIVERS = ("Xid", "SXid", "NVRM", "[drm", *messages.DRIVERS)
@@ -65,7 +40,7 @@ def problems(facts: Dict[str, Any], expected: Optional[Dict[str, Any]] = None) -
     return [
         *_counted(facts, expected),
         *_unplaced(gpus, events),
-        *_of_events(events),
+        *(_of_event(event) for event in events if event["kind"] in _REPORTED),
         *_of_signs(events),
         *_failed(events, explained),
         *_drivers(facts, gpus, events, explained),
@@ -171,11 +146,9 @@ def _unplaced(gpus: List[Dict[str, Any]], events: List[Dict[str, Any]]) -> Itera
             yield _problem(messages.BAR_UNPLACED, address, bars=", ".join(sorted(bars)))
 
 
-def _of_events(events: List[Dict[str, Any]]) -> Iterator[Problem]:
-    for event in events:
-        if event["kind"] in _REPORTED:
-            values = {key: value for key, value in event.items() if key not in ("kind", "address")}
-            yield _problem(event["kind"], event["address"], **values)
+def _of_event(event: Dict[str, Any]) -> Problem:
+    values = {key: value for key, value in event.items() if key not in ("kind", "address")}
+    return _problem(event["kind"], event["address"], **values)
 
 
 def _is_failure(event: Dict[str, Any]) -> bool:
@@ -188,8 +161,7 @@ def _failed(events: List[Dict[str, Any]], explained: Set[Optional[str]]) -> Iter
         for event in events:
             if event["kind"] == kind and event["address"] not in explained | failed:
                 failed.add(event["address"])
-                values = {key: value for key, value in event.items() if key not in ("kind", "address")}
-                yield _problem(kind, event["address"], **values)
+                yield _of_event(event)
 
 
 def _drivers(

@@ -18,6 +18,7 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 _ID = re.compile(r"[0-9a-f]{4}")
 _CODE = re.compile(r"GPU[0-9]{3}")
 _WORD = re.compile(r"[A-Za-z0-9._+~:-]{0,128}")
+_KEYS = {"address", "vendor", "product", "class", "driver", "modules", "unplaced"}
 
 
 def summary(facts: Dict[str, Any], expected: Optional[int] = None, codes: Sequence[str] = ()) -> str:
@@ -42,13 +43,8 @@ def _bound(devices: List[Dict[str, Any]], version: Optional[str]) -> str:
         return "no driver bound"
     named = ", ".join("{} {}".format(name, version) if name == "nvidia" and version else name for name in names)
     bound = len([name for name in drivers if name])
-    return (
-        "driver bound"
-        + (" to {} of {}".format(bound, len(drivers)) if bound < len(drivers) else "")
-        + " ("
-        + named
-        + ")"
-    )
+    some = " to {} of {}".format(bound, len(drivers)) if bound < len(drivers) else ""
+    return "driver bound{} ({})".format(some, named)
 
 
 def line(facts: Dict[str, Any], text: str) -> str:
@@ -88,16 +84,13 @@ def _parsed(text: Optional[str]) -> Optional[Dict[str, Any]]:
 
 def checked(document: Any) -> Optional[Dict[str, Any]]:
     """The facts in a document of a guest; ``None`` if it has another form."""
-    if (
-        not isinstance(document, dict)
-        or not isinstance(document.get("gpus"), list)
-        or len(document["gpus"]) > MOST_GPUS
-    ):
+    gpus = document.get("gpus") if isinstance(document, dict) else None
+    if not isinstance(gpus, list) or len(gpus) > MOST_GPUS:
         return None
     events = document.get("events")
     if events is not None and not (isinstance(events, list) and len(events) <= messages.MOST_EVENTS):
         return None
-    if not all(map(_is_gpu, document["gpus"])) or not all(map(_is_event, events or ())):
+    if not all(map(_is_gpu, gpus)) or not all(map(_is_event, events or ())):
         return None
     named = {key: document.get(key) for key in ("kernel", "flavor", "driver_version")}
     if not all(value is None or (isinstance(value, str) and len(value) < 256) for value in named.values()):
@@ -105,19 +98,11 @@ def checked(document: Any) -> Optional[Dict[str, Any]]:
     flags = {key: document.get(key) for key in ("complete", "drm")}
     if not all(value is None or isinstance(value, bool) for value in flags.values()):
         return None
-    return {"gpus": document["gpus"], "events": events, **named, **flags}
+    return {"gpus": gpus, "events": events, **named, **flags}
 
 
 def _is_gpu(entry: Any) -> bool:
-    if not isinstance(entry, dict) or set(entry) != {
-        "address",
-        "vendor",
-        "product",
-        "class",
-        "driver",
-        "modules",
-        "unplaced",
-    }:
+    if not isinstance(entry, dict) or set(entry) != _KEYS:
         return False
     modules, unplaced = entry["modules"], entry["unplaced"]
     return (
