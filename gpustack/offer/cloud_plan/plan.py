@@ -75,7 +75,6 @@ class CloudChoices:
     flavors: FlavorChoices = flavor_plans.NOTHING
     release: Release
     hosts: Sequence[Host] | None = None
-    jobs: int = flavor_plans.JOBS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,14 +212,12 @@ class _Planning:
     def _flavors(self) -> FlavorPlan:
         desired = wanted_flavors(self.spec, release=self.choices.release, hosts=self.choices.hosts or ())
         self.present = self.api.flavors()
-        plan = flavor_plans.plan(
-            self.api, desired.flavors, self.choices.flavors, present=self.present, jobs=self.choices.jobs
-        )
+        plan = flavor_plans.plan(self.api, desired.flavors, self.choices.flavors, present=self.present)
         self.findings += (*desired.findings, *conflicts(self.spec), *plan.findings)
         changes = flavor_changes(plan.operations)
         private = {flavor.id for flavor in self.present if not flavor.public}
         asked = frozenset(private.intersection(decisive(changes)))
-        self.lists = flavor_plans.answers(self.api, Questions(access=asked), jobs=self.choices.jobs).access
+        self.lists = flavor_plans.answers(self.api, Questions(access=asked)).access
         self.changes += changes
         return plan
 
@@ -233,7 +230,7 @@ class _Planning:
         later = flavor_plans.resulting(self._present(), flavors.operations if flavors else ())
         self.lists = {**dict(self._marked()), **self.lists}
         private = frozenset(flavor.id for flavor in self._present() if not flavor.public) - self.lists.keys()
-        asked = flavor_plans.answers(self.api, Questions(access=private), jobs=self.choices.jobs)
+        asked = flavor_plans.answers(self.api, Questions(access=private))
         self.lists = {**self.lists, **asked.access}
         plan = compare_tenancy(desired, replace(self.nodes, flavors=later), prune=self.choices.prune)
         self.findings += plan.findings

@@ -72,10 +72,8 @@ def resulting(present: Sequence[PresentFlavor], operations: Iterable[FlavorOpera
                 del flavors[operation.name]
             case CreateFlavor():
                 specs = operation.all_extra_specs()
-                new = PresentFlavor(
-                    id=operation.id or "", name=operation.name, sizes=operation.sizes, extra_specs=specs
-                )
-                flavors[operation.name] = new
+                name, sizes = operation.name, operation.sizes
+                flavors[name] = PresentFlavor(id=operation.id or "", name=name, sizes=sizes, extra_specs=specs)
             case ChangeFlavor():
                 flavor = flavors[operation.name]
                 specs = {**flavor.extra_specs, **operation.set_specs}

@@ -91,11 +91,8 @@ class FlavorChange(_ChangeOfFlavor):
         if not all(isinstance(value.get("extra_specs", {}), Mapping) for value in values):
             return "extra specs have names and values"
         if len(values) == 1:
-            return (
-                ""
-                if keys >= {*_SIZES, "public", "description", "extra_specs"}
-                else "the journal has a part of the flavor only"
-            )
+            complete = keys >= {*_SIZES, "public", "description", "extra_specs"}
+            return "" if complete else "the journal has a part of the flavor only"
         return super().permitted() if keys <= {"description", "extra_specs"} else "Nova changes no sizes"
 
     def obstacle(self, api: Flavors) -> str:
@@ -147,10 +144,8 @@ class FlavorChange(_ChangeOfFlavor):
         """
         try:
             current = api.get(self.id)
-            alike = current is not None and (current.name, current.description) == (
-                self.name,
-                self.wanted["description"],
-            )
+            origin = (self.name, self.wanted["description"])
+            alike = current is not None and (current.name, current.description) == origin
             if alike and own:
                 api.delete(self.id)
         except CloudError as error:
@@ -281,12 +276,10 @@ def _creation(operation: CreateFlavor) -> list[CloudChange]:
         "extra_specs": specs,
     }
     about = {"chosen": "yes"} if operation.id else {}
-    made: list[CloudChange] = [
-        FlavorChange(why=operation.why, id=new, name=operation.name, seen=None, wanted=value, about=about)
-    ]
-    if operation.access:
-        made.append(_access(operation, new, operation.access, marks=(operation.access_mark, None)))
-    return made
+    change = FlavorChange(why=operation.why, id=new, name=operation.name, seen=None, wanted=value, about=about)
+    if not operation.access:
+        return [change]
+    return [change, _access(operation, new, operation.access, marks=(operation.access_mark, None))]
 
 
 def _modification(operation: ChangeFlavor) -> list[CloudChange]:

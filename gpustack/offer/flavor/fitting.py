@@ -93,9 +93,6 @@ def _aligned(address: int, alignment: int) -> int:
     return -(-address // alignment) * alignment
 
 
-_STRICT = ("required",)
-
-
 def fitting(
     *,
     name: str,
@@ -126,7 +123,7 @@ def fitting(
         return
     page_size = flavor.mem_page_size or flavor.extra_specs.get(PAGE_SIZE)
     yield from _on_hosts(name, models, sizes, topology, policy, page_size, shares)
-    if topology == 1 and policy in _STRICT:
+    if topology == 1 and policy == "required":
         yield from _beside_networks(name, models, networks, shares)
     yield from _address_space(name, flavor, models, sizes, shares, knows_maxphysaddr)
 
@@ -155,7 +152,7 @@ def _on_hosts(
         return
     known = [share for share in large if share.nodes]
     if topology is not None and known and not any(_fits_nodes(s, models, sizes, topology, policy) for s in known):
-        strict = f", with its GPUs on the same nodes ({policy})" if policy in _STRICT else ""
+        strict = f", with its GPUs on the same nodes ({policy})" if policy == "required" else ""
         vcpus, ram = -(-sizes.vcpus // topology), readable(-(-sizes.ram // topology))
         yield finding(Code.FLAVOR_FITS_NO_NUMA_NODES, place=name, nodes=topology, strict=strict, vcpus=vcpus, ram=ram)
     yield from memory_pages(name, page_size, sizes, topology or 1, large)
@@ -183,7 +180,7 @@ def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes
     ]
     if len(large) < nodes:
         return False
-    if policy not in _STRICT:
+    if policy != "required":
         return True
     ranked = sorted(large, key=lambda n: -sum(n.gpus.get(model, 0) for model in models))[:nodes]
     return all(sum(node.gpus.get(model, 0) for node in ranked) >= count for model, count in models.items())
