@@ -1,7 +1,6 @@
 """Read the existing configuration: files named on the command line, or found where the rendered files go."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +26,19 @@ def existing_for(
     :raises NovaConfigError: when a file can't be read or is no INI file.
     """
     tool = TOOLS[deployment]
-    named = _Named()
+    named: list[Source] = []
+    of_tool: list[Mapping[str, Any]] = []
+    findings: list[Finding] = []
+    mode = 0o644
     for argument in arguments:
         path = Path(argument)
         if tool.sources and path.suffix in (".yaml", ".yml") and path.exists():
             for document in documents(path):
-                named.documents.append(document)
-                named.mode &= path.stat().st_mode
-                named.sources += tool.sources(path, document)
+                of_tool.append(document)
+                mode &= path.stat().st_mode
+                named += tool.sources(path, document)
         else:
-            named.read(argument)
+            named += _read(argument, findings)
     inspected: tuple[Source, ...] = ()
     joined: tuple[Path, ...] = ()
     unread: tuple[Finding, ...] = ()
@@ -45,39 +47,30 @@ def existing_for(
         joined = kolla.layers(below.resolve()) if deployment == "kayobe" else ()
         inspected, unread = kolla.inspected(below, joined)
     return Existing(
-        named=tuple(named.sources),
+        named=tuple(named),
         inspected=inspected,
         joined=joined,
-        documents=tuple(named.documents),
-        mode=named.mode,
-        findings=(*named.findings, *unread),
+        documents=tuple(of_tool),
+        mode=mode,
+        findings=(*findings, *unread),
     )
 
 
-@dataclass(kw_only=True)
-class _Named:
-    """The configurations named on a command line."""
+def _read(argument: str, findings: list[Finding]) -> tuple[Source, ...]:
+    """Read the files of an argument.
 
-    sources: list[Source] = field(default_factory=list)
-    documents: list[Mapping[str, Any]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    mode: int = 0o644
-
-    def read(self, argument: str) -> None:
-        """Read the files of an argument; files that do not exist are reported as findings."""
-        services, text = split(argument)
-        parts = [part for part in text.split(":") if part]
-        readable = [part for part in parts if Path(part).exists()]
-        for part in parts:
-            if part not in readable:
-                self._missing(part, "there is no such file or directory")
-        if parts and not readable:
-            return
+    :param findings: gets the findings about files that do not exist.
+    """
+    services, text = split(argument)
+    parts = [part for part in text.split(":") if part]
+    readable = [part for part in parts if Path(part).exists()]
+    missing = [(part, "there is no such file or directory") for part in parts if part not in readable]
+    sources: tuple[Source, ...] = ()
+    if readable or not parts:
+        files = ":".join(readable)
         try:
-            files = ":".join(readable)
-            self.sources += read_sources([f"{','.join(services)}={files}" if services else files])
+            sources = read_sources([f"{','.join(services)}={files}" if services else files])
         except NothingThereError as error:
-            self._missing(error.where or argument, error.what)
-
-    def _missing(self, place: str, error: str) -> None:
-        self.findings.append(finding(Code.CONFIGURATION_MISSING, place=place, error=error))
+            missing.append((error.where or argument, error.what))
+    findings += [finding(Code.CONFIGURATION_MISSING, place=place, error=error) for place, error in missing]
+    return sources
