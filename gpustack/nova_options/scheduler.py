@@ -14,12 +14,12 @@ from gpustack.spec.model import Placement, Spec
 _IN_PLACEMENT = releases.option("filter_scheduler/pci_in_placement")
 _FILTERS = releases.option("filter_scheduler/enabled_filters")
 _ISOLATED = releases.option("scheduler/enable_isolated_aggregate_filtering")
-_BY_PROJECT = releases.option("scheduler/limit_tenants_to_placement_aggregate")
+CONFINED = releases.option("scheduler/limit_tenants_to_placement_aggregate")
 _NO_FALLBACK = releases.option("workarounds/disable_fallback_pcpu_query")
 _CANDIDATES = releases.option("placement/max_allocation_candidates")
 _ALIAS = releases.option("pci/alias")
 _ZONE = releases.option("DEFAULT/default_schedule_zone")
-_DRIVER = releases.option("quota/driver")
+DRIVER = releases.option("quota/driver")
 UNIFIED = "nova.quota.UnifiedLimitsDriver"
 """The driver that enforces the limits in Keystone."""
 
@@ -75,9 +75,9 @@ def scheduler(paths: Sequence[Path]) -> Scheduler:
         by_devices=_enabled(configuration, _IN_PLACEMENT, None),
         filters=None if filters is None else tuple(dict.fromkeys(map(str.strip, filters.split(",")))),
         isolated=_enabled(configuration, _ISOLATED, default),
-        by_project=_enabled(configuration, _BY_PROJECT, default),
+        by_project=_enabled(configuration, CONFINED, default),
         fallback=None if without_fallback is None else not without_fallback,
-        unified=None if (driver := configuration.value(_DRIVER)) is None else driver.strip() == UNIFIED,
+        unified=None if (driver := configuration.value(DRIVER)) is None else driver.strip() == UNIFIED,
         zone=configuration.value(_ZONE) or "",
     )
 

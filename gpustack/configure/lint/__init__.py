@@ -115,6 +115,6 @@ def judged(subject: LintSubject) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]
-    for check in sorted(CHECKS, key=lambda c: order.index(c.run.__module__)):
-        by_title.setdefault(check.title, {}).update(dict.fromkeys(check.run(subject)))
+    for title, run in sorted(CHECKS, key=lambda check: order.index(check[1].__module__)):
+        by_title.setdefault(title, {}).update(dict.fromkeys(run(subject)))
     return tuple(LintResult(title=title, findings=tuple(findings)) for title, findings in by_title.items())

@@ -37,7 +37,7 @@ _REMOTE = 25
 @check(_TITLE)
 def syntax(subject: LintSubject) -> Iterator[Finding]:
     """Values that are neither JSON objects nor lists of them."""
-    yield from subject.misshapen(subject.device_option, specs_of, *SERVICES)
+    yield from subject.misshapen(releases.device_spec_option(subject.release), specs_of, *SERVICES)
 
 
 @check(_TITLE)

@@ -7,11 +7,9 @@ from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.sources import Source
-from gpustack.nova_options import releases
 from gpustack.nova_options.markers import DROP_IN
-from gpustack.nova_options.scheduler import UNIFIED
+from gpustack.nova_options.scheduler import DRIVER, UNIFIED
 
-DRIVER = releases.option("quota/driver")
 _ENDPOINTS = frozenset(f"oslo_limit/endpoint_{name}" for name in ("id", "service_type", "service_name"))
 """Options of oslo.limit, each of which leads to the limits of Nova."""
 _TITLE = "Limits of projects"

@@ -1,7 +1,6 @@
 """The registry of checks."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from gpustack.base.findings import Finding
 from gpustack.configure.lint.subject import LintSubject
@@ -9,23 +8,15 @@ from gpustack.configure.lint.subject import LintSubject
 Run = Callable[[LintSubject], Iterator[Finding]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LintCheck:
-    """One check; checks with the same title share a line of the report."""
-
-    title: str
-    run: Run
-
-
-CHECKS: list[LintCheck] = []
-"""The checks of all imported modules."""
+CHECKS: list[tuple[str, Run]] = []
+"""The checks of all imported modules, with their titles."""
 
 
 def check(title: str) -> Callable[[Run], Run]:
     """Register a check under a title; checks with the same title share a line of the report."""
 
     def added(run: Run) -> Run:
-        CHECKS.append(LintCheck(title=title, run=run))
+        CHECKS.append((title, run))
         return run
 
     return added

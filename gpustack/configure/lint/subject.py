@@ -118,6 +118,7 @@ class LintSubject:
     """For the verdicts on the GPUs of hosts."""
     restricted: Collection[str] = ()
     """The names of the spec's flavors that only single projects may use."""
+    _served: dict[tuple[str, ...], tuple[Source, ...]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of_spec(cls, spec: Spec, release: Release, hosts: Sequence[Host]) -> Self:
@@ -145,11 +146,6 @@ class LintSubject:
         return frozenset(name for units in self.marked.values() for name in units)
 
     @cached_property
-    def device_option(self) -> Option:
-        """The option that lists devices in this release."""
-        return releases.device_spec_option(self.release)
-
-    @cached_property
     def normalised(self) -> tuple[str, ...]:
         """The device_spec tags that this release requires to be boolean words."""
         return tuple(name for name, key in releases.keys("device_spec", self.release).items() if key.strict)
@@ -159,10 +155,6 @@ class LintSubject:
         if services not in self._served:
             self._served[services] = tuple(s for s in self.sources if set(services) & set(s.services))
         return self._served[services]
-
-    @cached_property
-    def _served(self) -> dict[tuple[str, ...], tuple[Source, ...]]:
-        return {}
 
     @cached_property
     def schedulers(self) -> Sequence[Source]:
@@ -239,8 +231,9 @@ class LintSubject:
     def entries(self) -> Sequence[DeviceLine]:
         """The entries of device_spec. Every service of Nova parses them (``nova/network/neutron.py``, ``API``)."""
         lines = []
+        option = releases.device_spec_option(self.release)
         for source in self.serving(*SERVICES):
-            for setting in self.lines(source, self.device_option):
+            for setting in self.lines(source, option):
                 with contextlib.suppress(EntryError):
                     entries = specs_of(setting.value)
                     lines += [DeviceLine(source=source, setting=setting, data=e, spec=self._parsed(e)) for e in entries]

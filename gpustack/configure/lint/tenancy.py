@@ -7,11 +7,10 @@ from gpustack.configure.deployed_filters import FILTERS, values
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
 from gpustack.configure.tenancy import ISOLATION
-from gpustack.nova_options import releases
 from gpustack.nova_options.aggregates import BY_PROJECT
+from gpustack.nova_options.scheduler import CONFINED
 
 _TITLE = "Reserved GPU hosts"
-_CONFINED = releases.option("scheduler/limit_tenants_to_placement_aggregate")
 
 
 @check(_TITLE)
@@ -39,6 +38,6 @@ def confined(subject: LintSubject) -> Iterator[Finding]:
     aggregates = subject.tenancy.aggregates.values() if subject.tenancy else ()
     alone = sorted({entry.projects[0] for entry in aggregates if entry.isolated and len(entry.projects) == 1})
     for source in subject.schedulers if alone else ():
-        if subject.on(_CONFINED, source):
-            place = source.place(source.configuration.last(_CONFINED))
+        if subject.on(CONFINED, source):
+            place = source.place(source.configuration.last(CONFINED))
             yield finding(Code.PROJECTS_CONFINED, place=place, projects=", ".join(alone))
