@@ -28,6 +28,7 @@ _INTEGRATED = "graphics or accelerators that are part of the processor"
 _CONSOLE = "the boot GPUs of hosts that would have no other display for their console"
 _SHARED = "cards with virtual functions"
 _EMULATED = "the display adapter of a virtual machine"
+_REASONS = (_SHARED, _INTEGRATED, _EMULATED, _CONSOLE)
 _NVSWITCH = {
     NvSwitch.FULL: "one instance gets all GPUs and all switches, and runs Fabric Manager",
     NvSwitch.SHARED: "a service instance has the switches and partitions the fabric for the others",
@@ -89,14 +90,14 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
 
     yield from note("No GPU found on", lambda of_host: of_host.is_empty)
     yield from _note("Not in this spec, because the scan failed:", unread)
-    yield from note(f"Omitted ({_INTEGRATED}):", lambda of_host: of_host.integrated)
-    yield from note(f"Omitted ({_EMULATED}):", lambda of_host: of_host.emulated)
+    yield from note(f"Omitted ({_INTEGRATED}):", lambda of_host: of_host.omitted[_INTEGRATED])
+    yield from note(f"Omitted ({_EMULATED}):", lambda of_host: of_host.omitted[_EMULATED])
     for ids in sorted({ids for of_host in by_host.values() for ids in of_host.virtual_ids}):
         names = [name for name, of_host in by_host.items() if ids in of_host.virtual_ids]
         yield from _note(f"Omitted ({_SHARED}):", names)
         yield "# To offer them, add a model; if nothing creates them at boot, use `vfs` of the card's model instead:"
         yield f'#   match: {{vendor: "{ids[0]}", product: "{ids[1]}", function: virtual}}'
-    if console := note(f"Omitted ({_CONSOLE}):", lambda of_host: of_host.console):
+    if console := note(f"Omitted ({_CONSOLE}):", lambda of_host: of_host.omitted[_CONSOLE]):
         yield from (*console, "# If a host needs no screen, add the model to its entry.")
     yield from note(
         "Note: this spec passes through all displays of these hosts, so their consoles lose the screen:",
@@ -106,12 +107,7 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
 
 def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
     names = listed(list(by_host), 5) or "no host"
-    why = [
-        *([_SHARED] if any(of_host.shared for of_host in by_host.values()) else []),
-        *([_INTEGRATED] if any(of_host.integrated for of_host in by_host.values()) else []),
-        *([_EMULATED] if any(of_host.emulated for of_host in by_host.values()) else []),
-        *([_CONSOLE] if any(of_host.console for of_host in by_host.values()) else []),
-    ]
+    why = [reason for reason in _REASONS if any(of_host.omitted[reason] for of_host in by_host.values())]
     left_out = f"; omitted: {', '.join(why)}" if why else ""
     return GpustackError(
         f"no GPU found on {names} for a spec{left_out}",
@@ -126,19 +122,13 @@ class _Found:
     """The GPUs of one host by address, sorted by their use in the spec.
 
     :ivar cards: the GPUs that are in the spec.
-    :ivar integrated: those that are part of the processor.
-    :ivar shared: those with virtual functions.
-    :ivar emulated: the display adapters of a virtual machine.
-    :ivar console: if no other display would remain, the GPU that the host boots on, and those with the same ids, which
-        a spec can't distinguish from it.
+    :ivar omitted: the others, by the reason. If no other display would remain, the GPU that the host boots on is among
+        them, with those of the same ids, which a spec can't distinguish from it.
     :ivar displays: every function that can show the host's console.
     """
 
     cards: dict[str, Gpu] = field(default_factory=dict)
-    integrated: dict[str, Gpu] = field(default_factory=dict)
-    shared: dict[str, Gpu] = field(default_factory=dict)
-    emulated: dict[str, Gpu] = field(default_factory=dict)
-    console: dict[str, Gpu] = field(default_factory=dict)
+    omitted: dict[str, dict[str, Gpu]] = field(default_factory=lambda: {reason: {} for reason in _REASONS})
     displays: set[str] = field(default_factory=set)
 
     def add(self, host: Host) -> None:
@@ -146,11 +136,11 @@ class _Found:
         for gpu in gpus(host):
             kind = self.cards
             if is_integrated(host, gpu.main):
-                kind = self.integrated
+                kind = self.omitted[_INTEGRATED]
             elif gpu.virtual:
-                kind = self.shared
+                kind = self.omitted[_SHARED]
             elif catalogue.is_console(gpu.main.vendor, gpu.main.product):
-                kind = self.emulated
+                kind = self.omitted[_EMULATED]
             kind[gpu.main.address] = gpu
         self.displays.update(function.address for function in displays(host))
 
@@ -158,8 +148,9 @@ class _Found:
         """Reserve the GPU that the host boots on, if all its displays are GPUs of the spec."""
         boots_on = {gpu.main.ids for gpu in self.cards.values() if any(f.boot_vga for f in gpu.functions)}
         if self.loses_its_console:
-            self.console = {address: gpu for address, gpu in self.cards.items() if gpu.main.ids in boots_on}
-            self.cards = {address: gpu for address, gpu in self.cards.items() if address not in self.console}
+            console = {address: gpu for address, gpu in self.cards.items() if gpu.main.ids in boots_on}
+            self.omitted[_CONSOLE] = console
+            self.cards = {address: gpu for address, gpu in self.cards.items() if address not in console}
 
     @property
     def loses_its_console(self) -> bool:
@@ -171,12 +162,12 @@ class _Found:
     @property
     def virtual_ids(self) -> set[tuple[str, str]]:
         """Vendor and product of the virtual functions of its cards."""
-        return {(part.vendor, part.product) for gpu in self.shared.values() for part in gpu.virtual}
+        return {(part.vendor, part.product) for gpu in self.omitted[_SHARED].values() for part in gpu.virtual}
 
     @property
     def is_empty(self) -> bool:
         """Whether the host has no GPU at all."""
-        return not (self.cards or self.integrated or self.shared or self.emulated or self.console)
+        return not self.cards and not any(self.omitted.values())
 
 
 def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:
@@ -233,11 +224,7 @@ def _slug(kind: _Kind) -> str:
 
 
 def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mapping[str, list[Gpu]]) -> list[str]:
-    lines = [
-        "",
-        "# The kinds of GPU. Choose the names yourself: flavors and aliases use them.",
-        "models:",
-    ]
+    lines = ["", "# The kinds of GPU. Choose the names yourself: flavors and aliases use them.", "models:"]
     for position, (kind, name) in enumerate(names.items()):
         functions = {
             host: [gpu.main for gpu in host_gpus if kinds[id(gpu)] == kind] for host, host_gpus in cards.items()
