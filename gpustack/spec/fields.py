@@ -44,13 +44,9 @@ Name = Annotated[str, matching(NAME_PATTERN, "a name of 1 to 64 letters, digits,
 Hex4 = Annotated[str, matching(HEX4_PATTERN, "four hexadecimal digits in quotes"), AfterValidator(str.lower)]
 
 
-def _pattern(text: str) -> str:
-    return HostPattern.parse(text).text
-
-
 Pattern = Annotated[
     str,
-    AfterValidator(_pattern),
+    AfterValidator(lambda text: HostPattern.parse(text).text),
     WithJsonSchema(
         {
             "type": "string",

@@ -24,7 +24,7 @@ from gpustack.spec.patterns import HostPattern, Patterns
 from gpustack.spec.quotas import Quotas
 from gpustack.spec.reclaim import Reclaim
 from gpustack.spec.tenancy import Tenancy
-from gpustack.spec.virtual_functions import Number
+from gpustack.spec.vgpu import Number
 
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
 INTERFACE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}$"

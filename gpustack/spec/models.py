@@ -7,19 +7,14 @@ from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 from gpustack.pci.address import Address
 from gpustack.spec.fields import Hex4, Name, NumaPolicy, SpecSection, described
 from gpustack.spec.flavors import Gib, Trait
-from gpustack.spec.vgpu import Vgpu
-from gpustack.spec.virtual_functions import Vfs
+from gpustack.spec.vgpu import Vfs, Vgpu
 
 ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
 
 
-def _address(text: str) -> str:
-    return str(Address.parse(text))
-
-
 Bdf = Annotated[
     str,
-    AfterValidator(_address),
+    AfterValidator(lambda text: str(Address.parse(text))),
     described(ADDRESS_PATTERN, "a PCI address in quotes (domain:bus:device.function)", "0000:88:00.0"),
 ]
 

@@ -41,9 +41,7 @@ def _checked(text: str) -> str:
 
 Duration = Annotated[str, matching(DURATION_PATTERN, "a number of minutes, hours or days", "72h")]
 Moment = Annotated[
-    str,
-    AfterValidator(_checked),
-    described(MOMENT_PATTERN, "a time with time zone in quotes", "2026-12-31T18:00:00Z"),
+    str, AfterValidator(_checked), described(MOMENT_PATTERN, "a time with time zone in quotes", "2026-12-31T18:00:00Z")
 ]
 ServerId = Annotated[str, matching(SERVER_PATTERN, "the id of an instance", "3f2b8c1e-5d0a-4b7c-9e6f-1a2b3c4d5e6f")]
 
