@@ -35,14 +35,10 @@ def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...],
     """
     option = FILTERS.of(wanted.release)
     for source in existing.sources:
-        if source.serves(option) and source.hosts is None:
-            # The last file decides a list option, so gpustack's own file must not hide the list of another file.
-            assignments = tuple(foreign(source.configuration.all(option)))
-            names = {s.file for s in assignments}
-            last = [file for file in source.configuration.files if file in names]
-            if last:
-                setting = [s for s in assignments if s.file == last[-1]][-1]
-                return kept(source, setting, wanted), setting
+        # The last file decides a list option, so gpustack's own file must not hide the list of another file.
+        assignments = list(foreign(source.configuration.all(option))) if source.serves(option) else []
+        if assignments and source.hosts is None:
+            return kept(source, assignments[-1], wanted), assignments[-1]
     return with_filters(releases.default_filters(wanted.release), wanted.filters), None
 
 

@@ -192,16 +192,10 @@ def _refusals(source: Source, findings: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _refusal(source: Source, refusal: Mapping[str, Any], version: str) -> Finding:
-    place = source.label
-    if refusal["option"]:
-        group, _, name = refusal["option"].partition("/")
-        settings = [
-            setting for setting in source.configuration.settings if (setting.group, setting.name) == (group, name)
-        ]
-        place = settings[-1].place if settings else place
+    settings = [setting for setting in source.configuration.settings if setting.path == refusal["option"]]
     return finding(
         Code.NOVA_REFUSES,
-        place=place,
+        place=source.place(settings[-1] if settings else None),
         version=version,
         services=" and ".join(f"nova-{service}" for service in refusal["services"]),
         error=" ".join(str(refusal["error"]).split())[:_SHOWN],
