@@ -24,6 +24,7 @@ from gpustack.base.validation import problem
 from gpustack.configure import providers
 from gpustack.configure.deployed import Existing
 from gpustack.configure.deployment.drop_in import DIRECTORY
+from gpustack.configure.deployment.kolla import NAMES
 from gpustack.configure.desired import Alias, DesiredConfig, DeviceEntry, all_advised, required_filters, wanted
 from gpustack.configure.packing import requested
 from gpustack.configure.render import render
@@ -49,13 +50,6 @@ UNITS = {
     "conductor": ("nova-conductor.service", "openstack-nova-conductor.service"),
 }
 """The systemd units of each service: on Debian and Ubuntu, on RHEL and derivatives, and in OpenStack-Ansible."""
-CONTAINERS = {
-    "compute": ("nova_compute",),
-    "api": ("nova_api",),
-    "scheduler": ("nova_scheduler",),
-    "conductor": ("nova_conductor", "nova_super_conductor"),
-}
-"""The containers of each service in kolla-ansible."""
 _SHOWN = 5
 _Line = TypeVar("_Line", Alias, DeviceEntry, TypeSection)
 
@@ -373,7 +367,8 @@ def _block(text: str) -> str:
 
 def _commands(services: Sequence[str], answer: Answer, *, kolla: bool) -> list[list[str]]:
     if kolla:
-        return [[answer.engine or "docker", "restart", name] for service in services for name in CONTAINERS[service]]
+        containers = [name.replace("-", "_") for service in services for name in NAMES[service]]
+        return [[answer.engine or "docker", "restart", name] for name in containers]
     units = [unit for service in services for unit in UNITS[service] if unit in answer.units]
     return [["systemctl", "restart", unit] for unit in units]
 

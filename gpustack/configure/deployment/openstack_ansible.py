@@ -17,7 +17,7 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import quoted
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import ENCRYPTED, Job, RenderedFile, Tool, documents, mapping, typed
+from gpustack.configure.rendered import ENCRYPTED, Job, RenderedFile, Tool, documents, dumped, mapping, typed
 from gpustack.configure.sections import sections
 from gpustack.configure.sources import PLACEMENT, READERS, SERVICES, Source, assigned, kinds
 from gpustack.nova_options import releases
@@ -54,7 +54,7 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     """The group's variables, and those of each compute host."""
     for path, variables in _variables(job, names):
         services = {_GROUP: job.services, _PLACEMENT_GROUP: (PLACEMENT,)}.get(path, ("compute",))
-        yield job.yaml(f"{path}/{FILE}", services, _yaml(variables))
+        yield job.yaml(f"{path}/{FILE}", services, dumped([variables]))
 
 
 def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, object]]]:
@@ -266,12 +266,6 @@ def _overrides(variables: Mapping[str, tuple[Path, Any]], name: str) -> Iterator
 
 def _joined(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _yaml(variables: dict[str, object]) -> str:
-    import yaml
-
-    return yaml.safe_dump(variables, sort_keys=False, width=2**20, allow_unicode=True)
 
 
 TOOL = Tool(
