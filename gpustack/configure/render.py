@@ -184,7 +184,9 @@ def _devices(
     option = releases.device_spec_option(wanted.release)
     names = HostNames(hosts)
     for source, setting in existing.effective(option):
-        if _after_ours(setting, directories) and setting.path == option.path:
+        # kolla-ansible merges HOST/SERVICE.conf after HOST/nova.conf.
+        is_later = _of_one_host(setting, directories) and Path(setting.file).name != "nova.conf"
+        if is_later and setting.path == option.path:
             yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
         elif setting.is_template:
             yield from _template_in_the_way(setting, wanted, names.having(source))
@@ -199,11 +201,6 @@ def _devices(
 def _of_one_host(setting: Setting, directories: Collection[Path]) -> bool:
     """Whether a line is in a kolla-ansible override for one host, which is merged after those for a service."""
     return Path(setting.file).resolve().parent.parent in directories
-
-
-def _after_ours(setting: Setting, directories: Collection[Path]) -> bool:
-    """Whether a line is in ``HOST/SERVICE.conf``, which kolla-ansible merges after ``HOST/nova.conf``."""
-    return _of_one_host(setting, directories) and Path(setting.file).name != "nova.conf"
 
 
 def _beside(setting: Setting, directories: Collection[Path]) -> bool:

@@ -95,18 +95,15 @@ def _register_libraries(conf):
     with contextlib.suppress(Exception):
         from stevedore import extension
 
+        # A library that can't be imported has no options here.
         for point in extension.ExtensionManager(
-            "oslo.config.opts", invoke_on_load=False, on_load_failure_callback=_skip
+            "oslo.config.opts", invoke_on_load=False, on_load_failure_callback=lambda *_: None
         ):
             if point.name in _LIBRARIES:
                 for group, opts in point.plugin():
                     for opt in (opt for opt in opts if not opt.required):
                         with contextlib.suppress(Exception):
                             conf.register_opt(opt, group=group)
-
-
-def _skip(*_):
-    """A library that can't be imported has no options here."""
 
 
 def _register_dynamic(conf, services):
