@@ -25,7 +25,6 @@ class Key:
     """
 
     name: str
-    of: str = ""
     since: int
     until: int | None = None
     source: str
@@ -100,7 +99,6 @@ def _keys(of: str) -> Mapping[str, Key]:
             path, last = f"{of}/{name}", records[-1]
             values = facts["words"].get(path, last.get("enum", ()))
             found[name] = Key(
-                of=of,
                 name=name,
                 since=records[0]["since"],
                 until=last.get("until"),
