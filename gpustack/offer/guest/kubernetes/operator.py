@@ -49,7 +49,7 @@ def pins(spec: Spec, groups: Sequence[NodeGroup]) -> Pins:
             elif group.mixes or kind not in served:
                 served[kind] = pin
     models = sorted({model for kind in served for model in kind})
-    common = None if refused or not served else _common(spec, models)
+    common = None if refused or not served else _pin(spec, "", models)[0]
     return Pins(values=_values(common, served), findings=tuple(dict.fromkeys(findings)))
 
 
@@ -58,17 +58,11 @@ def _pin(spec: Spec, flavor: str, models: Sequence[str]) -> tuple[OperatorPin | 
     pin = operator_pin(needs.nvidia) if needs.nvidia else None
     if pin is not None:
         return pin, tuple(findings_of(needs))
-    if needs.vgpus:
-        unserved = "vGPUs need the licensed guest driver, which the operator installs from a private image only"
-        return None, (finding(Code.NO_DRIVER_OF_OPERATOR, place=flavor, models=", ".join(models), reason=unserved),)
     unserved = f"no release installs {needs.nvidia}" if needs.nvidia else "the catalogue does not know what they need"
     reason = needs.conflict or unserved
+    if needs.vgpus:
+        reason = "vGPUs need the licensed guest driver, which the operator installs from a private image only"
     return None, (finding(Code.NO_DRIVER_OF_OPERATOR, place=flavor, models=", ".join(models), reason=reason),)
-
-
-def _common(spec: Spec, models: Sequence[str]) -> OperatorPin | None:
-    needs = combined("", [requirement_of_model(spec, model) for model in models])
-    return operator_pin(needs.nvidia) if needs.nvidia else None
 
 
 def _values(common: OperatorPin | None, served: Mapping[tuple[str, ...], OperatorPin]) -> dict[str, Any]:
