@@ -16,7 +16,6 @@ from gpustack.offer.quota.shares import description_of
 class LimitChange(CloudChange):
     """Create, change or delete the limit of a project, or the default of all projects; the value is the limit."""
 
-    kind: ClassVar[str] = "change_limit"
     object_kind: ClassVar[str] = "limit"
     value: ClassVar[Any] = int | None
     described: ClassVar[tuple[str, ...]] = ("resource_class", "project", "description", "model", "project_name")

@@ -78,9 +78,13 @@ def compare(
     """
     known = {ref: found[0] for ref, found in projects.items() if len(found) == 1}
     entries = list(_entries(wanted, present, known))
-    surplus = list(_surplus(wanted, present, entries))
     names = {project.id: project for found in projects.values() for project in found}
     kept = {entry.before.id for entry in entries if entry.before}
+    surplus = [  # of the spec's resource classes, and of others that gpustack limited before
+        limit
+        for limit in (*present.limits, *present.defaults)
+        if limit.id not in kept and (limit.ours or limit.resource_class in wanted.models)
+    ]
     foreign = {limit.resource_class for limit in present.limits if limit.id not in kept and not (limit.ours and prune)}
     superfluous = [
         limit for limit in surplus if limit.ours and prune and (limit.project or limit.resource_class not in foreign)
@@ -134,14 +138,6 @@ def _entries(wanted: WantedLimits, present: Present, known: Mapping[str, Project
 def _change(wanted: WantedLimits, entry: _Entry, why: str, before: Limit | None = None) -> LimitChange:
     name, model = entry.resource_class, wanted.models[entry.resource_class]
     return LimitChange.of((name, model), entry.project, before, entry.limit, why)
-
-
-def _surplus(wanted: WantedLimits, present: Present, entries: Sequence[_Entry]) -> Iterator[Limit]:
-    """Limits that the spec lacks: of its resource classes, and of others that gpustack limited before."""
-    kept = {entry.before.id for entry in entries if entry.before}
-    for limit in (*present.limits, *present.defaults):
-        if limit.id not in kept and (limit.ours or limit.resource_class in wanted.models):
-            yield limit
 
 
 def _deletion(

@@ -30,7 +30,6 @@ class _ChangeOfAggregate(CloudChange):
 class AggregateChange(_ChangeOfAggregate):
     """Create or delete an aggregate; the value is its metadata. ``about`` has those that a deletion loses."""
 
-    kind: ClassVar[str] = "change_aggregate"
     object_kind: ClassVar[str] = "aggregate"
     undone: ClassVar[str] = "creates it with its metadata, or deletes it if it contains no host"
     written: ClassVar[tuple[str, ...]] = _METADATA
@@ -82,7 +81,6 @@ class AggregateChange(_ChangeOfAggregate):
 class MetadataChange(_ChangeOfAggregate):
     """Set metadata of an aggregate; None removes a key."""
 
-    kind: ClassVar[str] = "change_metadata"
     object_kind: ClassVar[str] = "aggregate_metadata"
     written: ClassVar[tuple[str, ...]] = _METADATA
     value: ClassVar[Any] = dict[str, str | None]
@@ -115,7 +113,6 @@ class MetadataChange(_ChangeOfAggregate):
 class HostChange(_ChangeOfAggregate):
     """Add a host to an aggregate, or remove it: the value is whether the aggregate contains the host."""
 
-    kind: ClassVar[str] = "change_host"
     object_kind: ClassVar[str] = "aggregate_host"
     value: ClassVar[Any] = bool
     described: ClassVar[tuple[str, ...]] = ("host", "aggregate")
@@ -159,7 +156,6 @@ class HostChange(_ChangeOfAggregate):
 class TraitChange(CloudChange):
     """Add a trait to the provider of a host, or remove it: the value is whether the provider has the trait."""
 
-    kind: ClassVar[str] = "change_trait"
     object_kind: ClassVar[str] = "trait"
     value: ClassVar[Any] = bool
     described: ClassVar[tuple[str, ...]] = ("host", "trait")
