@@ -7,7 +7,7 @@ schema reports them.
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,6 +25,7 @@ from gpustack.spec.patterns import HostPattern, Patterns
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 from gpustack.spec.vgpu import Vgpu, apart, slices
 
+_Section = TypeVar("_Section", Match, Vgpu)
 MAX_COMPARED = 1000
 """The number of hosts of a range that are compared with other patterns."""
 MAX_MODELS_OF_A_CARD = 100
@@ -37,7 +38,7 @@ def check(document: Document) -> Iterator[Problem]:
     yield from _names(document, models, hosts)
     yield from _unmanaged(document, models)
     yield from _shared_twice(document, models)
-    matches = dict(_matches(models))
+    matches = _valid(models, "match", Match)
     shared = {name for name in matches if models[name].get("vfs") or models[name].get("vgpu")}
     yield from _ambiguous(document, matches, shared)
     yield from _of_one_host(document, matches, shared, hosts)
@@ -119,18 +120,13 @@ def _shared_twice(document: Document, models: Mapping[str, Any]) -> Iterator[Pro
             yield document.problem(("models", name, "vgpu", "mig" if profile else "type"), message)
 
 
-def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:
-    for name, model in models.items():
-        try:
-            yield name, Match.model_validate(mapping(model, "match"))
-        except ValidationError:
-            continue
-
-
-def _vgpus(models: Mapping[str, Any]) -> Iterator[tuple[str, Vgpu]]:
+def _valid(models: Mapping[str, Any], key: str, section: type[_Section]) -> dict[str, _Section]:
+    """The valid sections under a key of models, by the name of the model."""
+    valid = {}
     for name, model in models.items():
         with contextlib.suppress(ValidationError):
-            yield name, Vgpu.model_validate(mapping(model, "vgpu"))
+            valid[name] = section.model_validate(mapping(model, key))
+    return valid
 
 
 def _ambiguous(document: Document, matches: Mapping[str, Match], shared: Set[str]) -> Iterator[Problem]:
@@ -162,7 +158,7 @@ def _of_one_host(
     document: Document, matches: Mapping[str, Match], shared: Set[str], hosts: Mapping[str, Any]
 ) -> Iterator[Problem]:
     """Hosts that share cards and pass the same ones through, or share them twice."""
-    vgpus = dict(_vgpus(mapping(document.data, "models")))
+    vgpus = _valid(mapping(document.data, "models"), "vgpu", Vgpu)
     for named in _named(hosts):
         by_ids: dict[tuple[str, str], list[str]] = {}
         for path, name in named:

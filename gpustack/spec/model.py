@@ -257,7 +257,7 @@ class Spec(SpecSection):
     def traits_of(self, model: str) -> tuple[str, ...]:
         """The traits of a model's cards: those of the spec, and those of their attributes if a flavor may need them."""
         entry = self.models[model]
-        by_attribute = self.by_attribute and entry.is_selectable
+        by_attribute = (self.pooled or self.selections) and entry.is_selectable
         derived = attributes.traits_of(entry, self.alias_of(model), THRESHOLDS) if by_attribute else ()
         return tuple(dict.fromkeys((*entry.traits, *derived)))
 
@@ -267,11 +267,6 @@ class Spec(SpecSection):
         is_in_pool = self.pooled and entry.is_selectable
         own = (attributes.alias_trait(self.alias_of(model)),) if is_in_pool else ()
         return (*entry.traits, *own)
-
-    @property
-    def by_attribute(self) -> bool:
-        """Whether cards have traits for their attributes."""
-        return self.pooled or bool(self.selections)
 
     @cached_property
     def plain_hosts(self) -> frozenset[str]:

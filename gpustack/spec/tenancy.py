@@ -63,11 +63,6 @@ class Tenancy(SpecSection):
         return any(aggregate.projects for aggregate in self.aggregates.values())
 
     @property
-    def extra_spec(self) -> str:
-        """The extra spec with which a flavor requires the trait; its value is ``required``."""
-        return f"{TRAIT}{self.trait}"
-
-    @property
     def extra_specs(self) -> dict[str, str]:
-        """The extra specs of each GPU flavor."""
-        return {self.extra_spec: REQUIRED} if self.isolates else {}
+        """The extra specs of each GPU flavor, by which it requires the trait."""
+        return {f"{TRAIT}{self.trait}": REQUIRED} if self.isolates else {}
