@@ -33,10 +33,10 @@ def doubts(spec: Spec, present: Collection[str], placement: Placement) -> Iterat
             )
         if placement != "schedule":
             yield from _indistinct(spec, place, models, present)
-        if len({memory_of(spec.models[name]) for name in models}) > 1:
-            yield finding(
-                Code.SELECTION_TAKES_LARGER, place=place, cards=listed([_sized(spec, m) for m in models], _SHOWN)
-            )
+        sizes = {name: memory_of(spec.models[name]) for name in models}
+        if len(set(sizes.values())) > 1:
+            cards = [f"{name} ({memory} GiB)" if memory else name for name, memory in sizes.items()]
+            yield finding(Code.SELECTION_TAKES_LARGER, place=place, cards=listed(cards, _SHOWN))
     if placement != "off" and spec.pooled:
         yield finding(Code.CLASS_OF_GPU_IN_USE, place="nova.class_by")
         yield from _same_traits(spec)
@@ -84,11 +84,6 @@ def _indistinct(spec: Spec, place: str, models: Sequence[str], present: Collecti
 def _classes(spec: Spec, models: Sequence[str]) -> set[str]:
     ids = ((spec.resource_class_of(name), spec.models[name].ids) for name in models)
     return {str(reported_class(name, vendor, product)) for name, (vendor, product) in ids}
-
-
-def _sized(spec: Spec, model: str) -> str:
-    memory = memory_of(spec.models[model])
-    return f"{model} ({memory} GiB)" if memory else model
 
 
 def _same_traits(spec: Spec) -> Iterator[Finding]:

@@ -288,6 +288,7 @@ class _Planning:
         classes = {spec.alias_of(model): class_of(spec, model) for model in limited}
         of_vgpus = by_key((vgpu.resource_class, class_of(spec, m)) for m in limited if (vgpu := spec.models[m].vgpu))
         classes |= {name: counted[0] for name, counted in of_vgpus.items() if len(counted) == 1}
+        limits = (*self.limits.defaults, *self.limits.limits) if self.limits else ()
         nodes = self.nodes or PresentTenancy()
         if self.present is None:  # one flavor for each alias
             flavors = {alias: FlavorRight(gpus=frozenset({alias})) for alias in classes}
@@ -300,12 +301,7 @@ class _Planning:
             aggregates={aggregate.name: aggregate for aggregate in nodes.aggregates},
             bearers=frozenset((trait, uuid) for trait, uuids in nodes.bearers.items() for uuid in uuids),
             known=frozenset(nodes.bearers),
-            limits=_limits(self.limits),
+            limits={(limit.resource_class, limit.project or ANYBODY): limit.limit for limit in limits},
             classes=classes if self.limits is not None else {},
             absent=math.inf if self.choices.release.major >= _FIRST_UNLIMITED else 0,
         )
-
-
-def _limits(present: PresentLimits | None) -> dict[tuple[str, str], int]:
-    limits = (*present.defaults, *present.limits) if present else ()
-    return {(limit.resource_class, limit.project or ANYBODY): limit.limit for limit in limits}

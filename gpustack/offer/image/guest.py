@@ -64,13 +64,9 @@ def _windows(image: Image, needs: FlavorNeeds) -> Iterator[Problem]:
     if image.os_type != WINDOWS:
         state = f"os_type is {image.os_type}" if image.os_type else "os_type is not set"
         yield Problem(code=Code.IMAGE_OS_TYPE, values={"state": state})
-    if needs.hidden_from and not (needs.hides_hypervisor or image.is_true(HIDE) or _is_new(image)):
+    accepts = (_branch(image) or 0) >= _HIDING_NEEDED_BEFORE  # the driver that the image declares
+    if needs.hidden_from and not (needs.hides_hypervisor or image.is_true(HIDE) or accepts):
         yield Problem(code=Code.HYPERVISOR_VISIBLE, values={"models": " and ".join(needs.hidden_from)})
-
-
-def _is_new(image: Image) -> bool:
-    """Whether the image declares a driver that accepts a hypervisor."""
-    return (_branch(image) or 0) >= _HIDING_NEEDED_BEFORE
 
 
 def _branch(image: Image) -> int | None:

@@ -49,11 +49,6 @@ def _needs(spec: Spec, entry: Entry, release: Release, hosts: Sequence[Host], kn
     )
 
 
-def _quirks(spec: Spec, model: str) -> tuple[str, ...]:
-    card = card_of(spec.models[model])
-    return card.quirks if card else ()
-
-
 def _architectures(spec: Spec, models: Iterable[str], hosts: Sequence[Host]) -> frozenset[str]:
     """The architectures of the hosts that pass these models through. GPUs of a superchip are on Arm hosts only."""
     wanted = set(models)
@@ -65,7 +60,8 @@ def _architectures(spec: Spec, models: Iterable[str], hosts: Sequence[Host]) -> 
             [target.model for target in verdicts(spec, host).offered] + [c.model for c in offered_vgpus(spec, host)]
         )
     }
-    if not found and wanted and all(_COHERENT in _quirks(spec, model) for model in wanted):
+    cards = [card_of(spec.models[model]) for model in wanted]
+    if not found and cards and all(card and _COHERENT in card.quirks for card in cards):
         found = {"aarch64"}
     return frozenset(found)
 
