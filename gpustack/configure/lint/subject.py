@@ -1,10 +1,10 @@
 """The input of the linter: configurations, the release that reads them, and hosts with known facts."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -74,9 +74,6 @@ class DeviceLine(_Line):
     spec: DeviceSpec | None
 
 
-_AnyLine = TypeVar("_AnyLine", AliasLine, DeviceLine)
-
-
 def padded_traits(line: AliasLine | DeviceLine) -> Iterator[Finding]:
     """Traits with blanks beside a comma, which Nova keeps as a part of the name."""
     names = line.data.get("traits")
@@ -84,10 +81,6 @@ def padded_traits(line: AliasLine | DeviceLine) -> Iterator[Finding]:
         if name != name.strip():
             (trait,) = traits({"traits": name})
             yield finding(Code.TRAIT_WITH_BLANK, place=line.place, name=name, trait=trait)
-
-
-def _by_source(lines: Iterable[_AnyLine]) -> dict[int, tuple[_AnyLine, ...]]:
-    return {source: tuple(listed) for source, listed in by_key((id(line.source), line) for line in lines).items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -245,19 +238,19 @@ class LintSubject:
         except ValueError:
             return None
 
-    def aliases_of(self, source: Source) -> tuple[AliasLine, ...]:
+    def aliases_of(self, source: Source) -> Sequence[AliasLine]:
         return self._aliases_by_source.get(id(source), ())
 
-    def devices_of(self, source: Source) -> tuple[DeviceLine, ...]:
+    def devices_of(self, source: Source) -> Sequence[DeviceLine]:
         return self._devices_by_source.get(id(source), ())
 
     @cached_property
-    def _aliases_by_source(self) -> Mapping[int, tuple[AliasLine, ...]]:
-        return _by_source(self.aliases)
+    def _aliases_by_source(self) -> Mapping[int, Sequence[AliasLine]]:
+        return by_key((id(line.source), line) for line in self.aliases)
 
     @cached_property
-    def _devices_by_source(self) -> Mapping[int, tuple[DeviceLine, ...]]:
-        return _by_source(self.devices)
+    def _devices_by_source(self) -> Mapping[int, Sequence[DeviceLine]]:
+        return by_key((id(line.source), line) for line in self.devices)
 
     def doubt(self, source: Source) -> dict[str, Any]:
         """Severity and text for a missing setting if it is not certain that the service reads the file."""
