@@ -124,16 +124,13 @@ def _counted(facts: Dict[str, Any], expected: Optional[Dict[str, Any]]) -> Itera
         yield _problem("gpus-missing", "PCI", count=len(gpus), expected=expected["count"])
     elif len(gpus) > expected["count"] or (expected["ids"] and not set(map(_ids, gpus)) <= set(expected["ids"])):
         found = ", ".join("{} {}".format(gpu["address"], _ids(gpu)) for gpu in gpus)
-        yield _problem("gpus-differ", "PCI", found=found, expected=_counted_ids(expected))
+        ids = " or ".join(expected["ids"])
+        wanted = "{}{}".format(expected["count"], " of " + ids if ids else "")
+        yield _problem("gpus-differ", "PCI", found=found, expected=wanted)
 
 
 def _ids(gpu: Dict[str, Any]) -> str:
     return "{}:{}".format(gpu["vendor"], gpu["product"])
-
-
-def _counted_ids(expected: Dict[str, Any]) -> str:
-    ids = " or ".join(expected["ids"])
-    return "{}{}".format(expected["count"], " of " + ids if ids else "")
 
 
 def _unplaced(gpus: List[Dict[str, Any]], events: List[Dict[str, Any]]) -> Iterator[Problem]:
