@@ -18,6 +18,7 @@ from gpustack.configure.sections import Carried, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, Source
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options.markers import MARK, without_block
+from gpustack.spec.document import entries
 
 if TYPE_CHECKING:
     import jinja2
@@ -208,15 +209,7 @@ def documents(path: Path) -> list[dict[str, object]]:
 
 def _items(document: Mapping[str, object]) -> list[object]:
     """The resources of a Kubernetes list."""
-    items = document.get("items") if str(document.get("kind", "")).endswith("List") else None
-    return items if isinstance(items, list) else []
-
-
-def mapping(document: object, *keys: str) -> Mapping[str, Any]:
-    """The mapping at a path of a document; empty if there is something else."""
-    for key in keys:
-        document = document.get(key) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else {}
+    return entries(document, "items") if str(document.get("kind", "")).endswith("List") else []
 
 
 def typed(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, bool | int | str]]:

@@ -73,10 +73,11 @@ class Document:
         return node.value if isinstance(node, yaml.ScalarNode) and not node.style else None
 
 
-def mapping(data: object, key: str) -> dict[str, Any]:
-    """The mapping under a key of a mapping; empty if either is something else."""
-    value = data.get(key) if isinstance(data, dict) else None
-    return value if isinstance(value, dict) else {}
+def mapping(data: object, *keys: str) -> dict[str, Any]:
+    """The mapping at a path of mappings; empty if there is something else."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
 
 
 def entries(data: object, key: str) -> list[Any]:

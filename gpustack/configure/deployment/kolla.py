@@ -21,6 +21,7 @@ from gpustack.configure.sources import PLACEMENT, SERVICES, Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, foreign, read_files
 from gpustack.nova_options.markers import BEGIN, END
+from gpustack.spec.document import entries
 
 DIRECTORY = "/etc/kolla/config/nova"
 KAYOBE_DIRECTORY = "etc/kayobe/kolla/config/nova"
@@ -109,8 +110,7 @@ def _dependencies(environment: Path) -> list[str]:
         data = load(read_text(environment / ".kayobe-environment"))
     except (OSError, ValueError, yaml.YAMLError):
         return []
-    names = data.get("dependencies") if isinstance(data, dict) else None
-    return [name for name in names if isinstance(name, str) and "\0" not in name] if isinstance(names, list) else []
+    return [name for name in entries(data, "dependencies") if isinstance(name, str) and "\0" not in name]
 
 
 def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:

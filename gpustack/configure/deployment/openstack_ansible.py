@@ -17,12 +17,13 @@ from gpustack.base.findings import Code, Finding, Severity, finding
 from gpustack.base.text import quoted
 from gpustack.configure import providers
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import ENCRYPTED, Job, RenderedFile, Tool, documents, dumped, mapping, typed
+from gpustack.configure.rendered import ENCRYPTED, Job, RenderedFile, Tool, documents, dumped, typed
 from gpustack.configure.sections import sections
 from gpustack.configure.sources import PLACEMENT, READERS, SERVICES, Source, assigned, kinds
 from gpustack.nova_options import releases
 from gpustack.nova_options.markers import DROP_IN
 from gpustack.nova_options.pci_values import specs_of
+from gpustack.spec.document import entries, mapping
 
 DIRECTORY = "/etc/openstack_deploy"
 FILE = "gpustack.yml"
@@ -149,19 +150,16 @@ def _replaced(assigned: Mapping[str, Any], variables: Mapping[str, Any]) -> Iter
 
     config_template 2.1.1 removes an option and writes the override's value (``_option_write``): nothing is merged.
     """
-    overrides = assigned.get(_OVERRIDES)
-    sections = overrides if isinstance(overrides, dict) else {}
-    pci = sections.get("pci")
     for option, variable in _REPLACING:
-        if variable in variables and isinstance(pci, dict) and option in pci:
+        if variable in variables and option in mapping(assigned, _OVERRIDES, "pci"):
             yield f"[pci] {option} ({variable}, {_OVERRIDES})"
-    if _replaces_filters(sections.get("filter_scheduler"), variables.get(_FILTERS, ())):
+    if _replaces_filters(mapping(assigned, _OVERRIDES, "filter_scheduler"), variables.get(_FILTERS, ())):
         yield f"enabled_filters ({_FILTERS}, {_OVERRIDES})"
 
 
-def _replaces_filters(section: object, needed: Collection[str]) -> bool:
+def _replaces_filters(section: Mapping[str, Any], needed: Collection[str]) -> bool:
     """Whether overrides set the scheduler's list without the required filters, replacing the list of the role."""
-    value = section.get("enabled_filters") if isinstance(section, dict) else None
+    value = section.get("enabled_filters")
     if value is None:
         return False
     listed = value if isinstance(value, list) else str(value).split(",")
@@ -244,8 +242,7 @@ def _role_lines(variables: Mapping[str, Any]) -> Iterator[tuple[str, str, str, s
         listed = ",".join(str(name) for part in lists for name in part) if known else "{{ … }}"
         yield "scheduler", "filter_scheduler", "enabled_filters", given[0], [listed]
     variable = _MDEV_TYPES if _MDEV_TYPES in variables else "nova_enabled_vgpu_types"
-    found = variables.get(variable)
-    types = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    types = [entry for entry in entries(variables, variable) if isinstance(entry, dict)]
     if types:
         listed = ",".join(dict.fromkeys(str(entry.get("type")) for entry in types))
         yield "compute", "devices", "enabled_mdev_types", variable, [listed]

@@ -13,9 +13,10 @@ from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed import carried
-from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, typed, typed_value
+from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, typed, typed_value
 from gpustack.configure.sections import ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SERVICES, Source, assigned
+from gpustack.spec.document import entries, mapping
 
 DIRECTORY = "openstack-helm"
 FILE, PLACEMENT_FILE = "gpustack-nova.yaml", "gpustack-placement.yaml"
@@ -88,8 +89,8 @@ def _values(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     """The settings in a values file: for all services, and for nova-compute on single hosts."""
     nova = mapping(document, "conf", "nova")
-    entries = _entries(document)
-    hosts = tuple(str(entry.get("name")) for entry in entries)
+    overrides = _entries(document)
+    hosts = tuple(str(entry.get("name")) for entry in overrides)
     if of_placement := mapping(document, "conf", PLACEMENT):
         place = f"{path}:conf.{PLACEMENT}"
         configuration = assigned(_options(path, of_placement, {}, "", root=f"conf.{PLACEMENT}"))
@@ -99,7 +100,7 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     others = tuple(service for service in SERVICES if service != "compute")
     yield Source(label=place, services=others, configuration=common, named=True)
     yield Source(label=place, services=("compute",), configuration=common, named=True, but=hosts)
-    for host, entry in zip(hosts, entries, strict=True):
+    for host, entry in zip(hosts, overrides, strict=True):
         place = f"conf.overrides.nova_compute.hosts[{host}].conf.nova"
         yield Source(
             label=f"{path}:{place}",
@@ -143,8 +144,7 @@ def _texts(values: object) -> list[str]:
 
 
 def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    hosts = _overrides(document).get("hosts")
-    return [entry for entry in hosts if isinstance(entry, dict)] if isinstance(hosts, list) else []
+    return [entry for entry in entries(_overrides(document), "hosts") if isinstance(entry, dict)]
 
 
 def _overrides(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,12 +14,13 @@ from typing import Any
 
 from gpustack.base.errors import NovaConfigError
 from gpustack.base.findings import Code, Finding, finding
-from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, mapping, template
+from gpustack.configure.rendered import Job, RenderedFile, Tool, dumped, template
 from gpustack.configure.sections import CONTROL, ConfigSection, sections
 from gpustack.configure.sources import PLACEMENT, SUPER_CONDUCTOR, Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.markers import BEGIN, END, without_block
+from gpustack.spec.document import mapping
 
 DIRECTORY = "rhoso"
 SINCE = 27
