@@ -69,12 +69,10 @@ def sections(
         "pci": list(_pci(wanted, services, devices, carried, parts)),
         "filter_scheduler": list(_scheduling(wanted, services, filters, parts)),
     }
-    of_types = (
-        mediated.settings(types, wanted.release) if types and {"devices", "compute"} <= {*parts, *services} else {}
-    )
-    for group, values in of_types.items():
-        comment = _TYPES if group == "devices" else ""
-        lines[group] = [Line(name=name, value=value, comment=comment) for name, value in values.items()]
+    if types and {"devices", "compute"} <= {*parts, *services}:
+        for group, values in mediated.settings(types, wanted.release).items():
+            comment = _TYPES if group == "devices" else ""
+            lines[group] = [Line(name=name, value=value, comment=comment) for name, value in values.items()]
     for advice in wanted.advised if "switches" in parts else ():
         if set(advice.option.services) & set(services):
             line = Line(name=advice.option.name, value=advice.value, comment=advice.comment)
