@@ -59,7 +59,13 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         add_fleet_files(group)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        if parsed_args.kernel_log is not None:
+        is_of_log = parsed_args.kernel_log is not None
+        if is_of_log and (parsed_args.instances or parsed_args.baseline):
+            raise UsageError("a saved log has no hosts to compare", remedy="omit --kernel-log, or what is compared")
+        if (parsed_args.config_file or parsed_args.spec) and not parsed_args.instances:
+            remedy = "add --instances, or omit --config-file and --spec"
+            raise UsageError("only the comparison with Nova and Placement reads these files", remedy=remedy)
+        if is_of_log:
             return self._saved_log(parsed_args)
         baseline = self._baseline(parsed_args.baseline)
         gather(self, parsed_args)

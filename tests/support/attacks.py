@@ -66,6 +66,7 @@ READ_LATER = {
         for name in ("support bundle", "why flavor", "why host", "why instance")
         for key in ("--snapshot", "--config-file", "--spec")
     ),  # after the cloud
+    *(("health", key) for key in ("--config-file", "--spec")),  # with --instances
     ("nova render", "--from"),  # with a host that has the spec's cards
 }
 """What is not read at once, or not in a process without a cloud; the reader is the same as that of other commands."""

@@ -112,3 +112,20 @@ def test_a_host_without_baseline_is_reported(snapshots: tuple[Path, Path], gpust
     save_snapshot(other, [{**raw("k4200"), "hostname": "gpu09"}])
     ran = gpustack("health", "--snapshot", snapshots[1], "--baseline", other)
     assert (ran.code, "gpu01: not in" in ran.err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--kernel-log", "-", "--instances"),
+        ("--kernel-log", "-", "--baseline", "FILE"),
+        ("--snapshot", "FILE", "--spec", "gpustack.yaml"),
+        ("--snapshot", "FILE", "--config-file", "nova.conf"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    arguments: tuple[str, ...], snapshots: tuple[Path, Path], gpustack: Any
+) -> None:
+    ran = gpustack("health", *(str(snapshots[1]) if word == "FILE" else word for word in arguments))
+    assert (ran.code, ran.out) == (2, "")
+    assert "omit" in ran.err
