@@ -142,6 +142,15 @@ def digest(path: Path | None) -> str:
     return hashlib.sha256(read_text(path).encode()).hexdigest() if path else ""
 
 
+def starts_with(path: Path, text: str) -> bool:
+    """Whether a file begins with a text; the rest is not read.
+
+    :raises OSError: when it can't be read.
+    """
+    with path.open("rb") as stream:
+        return stream.read(len(text.encode())) == text.encode()
+
+
 def read_end(path: Path | None, most: int) -> bytes:
     """The last bytes of a file that may be endless or growing.
 

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpustack.base.errors import JournalError
-from gpustack.base.files import read_text, write_atomic
+from gpustack.base.files import read_text, starts_with, write_atomic
 from gpustack.changes.change import CloudChange
 from gpustack.changes.journal import refuse_alike, refuse_shared
 from gpustack.changes.journal_lines import Cloud, JournalLine, PlannedChange, Text
 from gpustack.changes.undo import Kinds, change_of
 
 _MOST = 64 << 20
-_KEY = b'{"gpustack_plan":'
+_KEY = '{"gpustack_plan":'
 
 
 class SavedPlan(JournalLine):
@@ -35,8 +35,7 @@ def is_saved_plan(path: Path) -> bool:
 
     :raises OSError: if it cannot be read.
     """
-    with path.open("rb") as stream:  # the rest is not read
-        return stream.read(len(_KEY)) == _KEY
+    return starts_with(path, _KEY)
 
 
 def save(path: Path, plan: SavedPlan) -> None:
