@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 from keystoneauth1 import exceptions as failures
 from novaclient import exceptions as of_novaclient
 
@@ -194,3 +198,147 @@ def test_answers_come_in_the_order_of_the_questions_and_an_error_ends_them() -> 
 
     with pytest.raises(Unanswered):
         list(each(fails, range(1000)))
+
+
+def test_no_further_question_is_asked_after_an_error() -> None:
+    asked: list[int] = []
+
+    def fails(number: int) -> int:
+        asked.append(number)
+        if number == 0:
+            raise Unanswered("no answer")
+        time.sleep(0.01)
+        return number
+
+    with pytest.raises(Unanswered):
+        list(each(fails, range(5000)))
+    assert len(asked) < 1000
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (400, None),
+        (401, "check the user, the password and the project"),
+        (402, None),
+        (404, None),
+        (499, None),
+        (500, "see the log of nova-api"),
+        (503, "see the log of nova-api"),
+    ],
+)
+def test_the_remedy_of_a_refusal_depends_on_its_status(status: int, remedy: str | None) -> None:
+    cloud = StandIn({PATH: (status, {"fault": {"message": "no"}})}).connection
+    with pytest.raises(Refused, match=f"HTTP {status}, no") as caught:
+        get(cloud, "compute", "/things", "list things")
+    assert (caught.value.status, caught.value.remedy) == (status, remedy)
+
+
+def test_an_answer_below_400_is_no_refusal() -> None:
+    assert get(StandIn({PATH: (399, {"a": 1})}).connection, "compute", "/things", "list things") == {"a": 1}
+
+
+@pytest.mark.parametrize(("method", "remedy"), [("GET", session._READING), ("DELETE", session._WRITING)])
+def test_a_missing_right_to_read_or_to_write_is_named(method: str, remedy: str) -> None:
+    cloud = StandIn({PATH: (403, {}), "compute DELETE /things": (403, {})}).connection
+    with pytest.raises(Refused) as caught:
+        request(cloud, "compute", method, "/things", "x")
+    assert caught.value.remedy == remedy
+
+
+def test_a_status_of_versions_means_an_old_cloud_only_for_a_request_with_a_version() -> None:
+    cloud = StandIn({PATH: (406, {"x": {"message": "no such form"}})}).connection
+    with pytest.raises(Refused, match="HTTP 406, no such form"):
+        request(cloud, "compute", "GET", "/things", "list things")
+    cloud = StandIn({PATH: (409, {"x": {"message": "busy"}})}).connection
+    with pytest.raises(Refused, match="HTTP 409, busy"):
+        request(cloud, "compute", "GET", "/things", "list things", version=UUIDS)
+
+
+def test_the_version_of_a_cloud_that_is_needed_exactly_is_enough() -> None:
+    cloud = StandIn(newest=UUIDS.parts).connection
+    assert newest(cloud, UUIDS, doing="x") == UUIDS
+    assert newest(cloud, FLAVOR_SPECS._replace(number="2.1"), UUIDS, doing="x") == UUIDS
+
+
+@dataclass
+class _Proxy:
+    """A proxy of openstacksdk that notes how it is asked."""
+
+    asked: list[dict[str, Any]]
+
+    def request(self, path: str, method: str, **options: Any) -> Any:
+        self.asked.append({"path": path, "method": method, **options})
+        return SimpleNamespace(status_code=204, url=f"http://cloud/v2{path}", json=dict)
+
+
+def test_a_request_is_sent_once_with_its_version_and_body() -> None:
+    asked: list[dict[str, Any]] = []
+    cloud: Any = SimpleNamespace(compute=_Proxy(asked))
+    request(cloud, "compute", "PUT", "/things", "x", body={}, version=UUIDS, headers={"A": "b"})
+    request(cloud, "compute", "GET", "/things", "x")
+    once = {"connect_retries": 0, "status_code_retries": 0, "raise_exc": False}
+    assert asked == [
+        {"path": "/things", "method": "PUT", "json": {}, "headers": {"A": "b"}, "microversion": "2.53", **once},
+        {"path": "/things", "method": "GET", "microversion": None, **once},
+    ]
+
+
+def test_a_refusal_names_the_endpoint() -> None:
+    answer = SimpleNamespace(status_code=500, reason="no", url="http://cloud/v2/things?limit=1", json=dict)
+    cloud: Any = SimpleNamespace(compute=SimpleNamespace(request=lambda *arguments, **options: answer))
+    with pytest.raises(Refused) as caught:
+        request(cloud, "compute", "GET", "/things?limit=1", "list things")
+    assert caught.value.where == "http://cloud/v2"
+
+
+@pytest.mark.parametrize(
+    ("own", "clouds", "expected"),
+    [
+        (None, {"mine": {"api_timeout": 7}}, 7.0),
+        (5.0, {"mine": {"api_timeout": 7}}, 5.0),
+        (None, {"other": {"api_timeout": 7}}, None),
+        (None, {"mine": None}, None),
+        (None, None, None),
+    ],
+)
+def test_the_time_limit_of_clouds_yaml_counts(own: float | None, clouds: Any, expected: float | None) -> None:
+    files = SimpleNamespace(cloud_config={"clouds": clouds}) if clouds is not None else None
+    sender = requests.Session()
+    made: Any = SimpleNamespace(
+        config=SimpleNamespace(name="mine", _openstack_config=files),
+        session=SimpleNamespace(timeout=own, session=sender, auth=None),
+    )
+    assert session.limited(made).session.timeout == expected
+    sender.close()
+
+
+def test_an_error_names_the_clouds_and_where_they_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("openstack.config.loader.CONFIG_FILES", [f"{tmp_path}/clouds.yaml"])
+    monkeypatch.setattr("openstack.config.loader.CONFIG_SEARCH_PATH", ["/nowhere", str(tmp_path)])
+    assert main(["flavor", "list", "--os-cloud", "theirs"]) == 21
+    assert f"clouds found: none (searched: {tmp_path})" in capsys.readouterr().err
+    (tmp_path / "clouds.yaml").write_text("clouds: {mine: {auth: {auth_url: 'http://x'}}, b: {}}\n")
+    assert main(["flavor", "list", "--os-cloud", "theirs"]) == 21
+    assert f"clouds found: b, mine (searched: {tmp_path})" in capsys.readouterr().err
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", "more.yaml")
+    assert main(["flavor", "list", "--os-cloud", "theirs"]) == 21
+    assert f"searched: more.yaml, {tmp_path})" in capsys.readouterr().err
+    (tmp_path / "clouds.yaml").write_text("5\n")
+    assert main(["flavor", "list", "--os-cloud", "theirs"]) == 21
+    assert "clouds.yaml can't be read" in capsys.readouterr().err
+
+
+def test_connections_are_closed_with_their_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    made: Any = SimpleNamespace(
+        close=lambda: closed.append("connection"),
+        session=SimpleNamespace(session=SimpleNamespace(close=lambda: closed.append("sockets"))),
+    )
+    monkeypatch.setattr(session, "connect", lambda cloud: made)
+    assert session.shared("mine") is session.shared("mine")
+    session.disconnect()
+    assert closed == ["connection", "sockets"]
+    assert session._SHARED == {}
