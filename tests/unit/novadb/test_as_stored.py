@@ -50,4 +50,13 @@ def test_instances_are_found_in_either_case(cell: CellFile) -> None:
         stored = StoredRecords(connection=connection)
         assert [row["address"] for row in stored.devices_of({"vm1"})] == ["0000:81:00.4"]
         assert list(stored.of(tables.instances, "uuid", {"vm1"})) == []
+        assert [row["address"] for row in stored.of(tables.pci_devices, "instance_uuid", {"vm1"})] == ["0000:81:00.4"]
         assert [node["host"] for node in stored.of(tables.compute_nodes, "host", ["gpu2"])] == ["gpu2"]
+        assert list(stored.of(tables.compute_nodes, "host", ["GPU2"])) == []
+
+
+def test_a_row_whose_compute_node_is_gone_is_kept(cell: CellFile) -> None:
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM compute_nodes WHERE host = 'gpu1'")
+        (row,) = StoredRecords(connection=connection).devices_of({"VM1"})
+    assert (row["address"], row["host"]) == ("0000:81:00.4", None)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.base.errors import DatabaseError
+from gpustack.base.errors import DatabaseError, NovaConfigError
 from gpustack.changes.change import ChangeResult
 from gpustack.cli.app import main
+from gpustack.novadb.cells import CELL0, fill_template
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
 from gpustack.repair.plan import Selection
@@ -178,3 +179,39 @@ def test_two_cells_of_one_name_are_repaired_apart(
     (outcome,) = undone(tmp_path / "journal", renamed)
     assert outcome.result is ChangeResult.DONE, outcome.detail
     assert first.dump() == before
+
+
+def in_api(conf: Path, statement: str) -> None:
+    with sa.create_engine(f"sqlite:///{conf.parent}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
+        connection.exec_driver_sql(statement)
+
+
+def test_cell0_is_first_and_disabled_cells_are_marked(two: tuple[CellFile, CellFile, Path]) -> None:
+    add = "INSERT INTO cell_mappings VALUES (9, '{}', {}, 'none:///', 'sqlite://', 1)"
+    in_api(two[2], add.format(CELL0, "'zero'"))
+    cells = Sources.from_nova_conf([two[2]]).cells
+    assert [(cell.name, cell.disabled) for cell in cells] == [("zero", True), ("cell1", False), ("cell2", False)]
+
+
+def test_cells_of_a_nova_without_disabled_ones(two: tuple[CellFile, CellFile, Path]) -> None:
+    in_api(two[2], "ALTER TABLE cell_mappings DROP COLUMN disabled")
+    assert [cell.disabled for cell in Sources.from_nova_conf([two[2]]).cells] == [False, False]
+
+
+def test_cells_of_one_name_have_their_uuids(two: tuple[CellFile, CellFile, Path]) -> None:
+    in_api(two[2], "UPDATE cell_mappings SET name = 'cell1'")
+    cells = Sources.from_nova_conf([two[2]]).cells
+    assert [cell.name for cell in cells] == sorted(cell.uuid for cell in cells)
+
+
+def test_an_api_database_of_an_unknown_schema_is_refused(two: tuple[CellFile, CellFile, Path]) -> None:
+    in_api(two[2], "UPDATE alembic_version SET version_num = 'fedcba987654'")
+    with pytest.raises(DatabaseError, match="schema"):
+        _ = Sources.from_nova_conf([two[2]]).cells
+
+
+@pytest.mark.parametrize("name", ["{hostname:>999999999}", "{hostname!r}"])
+def test_only_plain_names_of_a_template_are_filled_in(name: str) -> None:
+    template, default = f"mysql://nova@{name}/{{path}}", "mysql://nova@db/nova"
+    with pytest.raises(NovaConfigError, match="can't be filled in"):
+        fill_template(template, default, "cell1")
