@@ -97,6 +97,8 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         if self._fleet is not None:
             from gpustack.cli.gpu import report_gaps
 
+            for note in () if self._fleet.located else self._fleet.notes:
+                self.report(note)
             report_gaps(self, self._fleet, "comparison with Nova and Placement")
         return 0
 

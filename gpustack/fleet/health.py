@@ -17,8 +17,7 @@ from gpustack.hosts.health.check import GpuUse, Report
 def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report, ...], Fleet]:
     """Return the reports with the use of each GPU and the findings about it, and the fleet.
 
-    A GPU or a finding without a row in the report of its host is among the other findings; those of other hosts are
-    left out.
+    A finding without a row in the report of its host is among the others; those of other hosts are left out.
 
     :param reports: those of ``answers.hosts``, in their order.
     """
@@ -51,7 +50,7 @@ def with_use(reports: Iterable[Report], answers: Answers) -> tuple[tuple[Report,
 def _use(shown: dict[str, Column[Gpu]], gpu: Gpu) -> GpuUse:
     holders = shown["holders"].value(gpu)
     return GpuUse(
-        state=str(shown["state"].cell(gpu)),
+        state=f"{gpu.model}, {shown['state'].cell(gpu)}" if gpu.units > 1 else str(shown["state"].cell(gpu)),
         units=gpu.units,
         used=gpu.used,
         holders=tuple(holders) if isinstance(holders, list) else (),

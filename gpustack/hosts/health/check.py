@@ -30,7 +30,7 @@ _UNNAMED = dict.fromkeys(("driver", "card", "branch", "file", "error", "client",
 class GpuUse:
     """The use of a GPU, as Nova and Placement have it.
 
-    :ivar state: for people: ``allocated (3 of 8)``.
+    :ivar state: for people: ``A16-8Q, allocated (3 of 8)``.
     :ivar units: the number of instances that it can serve, of which ``used`` are taken.
     :ivar holders: its instances and migrations.
     :ivar instances: for people: their names.

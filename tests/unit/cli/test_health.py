@@ -93,6 +93,16 @@ def test_a_part_of_the_cloud_that_refuses_is_named(snapshots: tuple[Path, Path],
     assert "the comparison with Nova and Placement is partial" in ran.err
 
 
+def test_gpus_that_nova_knows_by_number_only_are_explained(
+    snapshots: tuple[Path, Path], gpustack: Any, cloud: StandIn
+) -> None:
+    cloud.answers["placement /resource_providers"] = (200, {"resource_providers": []})
+    cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": []})
+    cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": {}})
+    ran = gpustack("health", "--snapshot", snapshots[1], "--instances")
+    assert "--config-file reads each GPU" in ran.err, ran
+
+
 def test_a_cloud_that_refuses_everything_does_not_hide_the_signs(
     snapshots: tuple[Path, Path], gpustack: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,7 @@ def of_vgpus(count: int, **more: Any) -> Report:
 def test_vgpus_are_counted_by_card() -> None:
     (health,) = of_vgpus(1, used={"nvidia-711": "instance vm0"}).gpus
     assert health.use is not None
-    assert (health.use.state, health.use.units, health.use.used) == ("allocated (1 of 2)", 2, 1)
+    assert (health.use.state, health.use.units, health.use.used) == ("A16-8Q, allocated (1 of 2)", 2, 1)
     assert health.findings == ()
 
 
