@@ -1,6 +1,6 @@
 """The plan for one host: steps, what to wait for, instances that are left as they are, and findings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpustack.base.findings import Finding, errors, report_lines
@@ -49,41 +49,17 @@ class ServicePlan:
         }
 
 
-class Draft:
-    """Collects the parts of a :class:`ServicePlan`.
-
-    :ivar service_host: the name of the host in Nova.
-    :ivar requests: the steps that this run has requested, each with the reason of its failure.
-    """
-
-    def __init__(self, service_host: str, requests: Mapping[str, str]) -> None:
-        self.service_host = service_host
-        self.requests = requests
-        self.steps: list[Operation] = []
-        self.waits: list[str] = []
-        self.notes: list[str] = []
-        self.findings: list[Finding] = []
-
-    def take(self, verdict: Treatment) -> None:
-        """Add the step, the wait, the finding or the note of an instance."""
-        if verdict.step is not None:
-            self.steps.append(verdict.step)
-        elif verdict.against is not None:
-            self.findings.append(verdict.against)
-        elif verdict.wait:
-            self.waits.append(verdict.wait)
-        elif verdict.note:
-            self.notes.append(verdict.note)
-
-    def plan(self, host: str, title: str) -> ServicePlan:
-        return ServicePlan(
-            host=host,
-            title=title,
-            steps=tuple(self.steps),
-            waits=tuple(dict.fromkeys(self.waits)),
-            notes=tuple(self.notes),
-            findings=tuple(self.findings),
-        )
+def plan_of(host: str, title: str, treatments: Iterable[Treatment]) -> ServicePlan:
+    """The plan of treatments, in their order."""
+    every = list(treatments)
+    return ServicePlan(
+        host=host,
+        title=title,
+        steps=tuple(entry.step for entry in every if entry.step is not None),
+        waits=tuple(dict.fromkeys(entry.wait for entry in every if entry.wait)),
+        notes=tuple(entry.note for entry in every if entry.note),
+        findings=tuple(entry.against for entry in every if entry.against is not None),
+    )
 
 
 def show(plan: ServicePlan) -> str:

@@ -1,14 +1,15 @@
 """Plan how to restore a verified host: start what gpustack stopped, enable what it disabled."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gpustack.base.findings import Code, finding
 from gpustack.cloud.closed import MAINTENANCE, reasons_of
+from gpustack.cloud.compute import Service
 from gpustack.cloud.marks import Mark, MarkKind, Since, keys_of, marks
 from gpustack.cloud.servers import Server
-from gpustack.prepare.drain.instances import confirm, half_moved, key
+from gpustack.prepare.drain.instances import Treatment, confirm, half_moved, key
 from gpustack.prepare.drain.model import World
-from gpustack.prepare.drain.plan import Draft, ServicePlan
+from gpustack.prepare.drain.plan import ServicePlan, plan_of
 from gpustack.prepare.drain.steps import EnableService, Forget, Start
 
 TITLE = "back in service, when it is verified"
@@ -27,74 +28,79 @@ def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, 
     service = world.service
     if service is None:
         return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
-    judged = _Judged(service.host, world.user, alive, requests)
-    for server in (*world.servers, *world.away):
-        own = [mark for mark in marks(server, world.user) if mark.host == service.host]
-        if own and not any(mark.recorded or mark.since is Since.NOTHING for mark in own):
-            judged.notes.append(f"{server.label}: its mark was set by the project, and has no effect")
-        elif own and own[0].kind is MarkKind.STOPPED:
-            judged.stopped(server, own[0])
-        elif own:
-            judged.moved(server)
+    treatments = [
+        treatment
+        for server in (*world.servers, *world.away)
+        for treatment in _of_instance(server, service.host, world.user, requests, alive=alive)
+    ]
+    return plan_of(host, TITLE, (*treatments, *_enable(service, alive=alive)))
+
+
+def _enable(service: Service, *, alive: bool) -> Iterator[Treatment]:
     reasons = reasons_of(service)
     left = str(reasons.minus(MAINTENANCE))
     if left:
-        judged.notes.append(f"host stays closed: {left}")
-    if MAINTENANCE in reasons.own:
-        if alive:
-            step = EnableService(service=service.id, host=service.host, left=left, why="gpustack disabled it")
-            judged.steps.append(step)
-        elif service.forced_down:
-            judged.findings.append(finding(Code.COMPUTE_FORCED_DOWN, place=service.host))
-        else:
-            judged.waits.append(f"nova-compute of {service.host} to report")
-    return judged.plan(host, TITLE)
+        yield Treatment(note=f"host stays closed: {left}")
+    if MAINTENANCE not in reasons.own:
+        return
+    if alive:
+        yield Treatment(
+            step=EnableService(service=service.id, host=service.host, left=left, why="gpustack disabled it")
+        )
+    elif service.forced_down:
+        yield Treatment(against=finding(Code.COMPUTE_FORCED_DOWN, place=service.host))
+    else:
+        yield Treatment(wait=f"nova-compute of {service.host} to report")
 
 
-class _Judged(Draft):
-    def __init__(self, host: str, user: str, alive: bool, requests: Mapping[str, str]) -> None:
-        super().__init__(host, requests)
-        self._user = user
-        self._alive = alive
+def _of_instance(
+    server: Server, host: str, user: str, requests: Mapping[str, str], *, alive: bool
+) -> Iterator[Treatment]:
+    own = [mark for mark in marks(server, user) if mark.host == host]
+    if own and not any(mark.recorded or mark.since is Since.NOTHING for mark in own):
+        yield Treatment(note=f"{server.label}: its mark was set by the project, and has no effect")
+    elif own and own[0].kind is MarkKind.STOPPED:
+        yield from _stopped(server, own[0], host, requests, alive=alive)
+    elif own:
+        yield _moved(server, host, user, requests)
 
-    def stopped(self, server: Server, mark: Mark) -> None:
-        """Add the step for an instance that gpustack marked before it stopped it."""
-        if server.task:
-            self.waits.append(f"{server.label}: {server.task}")
-        elif server.status in _UNMARKABLE:
-            self._not_started(server, self.requests.get(f"start:{server.id}") or f"it is in {server.status}")
-        elif server.host != self.service_host or server.status != "SHUTOFF":
-            self._forget(server, "it runs" if server.status == "ACTIVE" else "somebody has changed it since")
-        elif server.locked or mark.since is not Since.OURS:
-            self.findings.append(finding(Code.INSTANCE_LEFT_STOPPED, place=f"{self.service_host} {server.label}"))
-            self._forget(server, "somebody has changed it since")
-        elif not self._alive:
-            self.waits.append(f"nova-compute of {self.service_host} to report")
-        else:
-            step = Start(server=server.id, name=server.name, why="gpustack stopped it")
-            if key(step) in self.requests:
-                self._not_started(server, self.requests[key(step)] or "no reason was given")
-            else:
-                self.steps.append(step)
 
-    def _not_started(self, server: Server, reason: str) -> None:
-        place = f"{self.service_host} {server.label}"
-        self.findings.append(finding(Code.INSTANCE_NOT_STARTED, place=place, said=reason))
+def _stopped(server: Server, mark: Mark, host: str, requests: Mapping[str, str], *, alive: bool) -> Iterator[Treatment]:
+    """What to do with an instance that gpustack marked before it stopped it."""
+    if server.task:
+        yield Treatment(wait=f"{server.label}: {server.task}")
+    elif server.status in _UNMARKABLE:
+        yield _not_started(server, host, requests.get(f"start:{server.id}") or f"it is in {server.status}")
+    elif server.host != host or server.status != "SHUTOFF":
+        why = "it runs" if server.status == "ACTIVE" else "somebody has changed it since"
+        yield _forget(server, host, why, requests)
+    elif server.locked or mark.since is not Since.OURS:
+        yield Treatment(against=finding(Code.INSTANCE_LEFT_STOPPED, place=f"{host} {server.label}"))
+        yield _forget(server, host, "somebody has changed it since", requests)
+    elif not alive:
+        yield Treatment(wait=f"nova-compute of {host} to report")
+    else:
+        step = Start(server=server.id, name=server.name, why="gpustack stopped it")
+        failed = requests.get(key(step))
+        yield Treatment(step=step) if failed is None else _not_started(server, host, failed or "no reason was given")
 
-    def moved(self, server: Server) -> None:
-        """Add the step for an instance that gpustack marked before it moved it."""
-        if server.task:
-            self.waits.append(f"{server.label}: {server.task}")
-        elif half_moved(server, self._user):
-            self.take(confirm(server, self.requests))
-        elif server.status in _UNMARKABLE:
-            self.notes.append(f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
-        else:
-            self._forget(server, f"it is on {server.host}")
 
-    def _forget(self, server: Server, why: str) -> None:
-        """Remove this host's metadata from an instance."""
-        keys = keys_of(server, self.service_host)
-        step = Forget(server=server.id, name=server.name, keys=keys, why=why)
-        if key(step) not in self.requests:
-            self.steps.append(step)
+def _not_started(server: Server, host: str, reason: str) -> Treatment:
+    return Treatment(against=finding(Code.INSTANCE_NOT_STARTED, place=f"{host} {server.label}", said=reason))
+
+
+def _moved(server: Server, host: str, user: str, requests: Mapping[str, str]) -> Treatment:
+    """What to do with an instance that gpustack marked before it moved it."""
+    if server.task:
+        return Treatment(wait=f"{server.label}: {server.task}")
+    if half_moved(server, user):
+        return confirm(server, requests)
+    if server.status in _UNMARKABLE:
+        return Treatment(note=f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
+    return _forget(server, host, f"it is on {server.host}", requests)
+
+
+def _forget(server: Server, host: str, why: str, requests: Mapping[str, str]) -> Treatment:
+    """Remove the metadata of a host from an instance, unless this run has requested that already."""
+    step = Forget(server=server.id, name=server.name, keys=keys_of(server, host), why=why)
+    return Treatment() if key(step) in requests else Treatment(step=step)
