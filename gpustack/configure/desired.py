@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpustack.base.findings import Code, Finding, Severity, errors, finding
-from gpustack.configure import preflight, tenancy, vendordata, vgpus
+from gpustack.configure import preflight, vendordata, vgpus
 from gpustack.configure.coverage import proof
 from gpustack.configure.networks import doubts as network_doubts
 from gpustack.configure.networks import selections
@@ -21,6 +21,7 @@ from gpustack.configure.packing import Advised, Requested, advised, gpus_by_alia
 from gpustack.configure.selection import moves
 from gpustack.hosts.facts.model import Host
 from gpustack.nova_options import releases
+from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.mediated import TypeSection, card_types
 from gpustack.nova_options.options import Release
 from gpustack.nova_options.scheduler import wanted_stage
@@ -37,6 +38,12 @@ from gpustack.spec.vgpu_use import devices, names_of, offered_vgpus, types_in_us
 
 PCI_FILTER = "PciPassthroughFilter"
 NUMA_FILTER = "NUMATopologyFilter"
+ISOLATION = Advised(
+    option=releases.option("scheduler/enable_isolated_aggregate_filtering"),
+    value="true",
+    comment="Aggregates with the metadata trait:NAME = required refuse flavors that do not require the trait.",
+)
+"""How nova-scheduler reads the metadata of aggregates that reserve GPU hosts (``tenancy``)."""
 
 
 class _Line:
@@ -227,12 +234,14 @@ def required_filters(spec: Spec) -> tuple[str, ...]:
     Instances with NUMA nodes need one more: without it, hosts without a fitting node use up retries.
     """
     with_nodes = any(flavor.has_numa_nodes for flavor in spec.flavors.values())
-    return (PCI_FILTER, *([NUMA_FILTER] if with_nodes else []), *tenancy.filters(spec.tenancy))
+    for_projects = spec.tenancy is not None and spec.tenancy.restricts
+    return (PCI_FILTER, *([NUMA_FILTER] if with_nodes else []), *([BY_PROJECT] if for_projects else []))
 
 
 def all_advised(spec: Spec, counts: Requested, release: Release, placement: Placement) -> tuple[Advised, ...]:
     """The options beyond aliases, device_spec and filters."""
-    return (*advised(counts, release, placement), *tenancy.advised(spec), *vendordata.advised(spec))
+    isolation = [ISOLATION] if spec.tenancy is not None and spec.tenancy.isolates else []
+    return (*advised(counts, release, placement), *isolation, *vendordata.advised(spec))
 
 
 def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement, release: Release) -> tuple[Alias, ...]:

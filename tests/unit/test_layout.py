@@ -353,6 +353,7 @@ SCENARIOS = {
     "prepare/drain/test_cases",
     "prepare/drain/test_choices",
     "configure/test_kubernetes",
+    "configure/test_tenancy",
     "connect/ssh/test_guest",
     "test_collection",
     "test_complete_path",

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from gpustack.base.findings import Code, Finding, finding
 from gpustack.configure.deployed_filters import FILTERS, values
+from gpustack.configure.desired import ISOLATION
 from gpustack.configure.lint.registry import check
 from gpustack.configure.lint.subject import LintSubject
-from gpustack.configure.tenancy import ISOLATION
 from gpustack.nova_options.aggregates import BY_PROJECT
 from gpustack.nova_options.scheduler import CONFINED
 
