@@ -77,12 +77,11 @@ def desire(spec: Spec, host: Host) -> Desired:
     targets = choose(spec, host)
     other = elsewhere(host)
     binding = bind(host, options, targets, other)
-    arguments = iommu.arguments(host, options, other)
     is_image = in_image_mode(host)
     by_hand = handmade.traces(host, targets, binding, options, other)
     if is_image:  # the arguments are the image's
         by_hand = tuple(trace for trace in by_hand if trace.part is not Part.ARGUMENT or not trace.agrees)
-    wanted = (*arguments.wanted, *binding.arguments) if targets.exist else ()
+    wanted = (*iommu.arguments(host, options), *binding.arguments) if targets.exist else ()
     added = tuple(argument for argument in wanted if not other.fulfils(argument))
     planned = None if is_image else _entries(host, wanted)
     files = render(() if planned or is_image else added, binding, dracut=has_dracut(host)) | (
@@ -98,7 +97,7 @@ def desire(spec: Spec, host: Host) -> Desired:
     next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
     findings = [*targets.findings]
     if targets.exist:
-        findings += [*support.findings(host), *arguments.findings, *binding.findings]
+        findings += [*support.findings(host), *iommu.findings(host, options, other), *binding.findings]
         if not is_image:
             findings += planned.findings if planned else _grub(host, other, added, next_line)
         findings += _not_ours(host, files)

@@ -4,7 +4,6 @@ If one driver serves all nodes, it is ``driver.version``. Otherwise each kind of
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gpustack.base.findings import Code, Finding, finding
@@ -15,25 +14,20 @@ from gpustack.offer.guest.requirements import combined, findings_of, requirement
 from gpustack.spec.model import Spec
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pins:
-    """The values of the operator's chart, and the findings about them; no values without an NVIDIA GPU."""
-
-    values: Mapping[str, Any]
-    findings: tuple[Finding, ...]
-
-
-def documents(pins: Pins) -> Iterator[Document]:
+def documents(values: Mapping[str, Any]) -> Iterator[Document]:
     """The values as a document."""
-    if pins.values:
+    if values:
         notes = ["Values of the chart gpu-operator."]
-        if "extraObjects" in pins.values:
+        if "extraObjects" in values:
             notes.append(f"Needs NVIDIA GPU Operator v26.3.0 or later, and the label {GPUTYPE} on the nodes.")
-        yield Document(notes=tuple(notes), content=pins.values)
+        yield Document(notes=tuple(notes), content=values)
 
 
-def pins(spec: Spec, groups: Sequence[NodeGroup]) -> Pins:
-    """The driver of each kind of node."""
+def pins(spec: Spec, groups: Sequence[NodeGroup]) -> tuple[Mapping[str, Any], Sequence[Finding]]:
+    """The values of the operator's chart with the driver of each kind of node, and the findings about them.
+
+    There are no values without an NVIDIA GPU.
+    """
     findings: list[Finding] = []
     served: dict[tuple[str, ...], OperatorPin] = {}
     refused = False
@@ -50,7 +44,7 @@ def pins(spec: Spec, groups: Sequence[NodeGroup]) -> Pins:
                 served[kind] = pin
     models = sorted({model for kind in served for model in kind})
     common = None if refused or not served else _pin(spec, "", models)[0]
-    return Pins(values=_values(common, served), findings=tuple(dict.fromkeys(findings)))
+    return _values(common, served), list(dict.fromkeys(findings))
 
 
 def _pin(spec: Spec, flavor: str, models: Sequence[str]) -> tuple[OperatorPin | None, tuple[Finding, ...]]:

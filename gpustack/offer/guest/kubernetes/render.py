@@ -31,12 +31,12 @@ def render(
             findings += [entry for group in made.groups for entry in group.unsized]
             documents = tuple(capo.documents([group for group in made.groups if group.sizes], max_nodes=max_nodes))
         case "capi-helm":
-            drivers = operator.pins(spec, made.groups)
-            findings += [*capi_helm.findings(made.groups), *drivers.findings]
-            documents = tuple(capi_helm.documents(made.groups, drivers.values, max_nodes=max_nodes))
+            drivers, problems = operator.pins(spec, made.groups)
+            findings += [*capi_helm.findings(made.groups), *problems]
+            documents = tuple(capi_helm.documents(made.groups, drivers, max_nodes=max_nodes))
         case "operator-values":
-            drivers = operator.pins(spec, made.groups)
-            findings += drivers.findings
+            drivers, problems = operator.pins(spec, made.groups)
+            findings += problems
             documents = tuple(operator.documents(drivers))
         case "nodefeaturerule":
             findings += node_features.findings(spec, made.groups)

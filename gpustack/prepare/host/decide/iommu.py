@@ -18,17 +18,6 @@ NAMES = ("intel_iommu", "iommu", UNSAFE_INTERRUPTS)
 """The parameters that gpustack sets for the IOMMU."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class IommuArguments:
-    """The kernel arguments for the IOMMU.
-
-    :ivar wanted: arguments that must be on the command line, from any configuration.
-    """
-
-    wanted: tuple[str, ...]
-    findings: tuple[Finding, ...]
-
-
 def kind(host: Host) -> str | None:
     """``intel``, ``amd``, ``arm`` (SMMU) or None: by the firmware's tables, else by the processor's vendor."""
     if "DMAR" in host.iommu.acpi_tables:
@@ -40,16 +29,26 @@ def kind(host: Host) -> str | None:
     return {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "amd"}.get(host.cpu.vendor or "")
 
 
-def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
-    """Decide the IOMMU's arguments, and report settings that contradict them."""
-    wanted = [
+def arguments(host: Host, options: Options) -> tuple[str, ...]:
+    """The IOMMU's arguments, which must be on the command line, from any configuration."""
+    return (
         *(["intel_iommu=on"] if kind(host) == "intel" else []),
         # The kernel enables an SMMU without an argument, and iommu= is a parameter of x86.
         *(["iommu=pt"] if options.iommu_pt and kind(host) != "arm" else []),
         *([f"{UNSAFE_INTERRUPTS}=1"] if options.allow_unsafe_interrupts else []),
-    ]
-    findings = [*_conflicts(host, options, other), *_kind_findings(host, other)]
-    return IommuArguments(wanted=tuple(wanted), findings=tuple(findings))
+    )
+
+
+def findings(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
+    """The settings that contradict the plan or have no effect, and what is unknown about the host's IOMMU."""
+    for contradiction in contradictions(host, options, other):
+        yield finding(
+            Code.ARGUMENT_CONFLICTS,
+            place=f"{host.hostname} {contradiction.place}",
+            argument=contradiction.text,
+            reason=contradiction.reason,
+        )
+    yield from _kind_findings(host, other)
 
 
 def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
@@ -75,16 +74,6 @@ def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[C
     """The settings in configuration of others that contradict the plan."""
     yield from _switches(host, options, other)
     yield from _unsafe_elsewhere(options, other)
-
-
-def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
-    for contradiction in contradictions(host, options, other):
-        yield finding(
-            Code.ARGUMENT_CONFLICTS,
-            place=f"{host.hostname} {contradiction.place}",
-            argument=contradiction.text,
-            reason=contradiction.reason,
-        )
 
 
 def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
