@@ -188,16 +188,7 @@ def _identified(verdict: Verdict, identity: Identity) -> Verdict:
         return verdict
     if verdict.status is Status.REPORT:
         return replace(verdict, because=f"{verdict.because}; {doubt}", then="", questions=None)
-    return replace(
-        verdict,
-        status=Status.UNDECIDED,
-        because=doubt,
-        repair=None,
-        migrations=(),
-        stop=False,
-        starts=False,
-        advice="",
-    )
+    return verdict.undecided(doubt)
 
 
 def leftovers_of(

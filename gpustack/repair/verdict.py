@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
@@ -310,6 +310,11 @@ class Verdict:
     def asks(self) -> tuple[str, ...]:
         """The names of the hosts to ask."""
         return tuple(dict.fromkeys(question.host for question in self.questions or ()))
+
+    def undecided(self, because: str, advice: str = "") -> Verdict:
+        """Return the verdict as *undecided*, without a repair."""
+        repair: dict[str, Any] = {"repair": None, "migrations": (), "stop": False, "starts": False}
+        return replace(self, status=Status.UNDECIDED, because=because, advice=advice, **repair)
 
     def to_dict(self) -> PlannedVerdict:
         """Return the verdict as plain data, for JSON."""

@@ -1,4 +1,4 @@
 """GPU flavors: the desired flavors of a spec, the present flavors of Nova, and the operations to sync them.
 
-``desired`` and ``compare`` are pure; ``cloud`` is the compute API, and ``apply`` carries operations out.
+``desired`` and ``compare`` are pure.
 """

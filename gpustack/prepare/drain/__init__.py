@@ -2,5 +2,5 @@
 
 Read, compare, act: :mod:`.model` is the data of Nova's API, :mod:`.drain` plans how to empty a host, :mod:`.restore`
 how to bring it back. :mod:`.run` carries steps out and reads again until nothing is left to do. The state of a run is
-stored in Nova only (:mod:`.metadata`), so the next run continues an interrupted one.
+stored in Nova only (:mod:`gpustack.cloud.marks`), so the next run continues an interrupted one.
 """

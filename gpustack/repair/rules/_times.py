@@ -34,15 +34,7 @@ def timely(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None =
         young = [moment for _what, moment in _moments(verdict, view, owner) if moment and clock.recent(moment)]
         early = verdict.status is Status.PROTECTED and young and not in_flight(owner)
         return replace(verdict, again=max(young) + clock.grace) if early else verdict
-    return replace(
-        verdict,
-        status=Status.UNDECIDED,
-        because="; ".join(dict.fromkeys(faults)),
-        repair=None,
-        migrations=(),
-        stop=False,
-        advice=_ADVICE,
-    )
+    return verdict.undecided("; ".join(dict.fromkeys(faults)), _ADVICE)
 
 
 def _wrong(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) -> Iterator[str]:
