@@ -190,7 +190,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         dev_type=row.dev_type,
         numa_node=row.numa_node if row.numa_node is not None else function.numa_node if function else None,
         iommu_group=function.iommu_group if function else None,
-        link=_link(function),
+        link=str(function.link or "") if function else "",
         cell=row.cell,
         parent=row.parent,
         provider=device.uuid if device else "",
@@ -237,7 +237,7 @@ def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
         dev_type=MDEV if device.mediated else "",
         numa_node=function.numa_node if function else None,
         iommu_group=function.iommu_group if function else None,
-        link=_link(function),
+        link=str(function.link or "") if function else "",
         provider=device.uuid,
         traits=device.traits,
         sources=(
@@ -253,11 +253,6 @@ def _model(index: Index, device: Device, ids: tuple[str, str], function: Functio
     if device.mediated:
         return index.vgpu_types(device).name
     return index.vgpu_name(device.node, device.address) or name_of(*ids, function)
-
-
-def _link(function: Function | None) -> str:
-    link = function.link if function else None
-    return f"{link.speed or '?'} x{link.width or '?'}" if link else ""
 
 
 # --- from instances alone -------------------------------------------------------------------------------------------
@@ -305,7 +300,7 @@ def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
                     dev_type=gpu.dev_type,
                     numa_node=main.numa_node,
                     iommu_group=main.iommu_group,
-                    link=_link(main),
+                    link=str(main.link or ""),
                     sources=(Source.SNAPSHOT,),
                 )
 

@@ -102,6 +102,10 @@ class Link(FactsModel):
     max_speed: Line | None = None
     max_width: Number | None = None
 
+    def __str__(self) -> str:
+        """Its speed and width: ``8.0 GT/s PCIe x16``."""
+        return f"{self.speed or '?'} x{self.width or '?'}"
+
 
 class ErrorCounters(FactsModel):
     """The AER counters of a function since boot: totals of the kernel's ``aer_dev_*``."""

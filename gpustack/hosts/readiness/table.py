@@ -55,11 +55,6 @@ def _ready(row: Row) -> str:
     return " ".join(dict.fromkeys(reason.code for reason in row.readiness.reasons)) or "yes"
 
 
-def _link(row: Row) -> str | None:
-    link = row.gpu.main.link
-    return f"{link.speed or '?'} x{link.width or '?'}" if link else None
-
-
 def _group(gpu: Gpu) -> str:
     """The group and its other members: ``40 with .1 audio``."""
     if gpu.main.iommu_group is None:
@@ -140,7 +135,12 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("sriov_totalvfs", lambda row: row.gpu.main.sriov_totalvfs),
     Column("sriov_numvfs", lambda row: row.gpu.main.sriov_numvfs),
     Column("reset_methods", lambda row: list(row.gpu.main.reset_methods)),
-    Column("link", lambda row: row.gpu.main.link.model_dump() if row.gpu.main.link else None, "", _link),
+    Column(
+        "link",
+        lambda row: row.gpu.main.link.model_dump() if row.gpu.main.link else None,
+        "",
+        lambda row: str(row.gpu.main.link) if row.gpu.main.link else None,
+    ),
     Column("slot", lambda row: row.gpu.main.slot),
     Column("serial", lambda row: row.gpu.main.serial),
     Column(
