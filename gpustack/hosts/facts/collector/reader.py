@@ -4,9 +4,11 @@ import errno
 import os
 import re
 import stat
-from typing import Callable, Dict, List, Optional, Pattern, Set, Tuple
+from typing import Callable, Dict, List, Optional, Pattern, Set, Tuple, TypeVar
 
 from .limits import CONTROL, LINK_LIMIT, TABLE_LIMIT, VALUE_LIMIT, Reader
+
+Found = TypeVar("Found", bytes, str)
 
 
 class HostRoot:
@@ -58,15 +60,7 @@ class HostRoot:
 
     def head(self, path: str, length: int) -> Optional[bytes]:
         """The result of one ``read`` of at most ``length`` bytes: a file's start, or a complete sysfs attribute."""
-        try:
-            descriptor = self._open(path)
-            try:
-                return os.read(descriptor, length)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            self._failed(path, error)
-            return None
+        return self._opened(path, lambda descriptor: os.read(descriptor, length))
 
     def text(self, path: str, limit: int = TABLE_LIMIT) -> Optional[str]:
         """The text of a regular file; bytes that are not UTF-8 become U+FFFD."""
@@ -157,25 +151,17 @@ class HostRoot:
 
     def pieces(self, path: str, parse: Callable[[Reader], Optional[str]]) -> Optional[str]:
         """The result of ``parse``, called with a function ``(offset, length) -> bytes`` that reads the file."""
-        try:
-            descriptor = self._open(path)
-        except OSError as error:
-            self._failed(path, error)
-            return None
-        try:
-            return parse(lambda offset, length: os.pread(descriptor, length, offset))
-        except OSError as error:
-            self._failed(path, error)
-            return None
-        finally:
-            os.close(descriptor)
+        return self._opened(path, lambda descriptor: parse(lambda offset, length: os.pread(descriptor, length, offset)))
 
     def device(self, path: str, offset: int, length: int) -> Optional[bytes]:
         """Bytes of a block device, or of a file at its path in another root; ``None`` if it could not be read."""
+        return self._opened(path, lambda descriptor: os.pread(descriptor, length, offset), device=self.running)
+
+    def _opened(self, path: str, read: Callable[[int], Optional[Found]], *, device: bool = False) -> Optional[Found]:
         try:
-            descriptor = self._open(path, device=self.running)
+            descriptor = self._open(path, device=device)
             try:
-                return os.pread(descriptor, length, offset)
+                return read(descriptor)
             finally:
                 os.close(descriptor)
         except OSError as error:
