@@ -8,7 +8,7 @@ nova-compute creates mediated devices is ``<node>_pci_0000_84_00_0``, after libv
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -436,7 +436,7 @@ def add_trait(cloud: Connection, provider: str, trait: str) -> None:
     :raises CloudError: if Placement cannot be reached or refuses.
     """
     request(cloud, "placement", "PUT", f"/traits/{trait}", f"create the trait {trait}", version=PROVIDERS)
-    _change_traits(cloud, provider, add=[trait])
+    _change_traits(cloud, provider, trait, wanted=True)
 
 
 def remove_trait(cloud: Connection, provider: str, trait: str) -> None:
@@ -444,12 +444,10 @@ def remove_trait(cloud: Connection, provider: str, trait: str) -> None:
 
     :raises CloudError: if Placement cannot be reached or refuses.
     """
-    _change_traits(cloud, provider, remove=[trait])
+    _change_traits(cloud, provider, trait, wanted=False)
 
 
-def _change_traits(
-    cloud: Connection, provider: str, *, add: Collection[str] = (), remove: Collection[str] = ()
-) -> None:
+def _change_traits(cloud: Connection, provider: str, trait: str, *, wanted: bool) -> None:
     """Replace the traits of a provider; nova-compute, which changes others, keeps them."""
     doing = "change the traits of a host"
     for _attempt in range(_ATTEMPTS):
@@ -457,8 +455,8 @@ def _change_traits(
         if known is None:
             raise CloudError("the resource provider of the host is gone", remedy="run the command again")
         present, generation = known
-        wanted = sorted({*present, *add} - set(remove))
-        body = {"resource_provider_generation": generation, "traits": wanted}
+        after = sorted(present | {trait} if wanted else present - {trait})
+        body = {"resource_provider_generation": generation, "traits": after}
         if _put(cloud, f"/resource_providers/{provider}/traits", doing, body, PROVIDERS):
             return
     raise Refused(f"can't {doing}: HTTP {CONFLICT}, it changes all the time", status=CONFLICT)
