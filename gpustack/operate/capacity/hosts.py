@@ -120,7 +120,7 @@ class _View:
             withheld=withheld,
             free=self._free(hypervisor, amounts),
             surplus=tuple(_merged([entry for entry in surplus if entry.aliases])),
-            others=max(others, 0),
+            others=others,
             shares_disk=hypervisor.uuid in rooms.shared,
             doubt=doubt,
         )

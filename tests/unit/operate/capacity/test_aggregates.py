@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpustack.nova_options.aggregates import Aggregate, metadata_of
@@ -13,6 +15,7 @@ from gpustack.operate.capacity.model import Cards, Demand, Host, Reason
 
 ON = Scheduler(filters=(FILTER,), isolated=True, by_project=False)
 OFF = Scheduler(filters=(), isolated=False, by_project=False)
+BY_PROJECT = Scheduler(filters=("AggregateMultiTenancyIsolation",), isolated=False, by_project=False)
 RACK = {"rack": frozenset({"a", "b"})}
 
 
@@ -87,10 +90,22 @@ def test_aggregates_with_traits_keep_other_flavors_out() -> None:
     assert (unknown.least, unknown.most, len(unknown.doubts)) == (2, 4, 1)
 
 
+@pytest.mark.parametrize("metadata", [{"trait:CUSTOM_A": frozenset({"a"})}, {"rack": frozenset({"required"})}])
+def test_metadata_without_required_traits_keeps_no_flavor_out(metadata: dict[str, frozenset[str]]) -> None:
+    assert capacity([host("gpu1", metadata)], demand(), scheduler=ON).least == 2
+
+
 def test_aggregates_for_projects_are_a_doubt() -> None:
     hosts = [host("gpu1", {"filter_tenant_id2": frozenset({"p1"})}), host("gpu2")]
     found = capacity(hosts, demand())
     assert (found.least, found.most, found.doubts) == (2, 4, ("some hosts are in aggregates for projects",))
-    assert capacity(hosts, demand(), scheduler=OFF).doubts == ()
-    isolating = Scheduler(filters=("AggregateMultiTenancyIsolation",), isolated=False, by_project=False)
-    assert capacity(hosts, demand(), scheduler=isolating).doubts
+    off = capacity(hosts, demand(), scheduler=OFF)
+    assert (off.least, off.most, off.doubts) == (4, 4, ())
+    assert capacity(hosts, demand(), scheduler=BY_PROJECT).doubts
+
+
+@pytest.mark.parametrize(("project", "number"), [("p1", 4), ("p2", 2)])
+def test_hosts_of_other_projects_are_refused(project: str, number: int) -> None:
+    hosts = [host("gpu1", {"filter_tenant_id2": frozenset({"p1"})}), host("gpu2")]
+    found = capacity(hosts, replace(demand(), project=project), scheduler=BY_PROJECT)
+    assert (found.least, found.most) == (number, number)

@@ -175,6 +175,12 @@ def test_unknown_gpus_make_a_lower_bound() -> None:
     assert found.doubts == ("the GPUs of gpu2 are not known",)
 
 
+def test_unknown_aliases_are_no_doubt_about_a_refused_flavor() -> None:
+    for refused, expected in (("no such policy", (0, 0)), ("", (3, None))):
+        found = capacity([host("gpu1", cards(3))], demand(unknown=("h100",), refused=refused))
+        assert (numbers(found), len(found.doubts)) == (expected, 0 if refused else 1)
+
+
 @pytest.mark.parametrize(
     ("more", "needs"),
     [
@@ -260,5 +266,6 @@ def test_gpus_of_the_wrong_alias_are_no_fragments() -> None:
     """The host has as many free GPUs as the flavor requests, of one of its two aliases."""
     mixed = demand(gpus={"k4200": 1, "p100": 3})
     assert list(findings([capacity([host("a", cards(4))], mixed)])) == []
-    spread = capacity([host("a", cards(3)), host("b", cards(3))], demand(4))
-    assert [entry.code for entry in findings([spread])] == ["GPU730"]
+    for free, wanted in ((3, 4), (1, 2)):
+        spread = capacity([host("a", cards(free)), host("b", cards(free))], demand(wanted))
+        assert [entry.code for entry in findings([spread])] == ["GPU730"]

@@ -68,10 +68,10 @@ def needs(spec: Spec, flavor: WantedFlavor, scheduler: Scheduler | None = None) 
     return demand_of(spec, flavor.name, flavor.sizes, flavor.extra_specs, flavor.gpus, scheduler)
 
 
-def demand(text: str) -> Demand:
+def demand(text: str, scheduler: Scheduler | None = None) -> Demand:
     spec = parse_spec(SPEC_TEXT.replace("FLAVOR", text), "spec")
     (flavor,) = wanted(spec, release=release("2025.2")).flavors
-    return needs(spec, flavor)
+    return needs(spec, flavor, scheduler)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,37 @@ def demand(text: str) -> Demand:
             'model: p100, extra_specs: {"resources:CUSTOM_GPU": "2", "resources:DISK_GB": "0"}',
             {"VCPU": 4, "MEMORY_MB": 2048, "CUSTOM_GPU": 2},
         ),
+        ('model: p100, extra_specs: {"resources1:DISK_GB": "10"}', {"VCPU": 4, "MEMORY_MB": 2048}),
     ],
 )
 def test_amounts_are_those_of_novas_request(text: str, amounts: dict[str, int]) -> None:
     assert demand(text).amounts == amounts
+
+
+DEDICATED = "model: p100, cpu_policy: dedicated"
+MIXED = 'model: p100, extra_specs: {"hw:cpu_policy": mixed, "hw:cpu_dedicated_mask": "0-1"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "fallback", "amounts"),
+    [
+        ("model: p100", None, None),
+        (MIXED, None, None),
+        (DEDICATED, None, {"VCPU": 4, "MEMORY_MB": 2048, "DISK_GB": 10}),
+        (DEDICATED, True, {"VCPU": 4, "MEMORY_MB": 2048, "DISK_GB": 10}),
+        (DEDICATED, False, None),
+    ],
+)
+def test_dedicated_processors_have_a_second_request_for_shared_ones(
+    text: str, fallback: bool | None, amounts: dict[str, int] | None
+) -> None:
+    second = demand(text, Scheduler(fallback=fallback)).fallback
+    assert (second and second.amounts) == amounts
+
+
+@pytest.mark.parametrize(("by_devices", "classes"), [(True, ("CUSTOM_PCI_10DE_15F8",)), (False, ())])
+def test_resource_classes_count_if_nova_schedules_by_devices(by_devices: bool, classes: tuple[str, ...]) -> None:
+    assert demand("model: p100", Scheduler(by_devices=by_devices)).classes == classes
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from gpustack.operate.capacity.hosts import Sources, hosts
 from gpustack.operate.capacity.model import ANY_NODE, Cards, Free, Host, Reason
 from gpustack.operate.capacity.read import Rooms
 from gpustack.spec.load import parse_spec
+from gpustack.spec.model import Spec
 from support.fleet_answers import facts, server
 
 ALIAS = frozenset({"k4200"})
@@ -65,6 +66,29 @@ def test_free_gpus_of_placement_are_counted_and_others_withheld() -> None:
     assert host.withheld == {("k4200", Reason.RESERVED): 1, ("k4200", Reason.INCONSISTENT): 1}
     assert host.amounts == AMOUNTS
     assert host.free == Free(ram=1, cpus=32, disk=3)
+    assert (host.others, host.shares_disk) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("empty", "free"), [(False, Free(ram=1, disk=3)), (True, Free())], ids=["with instances", "as if empty"]
+)
+def test_a_host_without_free_memory_has_no_free_amounts(empty: bool, free: Free) -> None:
+    """Placement does not list such a host."""
+    found = sources("gpu1", fleet=Fleet(gpus=(gpu("gpu1", 0x81),)), rooms=Rooms())
+    (host,) = hosts(SCHEDULE, found, empty=empty)
+    assert (host.amounts, host.free) == ({}, free)
+
+
+def test_hosts_whose_disk_is_of_a_pool_are_marked() -> None:
+    found = sources("gpu1", "gpu2", rooms=Rooms(shared=frozenset({"uuid-gpu2"})))
+    assert [(host.name, host.shares_disk) for host in hosts(OFF, found)] == [("gpu1", False), ("gpu2", True)]
+
+
+def test_a_device_without_ids_is_recognized_by_its_resource_class() -> None:
+    classes = ("CUSTOM_PCI_10DE_11B4", "CUSTOM_NIC")
+    gpus = [gpu("gpu1", bus, vendor_id="", product_id="", resource_class=of) for bus, of in enumerate(classes)]
+    (host,) = hosts(OFF, sources("gpu1", fleet=Fleet(gpus=tuple(gpus))))
+    assert host.cards == (Cards(aliases=ALIAS, count=1),)
 
 
 def test_vgpus_of_two_cards_stay_apart() -> None:
@@ -123,6 +147,21 @@ def test_pools_of_virtual_functions_are_not_their_card() -> None:
     assert counts == {"gpu1": [1, 0], "gpu2": [0, 4]}
 
 
+def test_vgpus_of_other_resource_classes_are_not_counted() -> None:
+    spec = parse_spec(SPEC.format(placement="off").replace("}}}", "}, vgpu: {type: A16-8Q}}}"), "spec")
+    gpus = [gpu("gpu1", bus, dev_type="mdev", resource_class=of) for bus, of in ((1, "VGPU"), (2, "CUSTOM_A2_4Q"))]
+    (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=tuple(gpus))))
+    assert [(entry.provider, entry.count) for entry in host.cards or ()] == [("0000:01:00.0", 1)]
+
+
+def test_devices_match_the_aliases_of_selections_too() -> None:
+    spec = parse_spec(
+        SPEC.format(placement="off") + "flavors: {f: {gpu: {min_memory: 4GiB}, vcpus: 1, ram: 512, disk: 1}}\n", "spec"
+    )
+    (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=(gpu("gpu1", 0x81),))))
+    assert [entry.aliases for entry in host.cards or ()] == [frozenset({"k4200", "any-4gb"})]
+
+
 @pytest.mark.parametrize("part", [", function: virtual}", "}, vfs: 3"])
 def test_rows_of_virtual_functions_belong_to_the_pool_of_their_card(part: str) -> None:
     """Nova's pool has the address of the card; rows, which the metrics read, have those of virtual functions."""
@@ -144,11 +183,16 @@ def test_rows_of_virtual_functions_belong_to_the_pool_of_their_card(part: str) -
 
 def test_as_if_empty_counts_the_gpus_of_instances_too() -> None:
     fleet = Fleet(
-        gpus=(gpu("gpu1", 0x81), gpu("gpu1", 0x82, State.ALLOCATED, used=1), gpu("gpu1", 0x83, State.RESERVED))
+        gpus=(
+            gpu("gpu1", 0x81),
+            *(gpu("gpu1", bus, State.ALLOCATED, used=1) for bus in (0x82, 0x83)),
+            gpu("gpu1", 0x84, State.RESERVED),
+        )
     )
-    (host,) = hosts(SCHEDULE, sources("gpu1", fleet=fleet), empty=True)
-    assert host.cards == (Cards(aliases=ALIAS, node=ANY_NODE, count=2),)
-    assert host.free == Free(ram=4096, cpus=32, disk=102400)
+    rooms = Rooms(amounts={"uuid-gpu1": {"VCPU": 1}}, capacities={"uuid-gpu1": AMOUNTS})
+    (host,) = hosts(SCHEDULE, sources("gpu1", fleet=fleet, rooms=rooms), empty=True)
+    assert host.cards == (Cards(aliases=ALIAS, node=ANY_NODE, count=3),)
+    assert (host.amounts, host.free) == (AMOUNTS, Free(ram=4096, cpus=32, disk=102400))
 
 
 def test_devices_of_the_databases_count_if_placement_has_them_free_too() -> None:
@@ -164,7 +208,34 @@ def test_devices_of_the_databases_count_if_placement_has_them_free_too() -> None
     (without,) = hosts(OFF, sources("gpu1", computes=computes))
     assert without.cards == (Cards(aliases=ALIAS, node=0, count=1), Cards(aliases=ALIAS, node=1, count=2))
     assert without.nodes == nodes
-    assert without.others == 1
+    assert (with_placement.others, without.others) == (3, 1)
+
+
+POOLS = tuple(
+    Pool(vendor="10de", product="11b4", dev_type="type-PCI", node=0, count=1, address=f"0000:{bus:02x}:00.0")
+    for bus in (0x81, 0x82)
+)
+UNKNOWN = parse_spec(SPEC.partition("nova:")[0].format(), "spec")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reported", "doubtful"),
+    [
+        (UNKNOWN, [gpu("gpu1", 0x81)], True),
+        (UNKNOWN, [replace(gpu("gpu1", 0x91), parent="0000:81:00.0")], True),
+        (UNKNOWN, [gpu("gpu1", 0x81), gpu("gpu1", 0x82)], False),
+        (UNKNOWN, [gpu("gpu1", 0x81), replace(gpu("gpu1", 0x92), parent="0000:82:00.0")], False),
+        (UNKNOWN, [], False),
+        (OFF, [gpu("gpu1", 0x81)], False),
+        (SCHEDULE, [gpu("gpu1", 0x81)], False),
+    ],
+)
+def test_devices_that_placement_lacks_are_a_doubt(spec: Spec, reported: list[Gpu], doubtful: bool) -> None:
+    """Only if Placement has others of the host, and it is unknown whether Nova schedules by them."""
+    computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=POOLS, nodes=None)}
+    (host,) = hosts(spec, sources("gpu1", fleet=Fleet(gpus=tuple(reported)), computes=computes))
+    assert host.doubt.startswith("Placement lacks some free devices") is doubtful
+    assert bool(host.doubt) is doubtful
 
 
 def test_a_host_whose_gpus_are_all_in_use_stays() -> None:
@@ -195,6 +266,12 @@ def test_gpus_on_a_host_driver_are_not_counted() -> None:
     (host,) = hosts(OFF, sources("gpu1", facts=[facts("gpu1", 0x81, driver="nouveau")]))
     assert (host.cards, {*host.withheld.values()}) == ((), {1})
     assert {reason for _, reason in host.withheld} == {Reason.UNPREPARED}
+
+
+def test_the_databases_count_instead_of_a_snapshot() -> None:
+    computes = {"uuid-gpu1": NodeResources(uuid="uuid-gpu1", name="gpu1", pools=POOLS, nodes=None)}
+    (host,) = hosts(OFF, sources("gpu1", facts=[facts("gpu1", 0x81, driver="nouveau")], computes=computes))
+    assert (host.count(ALIAS), host.withheld) == (2, {})
 
 
 @pytest.mark.parametrize(("changes", "cards", "reason"), [({"responds": False}, (), Reason.BLOCKED), ({}, None, None)])

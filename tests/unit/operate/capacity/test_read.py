@@ -8,7 +8,8 @@ import pytest
 
 from gpustack.base.errors import CloudError
 from gpustack.cloud.compute import Hypervisor, hypervisors
-from gpustack.operate.capacity.model import Demand
+from gpustack.operate.capacity.assess import State, accepted_by
+from gpustack.operate.capacity.model import Cards, Demand, Host
 from gpustack.operate.capacity.read import accepted, rooms
 from support.fleet_cloud import Answer, StandIn
 
@@ -109,6 +110,12 @@ def test_disk_of_a_shared_pool_is_recognized() -> None:
     assert not rooms(cloud.connection, ["a"]).shared
 
 
+def test_disk_of_other_hosts_is_no_shared_pool() -> None:
+    both = {"a": summary("a", {"MEMORY_MB": (10, 1), "DISK_GB": (9, 1)}), "b": summary("b", {"MEMORY_MB": (10, 1)})}
+    cloud = StandIn({"placement /allocation_candidates": candidates(**both)})
+    assert not rooms(cloud.connection, ["a", "b"]).shared
+
+
 LIST = "placement /resource_providers?"
 OF_CLASS = f"{LIST}resources={{}}&required=%21COMPUTE_STATUS_DISABLED%2C%21CUSTOM_B"
 
@@ -131,6 +138,16 @@ def test_placement_is_asked_with_amounts_and_traits() -> None:
     cloud = listing("a", memory="", processors="", trait="")
     assert accepted(cloud.connection, DEMAND, ["a"]) == {"a"}
     assert cloud.requests == [f"{LIST}{QUERY}"]
+
+
+def test_placement_is_asked_about_hosts_with_room_only() -> None:
+    """Hosts without room count as accepted: another step refuses them."""
+    free = Host(uuid="a", name="gpu1", cards=(Cards(aliases=DEMAND.aliases),), amounts=DEMAND.amounts)
+    full = Host(uuid="b", name="gpu2", cards=(), amounts=DEMAND.amounts)
+    for accepting in ("a", ""):
+        cloud = listing(*accepting, memory="", processors="", trait="")
+        assert accepted_by(cloud.connection, State(hosts=(free, full)), DEMAND) == [{*accepting, "b"}]
+    assert accepted_by(StandIn().connection, State(hosts=(full,)), DEMAND) is None
 
 
 @pytest.mark.parametrize("count", [10, 40])

@@ -136,6 +136,16 @@ def test_other_instances_of_a_group_or_a_hint_keep_off_hosts(
     assert failed(demand=replace(DEMAND, neighbors=rules), scheduler=replace(KNOWN, filters=enabled)) == name
 
 
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [(APART, "fewer than 1 instances of g"), (BESIDE, "a host with instances of the hint same_host")],
+)
+def test_a_refusal_of_neighbors_names_the_rule(rule: Neighbors, wanted: str) -> None:
+    step = walk(Room(HOST), replace(DEMAND, neighbors=(rule,)), replace(KNOWN, filters=(rule.step,))).failed
+    assert step is not None
+    assert step.wanted == wanted
+
+
 def test_a_group_is_evaluated_only_if_it_is_known() -> None:
     scheduler = replace(KNOWN, filters=(APART.step,))
     for rules, outcome in ((None, Outcome.UNKNOWN), ((), Outcome.PASSED)):
