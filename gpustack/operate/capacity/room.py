@@ -133,26 +133,25 @@ def _page(node: NumaNode, cell: GuestNode, guest: Topology, pages: int | None) -
     sizes = sorted(node.pages, reverse=True)
     if pages is None:  # the smallest, which may be overcommitted by instances without dedicated processors
         return next((size for size in sizes[-1:] if _holds(node, size, cell, free=guest.pinned)), None)
-    chosen = {_SMALL: sizes[-1:], _LARGE: sizes[:-1], _ANY: sizes}.get(pages, [pages])
+    chosen = {_SMALL: sizes[-1:], _LARGE: sizes[:-1], _ANY: sizes}.get(pages, [pages] if pages in sizes else [])
     return next((size for size in chosen if _holds(node, size, cell, free=True)), None)
 
 
 def _holds(node: NumaNode, size: int, cell: GuestNode, *, free: bool) -> bool:
-    total, left = node.pages.get(size, (0, 0))
+    total, left = node.pages[size]
     memory = cell.memory * 1024
-    return size in node.pages and memory <= (left if free else total) * size and memory % size == 0
+    return memory <= (left if free else total) * size and memory % size == 0
 
 
-def _cores(node: NumaNode) -> tuple[int, list[list[int]]]:
-    """The threads of a core, and the free dedicated processors of each core that has some."""
+def _cores(node: NumaNode) -> list[list[int]]:
+    """The free dedicated processors of each core that has some."""
     free = node.free
-    cores = [sorted(core & free) for core in node.siblings]
-    return max(map(len, node.siblings), default=1), [core for core in cores if core]
+    return [sorted(core & free) for core in node.siblings if core & free]
 
 
 def _isolated(node: NumaNode, cell: GuestNode, reserved: int) -> frozenset[int] | None:
     """One thread of each core, whose other threads stay idle."""
-    width, cores = _cores(node)
+    width, cores = max(map(len, node.siblings), default=1), _cores(node)
     complete = [core for core in cores if len(core) >= width]
     # The other threads would be free in Placement, so Nova refuses cpu_dedicated_set (bug 1889633).
     if not complete or (width != 1 and node.pcpus != node.cpus) or not cell.dedicated:
@@ -167,30 +166,21 @@ def _isolated(node: NumaNode, cell: GuestNode, reserved: int) -> frozenset[int] 
 
 def _packed(node: NumaNode, cell: GuestNode, reserved: int, threads: str) -> frozenset[int] | None:
     """Threads of as few cores as possible; with ``require``, at least two of each."""
-    width, cores = _cores(node)
-    require = threads == "require"
-    if require and width <= 1:
-        return None
-    most = max(map(len, cores), default=0)
-    found = False
-    for number in range(most, int(require), -1):
+    cores, require = _cores(node), threads == "require"
+    for number in range(max(map(len, cores), default=0), int(require), -1):
         usable = [cpu for core in cores if len(core) >= number for cpu in core[:number]]
-        if len(usable) < cell.dedicated:
-            found = False
-            continue
-        found = True
-        if (pinned := _reserve(usable[: cell.dedicated], cores, reserved)) is not None:
+        if (pinned := _reserve(usable, cell.dedicated, cores, reserved)) is not None:
             return pinned
-    if require or (found and cell.dedicated):
-        return None
-    every = [cpu for core in cores for cpu in core]
-    return _reserve(every[: cell.dedicated], cores, reserved) if len(every) >= cell.dedicated else None
+    return None if require else _reserve([cpu for core in cores for cpu in core], cell.dedicated, cores, reserved)
 
 
-def _reserve(chosen: Sequence[int], cores: Sequence[Sequence[int]], reserved: int) -> frozenset[int] | None:
-    """The chosen processors with those of the emulator; None if none is left for it."""
+def _reserve(
+    usable: Sequence[int], number: int, cores: Sequence[Sequence[int]], reserved: int
+) -> frozenset[int] | None:
+    """The first usable processors with those of the emulator; None if there are too few."""
+    chosen = usable[:number]
     rest = [cpu for core in cores for cpu in core if cpu not in chosen][:reserved]
-    if reserved and (not chosen or not rest):
+    if len(chosen) < number or (reserved and not (chosen and rest)):
         return None
     return frozenset((*chosen, *rest))
 

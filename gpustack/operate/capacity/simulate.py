@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from gpustack.nova_options.scheduler import Scheduler
 from gpustack.operate.capacity.model import Demand, Host
 from gpustack.operate.capacity.room import Claim, Room
-from gpustack.operate.capacity.stream import Request
+from gpustack.operate.capacity.stream import Request, flavors
 from gpustack.operate.capacity.walk import walk
 from gpustack.operate.capacity.weights import Multipliers, chosen
 
@@ -71,8 +71,7 @@ class _Means:
 
     def add(self, time: float, use: float, fragments: float) -> None:
         """Count the state since the last time."""
-        if time > self.since:
-            self.spans.append((time - self.since, use, fragments))
+        self.spans.append((time - self.since, use, fragments))
         self.since = time
 
     def mean(self, column: int) -> float:
@@ -100,10 +99,10 @@ def simulate(
         tally.requests += 1
         tally.refused += refused
         tally.fragmented += refused and fleet.free >= request.demand.count
-    order = {request.demand.flavor: request.demand.count for request in requests}
+    names = [demand.flavor for demand in flavors(requests)]
     return Outcome(
         setting=setting,
-        tallies=dict(sorted(tallies.items(), key=lambda item: (order[item[0]], item[0]))),
+        tallies={name: tallies[name] for name in names if name in tallies},
         use=means.mean(1),
         fragments=means.mean(2),
     )
@@ -114,7 +113,7 @@ class _Fleet:
 
     def __init__(self, rooms: list[Room], requests: Sequence[Request]) -> None:
         self.rooms = rooms
-        self.largest = max((request.demand for request in requests), key=lambda d: d.count, default=None)
+        self.largest = max((request.demand.count for request in requests), default=0)
         aliases = frozenset[str]().union(*(request.demand.aliases for request in requests))
         self.counts = [room.count(aliases) for room in rooms]
         self.free = self.total = sum(self.counts)
@@ -155,8 +154,7 @@ class _Fleet:
     def _measure(self, time: float, means: _Means | None) -> None:
         if means is None or not self.total:
             return
-        need = self.largest.count if self.largest else 1
-        small = sum(count for count in self.counts if count < need)
+        small = sum(count for count in self.counts if count < self.largest)
         means.add(time, 1 - self.free / self.total, small / self.free if self.free else 0.0)
 
 
@@ -180,10 +178,10 @@ def bar(share: float, width: int = _WIDTH) -> str:
 
 def svg(outcomes: Sequence[Outcome]) -> str:
     """A picture with one bar for each flavor and setting: the part of its requests that is refused."""
-    flavors = list(dict.fromkeys(flavor for outcome in outcomes for flavor in outcome.tallies))
+    names = list(dict.fromkeys(flavor for outcome in outcomes for flavor in outcome.tallies))
     parts = [_text(10, 24, "Refused requests", bold=True)]
     top = 54
-    for flavor in flavors:
+    for flavor in names:
         parts.append(_text(10, top, flavor, bold=True))
         top += 8
         for number, outcome in enumerate(outcomes):

@@ -25,7 +25,8 @@ NODE = NumaNode(
 
 def number(node: NumaNode, **more: Any) -> int:
     """How many instances fit on a host of one node."""
-    guest = Topology(nodes=(GuestNode(dedicated=2, memory=1024),), **{"policy": "dedicated", **more})
+    known = {"nodes": (GuestNode(dedicated=2, memory=1024),), "policy": "dedicated", **more}
+    guest = Topology(**known)
     for count in range(20):
         placed = place({0: node}, guest, {}, lambda _nodes: True)
         if placed is None:
@@ -44,6 +45,10 @@ def number(node: NumaNode, **more: Any) -> int:
         ({"pages": 1 << 20}, 2),  # two free pages
         ({"pages": 2048}, 0),
         ({"pages": -2}, 2),
+        ({"threads": "isolate", "isolated": True}, 1),  # three cores of four
+        ({"nodes": (GuestNode(dedicated=2, memory=4096),)}, 1),  # all pages of 4 KiB
+        ({"nodes": (GuestNode(dedicated=2, memory=4097),)}, 0),
+        ({"nodes": (GuestNode(shared=1),), "policy": "mixed", "isolated": True}, 0),  # as Nova: none is pinned
     ],
 )
 def test_processors_threads_and_pages_limit_the_number(more: dict[str, Any], expected: int) -> None:
@@ -60,6 +65,65 @@ def test_isolation_needs_a_host_without_dedicated_processors() -> None:
     assert number(replace(NODE, cpus=frozenset()), threads="isolate") == 0
 
 
+def test_isolation_needs_a_core_for_each_processor_and_the_emulator() -> None:
+    three, two = (
+        replace(NODE, cpus=cpus, pcpus=cpus, siblings=CORES[:count])
+        for count, cpus in ((count, frozenset().union(*CORES[:count])) for count in (3, 2))
+    )
+    assert number(three, threads="isolate") == 1  # two threads are left, of one core
+    assert number(two, threads="isolate", isolated=True) == 0
+    assert number(three, threads="isolate", isolated=True) == 1
+
+
+def test_processors_are_of_as_many_cores_as_needed() -> None:
+    busy = replace(NODE, pinned=frozenset({9, 10, 11}))
+    guest = Topology(nodes=(GuestNode(dedicated=3),), policy="dedicated")
+    (placed,) = place({0: busy}, guest, {}, lambda _nodes: True) or ()
+    assert placed.pinned == {0, 1, 2}
+    (placed,) = place({0: busy}, replace(guest, nodes=(GuestNode(dedicated=5),)), {}, lambda _nodes: True) or ()
+    assert placed.pinned == {0, 1, 2, 3, 8}
+
+
+PLAIN = replace(NODE, pages={}, cpu_ratio=2.0, ram_ratio=2.0)
+"""A node that does not report pages. Its processors and memory may be overcommitted."""
+
+
+@pytest.mark.parametrize(
+    ("node", "cell", "policy", "expected"),
+    [
+        (PLAIN, GuestNode(dedicated=1, memory=8192), "dedicated", 1),
+        (PLAIN, GuestNode(dedicated=1, memory=8193), "dedicated", 0),
+        (PLAIN, GuestNode(shared=1, memory=8192), "shared", 2),
+        (PLAIN, GuestNode(shared=1, memory=8193), "shared", 0),  # one instance never overcommits with itself
+        (PLAIN, GuestNode(shared=8, memory=1), "shared", 2),
+        (PLAIN, GuestNode(shared=9, memory=1), "shared", 0),
+        (replace(PLAIN, pages=NODE.pages), GuestNode(shared=1, memory=4097), "shared", 0),
+        (PLAIN, GuestNode(dedicated=2, shared=8, memory=1), "mixed", 2),
+    ],
+)
+def test_overcommitment_has_its_limits(node: NumaNode, cell: GuestNode, policy: str, expected: int) -> None:
+    assert number(node, nodes=(cell,), policy=policy) == expected
+    assert number(node, nodes=(cell,), policy=policy, pages=2048) == 0
+
+
+@pytest.mark.parametrize(("pages", "size"), [(None, 4), (-1, 4), (-2, 1 << 20), (-3, 1 << 20), (4, 4)])
+def test_pages_have_the_requested_size(pages: int | None, size: int) -> None:
+    guest = Topology(nodes=(GuestNode(dedicated=2, memory=1024),), policy="dedicated", pages=pages)
+    (placed,) = place({0: NODE}, guest, {}, lambda _nodes: True) or ()
+    assert placed.page == size
+
+
+def test_a_size_of_pages_that_a_node_has_is_that_of_further_nodes() -> None:
+    """Nova keeps the size that it chose for a node without processors, and finds no pages of it on the other."""
+    guest = Topology(nodes=(GuestNode(dedicated=2, memory=1024),), policy="dedicated", pages=-3)
+    full, small = replace(NODE, pinned=EVERY), replace(NODE, pages={4: NODE.pages[4]})
+    assert place({0: full, 1: small}, guest, {0: 1}, lambda _nodes: True) is None
+    assert place({0: full, 1: small}, guest, {1: 1}, lambda _nodes: True) is not None
+    huge = replace(guest, pages=1 << 20)
+    assert place({0: small, 1: small}, huge, {}, lambda _nodes: True) is None
+    assert place({0: small, 1: NODE}, huge, {}, lambda _nodes: True) is not None
+
+
 def test_the_use_of_a_node_can_be_removed() -> None:
     guest = Topology(nodes=(GuestNode(dedicated=2, shared=1, memory=1024),), policy="mixed")
     (placed,) = place({0: NODE}, guest, {}, lambda _nodes: True) or ()
@@ -72,5 +136,15 @@ def test_nodes_with_devices_come_first() -> None:
     guest = Topology(nodes=(GuestNode(shared=1, memory=512),))
     (placed,) = place({0: NODE, 1: NODE}, guest, {1: 2, None: 4}, lambda _nodes: True) or ()
     assert placed.node == 1
+    (placed,) = place({0: NODE, 1: replace(NODE, cpu_usage=1)}, guest, {1: 1}, lambda _nodes: True) or ()
+    assert placed.node == 1
     assert place({0: NODE, 1: NODE}, guest, {1: 2}, lambda nodes: 0 in nodes) is not None
     assert place({0: NODE}, replace(guest, nodes=guest.nodes * 2), {}, lambda _nodes: True) is None
+
+
+@pytest.mark.parametrize(("policy", "expected"), [("dedicated", 1), ("shared", 0)])
+def test_nodes_with_most_free_processors_come_first(policy: str, expected: int) -> None:
+    guest = Topology(nodes=(GuestNode(dedicated=1, memory=4) if policy == "dedicated" else GuestNode(shared=1),))
+    host = {0: replace(NODE, pinned=frozenset({0, 8})), 1: replace(NODE, cpu_usage=1)}
+    (placed,) = place(host, replace(guest, policy=policy), {}, lambda _nodes: True) or ()
+    assert placed.node == expected

@@ -69,6 +69,39 @@ def test_requests_beyond_the_fleet_are_refused_and_counted_by_cause() -> None:
     refused = {name: (tally.refused, tally.fragmented) for name, tally in result.tallies.items()}
     assert refused == {"g1": (1, 0), "g4": (0, 0), "g8": (1, 0)}
     assert result.all.requests == len(stream)
+    pair = Request(time=0, demand=DEMANDS["g2"], life=9)
+    found = simulate([host("gpu1", 1), host("gpu2", 1)], [pair], "", Multipliers()).all
+    assert (found.refused, found.fragmented) == (1, 1)  # as many are free as requested, on two hosts
+
+
+def test_an_instance_that_ends_has_room_for_a_request_of_the_same_time() -> None:
+    stream = [Request(time=time, demand=DEMANDS["g8"], life=1) for time in (0, 1)]
+    assert simulate([host("gpu1")], stream, "", Multipliers()).all.refused == 0
+
+
+def test_means_weigh_each_state_by_its_duration() -> None:
+    """Six GPUs of eight in use for one unit of time, none for one, and all for two."""
+    stream = [Request(time=0, demand=DEMANDS["g4"], life=1), Request(time=0, demand=DEMANDS["g2"], life=1)]
+    stream += [Request(time=2, demand=DEMANDS["g8"], life=9), Request(time=4, demand=DEMANDS["g1"], life=9)]
+    result = simulate([host("gpu1")], stream, "", Multipliers())
+    assert (result.use, result.fragments) == (pytest.approx((6 + 0 + 2 * 8) / 8 / 4), 1 / 4)
+
+
+def test_means_are_those_of_counted_requests() -> None:
+    stream = [Request(time=time, demand=DEMANDS["g8"], life=1) for time in (0, 2, 4)]
+    assert simulate([host("gpu1")], stream, "", Multipliers(), skipped=1).use == 1 / 2
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_without_counted_requests_there_is_no_result(number: int) -> None:
+    stream = [Request(time=1, demand=DEMANDS["g1"], life=1)] * number
+    result = simulate(FLEET, stream, "", Multipliers(), skipped=number)
+    assert (result.tallies, result.use, result.fragments) == ({}, 0, 0)
+
+
+def test_requests_of_one_time_have_no_means() -> None:
+    result = simulate(FLEET, [Request(time=0, demand=DEMANDS["g1"], life=1)] * 2, "", Multipliers())
+    assert (result.use, result.fragments, result.all.requests) == (0, 0, 2)
 
 
 def test_the_same_seed_gives_the_same_result() -> None:
