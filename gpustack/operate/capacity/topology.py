@@ -214,7 +214,7 @@ def _mask(request: BootRequest, text: str) -> frozenset[int]:
         return frozenset()
     every = set(range(request.vcpus))
     chosen = _listed(f"0-{request.vcpus - 1},{text}" if text.strip().startswith("^") else text)
-    if not chosen or not every - chosen or not chosen <= every:
+    if not set() < chosen < every:
         raise FlavorRefusedError(f"hw:cpu_dedicated_mask={text} must name some of {request.vcpus} vCPUs, not all")
     return frozenset(chosen)
 

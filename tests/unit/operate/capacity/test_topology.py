@@ -44,15 +44,56 @@ def test_properties_of_an_image_count() -> None:
     assert (found.policy, found.pages) == ("dedicated", 1 << 20)
 
 
+def test_locked_memory_needs_a_size_of_pages() -> None:
+    assert topology({"hw:locked_memory": "true", "hw:mem_page_size": "small"}) is not None
+    with pytest.raises(FlavorRefusedError, match="hw:locked_memory needs"):
+        topology({"hw:locked_memory": "true"})
+
+
+@pytest.mark.parametrize(
+    ("specs", "image", "threads"),
+    [
+        ({}, {}, ""),
+        ({"hw:cpu_thread_policy": "isolate"}, {}, "isolate"),
+        ({"hw:cpu_thread_policy": "isolate"}, {"hw_cpu_thread_policy": "isolate"}, "isolate"),
+        ({"hw:cpu_thread_policy": "prefer"}, {"hw_cpu_thread_policy": "isolate"}, "prefer"),
+        ({}, {"hw_cpu_thread_policy": "require"}, "require"),
+        ({"trait:HW_CPU_HYPERTHREADING": "forbidden"}, {}, "isolate"),
+        ({"trait1:HW_CPU_HYPERTHREADING": "required"}, {}, "require"),
+        ({}, {"trait:HW_CPU_HYPERTHREADING": "required"}, "require"),
+    ],
+)
+def test_the_thread_policy_is_of_the_flavor_the_image_or_a_trait(
+    specs: dict[str, str], image: dict[str, str], threads: str
+) -> None:
+    found = topology({"hw:cpu_policy": "dedicated", **specs}, image)
+    assert found is not None
+    assert found.threads == threads
+
+
+PINNED = {"hw:cpu_policy": "dedicated"}
+THREADS = "hw:cpu_thread_policy"
+
+
 @pytest.mark.parametrize(
     ("specs", "image", "named"),
     [
         ({"hw:numa_nodes": "3"}, {}, "not divisible"),
+        ({"hw:numa_nodes": "8"}, {}, "not divisible"),  # the memory is
+        ({"hw:emulator_threads_policy": "own"}, {}, "hw:emulator_threads_policy is 'own'"),
+        ({}, {"hw_cpu_policy": "pinned"}, "the image's hw_cpu_policy is 'pinned'"),
+        ({**PINNED, THREADS: "own"}, {}, "hw:cpu_thread_policy is 'own'"),
+        (PINNED, {"hw_cpu_thread_policy": "own"}, "the image's hw_cpu_thread_policy is 'own'"),
+        ({**PINNED, THREADS: "isolate"}, {"hw_cpu_thread_policy": "require"}, "excludes"),
+        ({**PINNED, THREADS: "isolate", "trait:HW_CPU_HYPERTHREADING": "forbidden"}, {}, "exclude each other"),
         ({"hw:numa_nodes": "0"}, {}, "hw:numa_nodes"),
         ({"hw:cpu_policy": "pinned"}, {}, "hw:cpu_policy"),
         ({"hw:cpu_policy": "shared"}, {"hw_cpu_policy": "dedicated"}, "excludes"),
         ({"hw:cpu_policy": "mixed"}, {}, "hw:cpu_dedicated_mask"),
         ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-9"}, {}, "hw:cpu_dedicated_mask"),
+        ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-3"}, {}, "must name some of 4 vCPUs, not all"),
+        ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "3-4"}, {}, "must name some of 4 vCPUs"),
+        ({"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0-3"}, {}, "must name some of 4 vCPUs"),
         ({"hw:cpu_thread_policy": "isolate"}, {}, "dedicated processors"),
         ({"resources:PCPU": "3"}, {}, "resources:PCPU is 3"),
         ({"resources:PCPU": "4", "hw:cpu_policy": "dedicated"}, {}, "exclude each other"),
