@@ -160,14 +160,14 @@ class _Walker:
     def _placement(self) -> Iterator[Step]:
         """The first request that a host can meet; else the lacks of the first one."""
         room, demand = self.room, self.demand
-        lacks: dict[str, int] = {}
+        lacks: set[str] = set()
         for request, accepted in zip(demand.requests, self.accepted, strict=True):
-            lacks = {name: room.amounts.get(name, 0) for name in room.lacks(request)}
+            lacks = set(room.lacks(request))
             if not lacks and (not self.judged or room.host.uuid in accepted):
                 self.request = request
                 break
         else:
-            lacks = {name: room.amounts.get(name, 0) for name in room.lacks(demand)}
+            lacks = set(room.lacks(demand))
             if not lacks:
                 yield self._refused()
         for name, amount in self.request.amounts.items():

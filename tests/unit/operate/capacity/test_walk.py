@@ -13,7 +13,7 @@ from gpustack.operate.capacity.count import capacity
 from gpustack.operate.capacity.model import Cards, Demand, Host, Neighbors, Outcome, PlacementRequest, Reason
 from gpustack.operate.capacity.room import Room
 from gpustack.operate.capacity.topology import GuestNode, Topology
-from gpustack.operate.capacity.walk import walk
+from gpustack.operate.capacity.walk import QUOTA, SHARED_DISK, walk
 
 ALIAS = frozenset({"k4200"})
 HOST = Host(
@@ -27,6 +27,8 @@ DEMAND = Demand(flavor="f", gpus={"k4200": 2}, amounts={"VCPU": 2, "MEMORY_MB": 
 FILTERS = ("ComputeFilter", "Ours", "NUMATopologyFilter", "PciPassthroughFilter")
 KNOWN = Scheduler(filters=FILTERS, isolated=False, by_project=False, fallback=True)
 NODES = Topology(nodes=(GuestNode(shared=2, memory=1024),))
+LARGE = Topology(nodes=(GuestNode(shared=2, memory=9000),))
+NODE_0 = "node 0: 0 dedicated CPUs, 8192 MiB"
 PINNED = PlacementRequest(amounts={"PCPU": 2, "MEMORY_MB": 1024}, forbidden=frozenset({"HW_CPU_HYPERTHREADING"}))
 
 
@@ -65,6 +67,42 @@ def test_steps_are_in_novas_order() -> None:
 )
 def test_the_first_failing_step_is_novas(host: dict[str, Any], demand: dict[str, Any], name: str) -> None:
     assert failed(replace(HOST, **host), replace(DEMAND, **demand)) == name
+
+
+def test_a_walk_ends_at_the_first_failure_unless_every_step_is_requested() -> None:
+    refused = replace(DEMAND, refused="no")
+    assert [step.name for step in walk(Room(HOST), refused, KNOWN).steps] == ["API"]
+    assert walk(Room(HOST), refused, KNOWN, every=True).steps[-1].name == "GPUs"
+
+
+@pytest.mark.parametrize(
+    ("quota", "outcome"), [(None, Outcome.UNKNOWN), ("", Outcome.PASSED), ("cores", Outcome.FAILED)]
+)
+def test_a_quota_is_evaluated_only_if_it_is_known(quota: str | None, outcome: Outcome) -> None:
+    steps = walk(Room(HOST), replace(DEMAND, quota=quota), KNOWN).steps
+    assert [step.outcome for step in steps if step.name == QUOTA] == [outcome]
+
+
+@pytest.mark.parametrize(
+    ("demand", "amounts"),
+    [
+        ({"gpus": {"k4200": 5}}, (5, 4, Reason.FRAGMENTS)),
+        ({"amounts": {"CUSTOM_A": 1}}, (1, 0, Reason.RESOURCE)),
+        ({"topology": NODES, "gpus": {"k4200": 5}}, ("2 CPUs and 1024 MiB", NODE_0, Reason.FRAGMENTS)),
+        ({"topology": LARGE}, ("2 CPUs and 9000 MiB", NODE_0, Reason.NUMA)),
+    ],
+)
+def test_a_failed_step_has_the_amounts_and_the_reason(demand: dict[str, Any], amounts: tuple[Any, ...]) -> None:
+    step = walk(Room(HOST), replace(DEMAND, **demand), KNOWN).failed
+    assert step is not None
+    assert (step.wanted, step.available, step.reason) == amounts
+
+
+@pytest.mark.parametrize(("shared", "disk", "doubts"), [(True, 10, [SHARED_DISK]), (True, 0, []), (False, 10, [])])
+def test_a_shared_disk_is_a_doubt_for_flavors_with_a_disk(shared: bool, disk: int, doubts: list[str]) -> None:
+    host = replace(HOST, shares_disk=shared, amounts={**HOST.amounts, "DISK_GB": 100})
+    demand = replace(DEMAND, amounts={**DEMAND.amounts, **({"DISK_GB": disk} if disk else {})})
+    assert walk(Room(host), demand, KNOWN).doubts == doubts
 
 
 def test_without_the_filter_the_claim_fails() -> None:
@@ -156,6 +194,10 @@ def test_a_group_is_evaluated_only_if_it_is_known() -> None:
 def test_a_hint_is_a_doubt_if_its_filter_is_not_known_to_be_enabled() -> None:
     found = walk(Room(HOST), replace(DEMAND, neighbors=(BESIDE,)), replace(KNOWN, filters=None))
     assert found.doubts == ["SameHostFilter, if it is enabled, refuses {hosts} because of the hint same_host"]
+    beside = replace(BESIDE, hosts={"gpu1": 1})
+    for rule, filters in ((BESIDE, FILTERS), (beside, None), (replace(APART, limit=2), None)):
+        known = replace(KNOWN, filters=filters)
+        assert walk(Room(HOST), replace(DEMAND, neighbors=(rule,)), known).doubts == []
 
 
 def test_a_row_that_holds_a_free_device_of_placement_fails_in_the_filter() -> None:

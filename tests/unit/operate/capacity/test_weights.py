@@ -30,7 +30,9 @@ def test_most_free_resources_win_by_default(name: str) -> None:
 
 
 def test_negative_resources_count_as_none() -> None:
-    assert weights([Free(ram=-5), Free(ram=10)], Multipliers(cpu=0, disk=0, pci=0)) == [0.0, 1.0]
+    for field in ("ram", "cpus", "disk"):
+        hosts = [Free(**{field: -5}), Free(**{field: 10})]
+        assert weights(hosts, Multipliers()) == [0.0, 1.0]
 
 
 def test_fewer_free_devices_win_and_are_scaled_from_the_least() -> None:
