@@ -51,6 +51,8 @@ class Variables:
             given, value = getattr(parsed_args, dest), os.environ.get(name)
             if dest == "inventory" and any(getattr(parsed_args, other, None) for other in _NO_INVENTORY):
                 continue
+            if dest == "spec" and not getattr(parsed_args, "instances", True):
+                continue  # only the instances of a health check need it
             if value and not action.option_strings and given is not None:
                 if hasattr(parsed_args, "hosts") and "/" not in given and not given.endswith(_SPEC_ENDINGS):
                     parsed_args.hosts, given = [given, *parsed_args.hosts], None

@@ -59,13 +59,9 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
         add_fleet_files(group)
 
     def take_action(self, parsed_args: argparse.Namespace) -> Table:
-        is_of_log = parsed_args.kernel_log is not None
-        if is_of_log and (parsed_args.instances or parsed_args.baseline):
-            raise UsageError("a saved log has no hosts to compare", remedy="omit --kernel-log, or what is compared")
         if (parsed_args.config_file or parsed_args.spec) and not parsed_args.instances:
-            remedy = "add --instances, or omit --config-file and --spec"
-            raise UsageError("only the comparison with Nova and Placement reads these files", remedy=remedy)
-        if is_of_log:
+            raise UsageError("only --instances reads these files", remedy="add it, or omit --config-file and --spec")
+        if parsed_args.kernel_log is not None:
             return self._saved_log(parsed_args)
         baseline = self._baseline(parsed_args.baseline)
         gather(self, parsed_args)
@@ -121,6 +117,8 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
             self._reports, self._fleet = with_use(self._reports, answers)
 
     def _saved_log(self, parsed_args: argparse.Namespace) -> Table:
+        if parsed_args.instances or parsed_args.baseline:
+            raise UsageError("a saved log has no hosts to compare", remedy="omit --kernel-log, or what is compared")
         path = parsed_args.kernel_log
         place = "standard input" if path == "-" else path
         report = check_log(lines(read_log(path)), place)

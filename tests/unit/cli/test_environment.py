@@ -104,6 +104,14 @@ def test_a_command_takes_its_spec_from_the_environment(
     assert "environment: GPUSTACK_SPEC" in " ".join(gpustack("host", "plan", "--help").out.split())
 
 
+def test_a_health_check_without_instances_needs_no_spec(
+    monkeypatch: pytest.MonkeyPatch, gpustack: Any, snapshots: Path
+) -> None:
+    monkeypatch.setenv("GPUSTACK_SPEC", "/etc/g.yaml")
+    ran = gpustack("health", "--snapshot", snapshots / "k4200.json")
+    assert (ran.code, "only --instances" in ran.err) == (0, False)
+
+
 def test_every_variable_is_of_an_option_and_documented() -> None:
     app = Gpustack()
     dests = set()
