@@ -70,7 +70,7 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
                 if host.hostname not in baseline:
                     self.report(f"{host.hostname}: not in {parsed_args.baseline}; compared with nothing")
         self._reports = tuple(check(host, (baseline or {}).get(host.hostname)) for host in self._gathered.hosts)
-        if parsed_args.instances:
+        if parsed_args.instances and self._reports:
             self._ask_for_use(parsed_args)
         self._findings = [
             entry

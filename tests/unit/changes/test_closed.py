@@ -209,9 +209,9 @@ def test_a_service_that_was_created_again_is_open() -> None:
         (SECOND, "", False, ("gpu1 0000:82:00.0", "no reset", "GPU 0000:81:00.0 out of service (broken)", False)),
         (
             SECOND,
-            "told again",
+            "said again",
             False,
-            ("gpu1 0000:82:00.0", "told again", "GPU 0000:81:00.0 out of service (broken)", False),
+            ("gpu1 0000:82:00.0", "said again", "GPU 0000:81:00.0 out of service (broken)", False),
         ),
     ],
 )

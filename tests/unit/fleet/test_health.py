@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpustack.base.findings import Code
 from gpustack.cloud.servers import Server
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import models_of
@@ -81,6 +82,12 @@ def test_vgpus_are_counted_by_card() -> None:
 def test_a_card_with_another_type_than_the_spec_has_the_finding_in_its_row() -> None:
     (health,) = of_vgpus(0, used={"nvidia-710": None}).gpus
     assert {"GPU712"} <= {entry.code.value for entry in health.findings}
+
+
+def test_an_instance_whose_device_is_gone_has_the_finding_in_its_row() -> None:
+    (health,) = of_vgpus(1).gpus
+    (entry,) = (entry for entry in health.findings if entry.code is Code.VGPU_DEVICE_MISSING)
+    assert (entry.place, "VM0" in entry.message) == ("gpu1 0000:84:00.0", True)
 
 
 def test_a_provider_without_a_card_is_a_finding_of_its_host() -> None:
