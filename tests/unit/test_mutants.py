@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 
 import pytest
 
-from support import checkout
+from support import checkout, forked
 from support.mutations import mutations
 
 
@@ -45,11 +46,21 @@ def test_only_lines_that_tests_run_change() -> None:
 
 
 def test_a_fault_in_a_copy_is_noticed_by_its_tests(tmp_path: Path) -> None:
-    """The copy is imported, not the checkout; the plug-in records the lines that ran."""
+    """The copy is imported as it is then, not the checkout; the plug-in records which tests run each line."""
     place = checkout.copied(tmp_path)
     module, tests = place / "gpustack/pci/requirement.py", ["tests/unit/pci/test_requirement.py"]
     traced = {"GPUSTACK_LINES": f"{place}/lines.json:{module}"}
     assert checkout.pytest(place, ["-p", "support.lines", *tests], timeout=120, **traced).returncode == 0
-    assert len((place / "lines.json").read_text()) > len(f'{{"{module}": []}}')
-    module.write_text("raise RuntimeError('a fault')\n")
-    assert checkout.pytest(place, tests, timeout=120).returncode != 0
+    lines = json.loads((place / "lines.json").read_text())[str(module)]
+    (first, *_), *_ = lines.values()
+    assert first.startswith(f"{tests[0]}::test_")
+    with forked.started(place) as runs:
+        assert runs.pytest([first], timeout=120) == pytest.ExitCode.OK
+        text = module.read_text()
+        module.write_text("raise RuntimeError('a fault')\n")
+        assert runs.pytest(tests, timeout=120) == pytest.ExitCode.INTERRUPTED
+        module.write_text("import time\ntime.sleep(60)\n")
+        assert runs.pytest([first], timeout=0.5) is None
+        module.write_text(text)
+        assert runs.pytest([first], timeout=120) == pytest.ExitCode.OK
+        assert runs.pytest([f"{tests[0]}::test_nowhere"], timeout=120) == pytest.ExitCode.USAGE_ERROR
