@@ -203,7 +203,7 @@ def _former_record(
             changes.append(made)
             payloads[made.key] = former.payload if isinstance(former, GuardedChange) else None
             results[made.key] = _FORMER_RESULTS.get(end.get("outcome", ""), ChangeResult.DONE)
-    name = re.sub("[^0-9A-Za-z-]", "-", path.stem)[:64] or "-"
+    name = re.sub("[^0-9A-Za-z-]", "-", path.stem)[:64]
     head = RunHead(id=name, command="", at=str(first.get("at", "")), changes=changes)
     refuse_alike(head.changes)
     return RunRecord(path=path, head=head, results=results, payloads=payloads, closed=True)

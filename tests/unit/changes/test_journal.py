@@ -170,6 +170,45 @@ def test_a_journal_of_another_kind_is_refused(tmp_path: Path) -> None:
     assert journal.read(path, {"gpustack_cleanup_journal": lambda line: CHANGES[0]}).head.command == "flavor apply"
 
 
+@pytest.mark.parametrize(
+    ("ends", "results"),
+    [
+        ([], {"1": ChangeResult.UNKNOWN, "2": ChangeResult.UNKNOWN}),
+        ([{"end": 2, "outcome": "skipped"}], {"1": ChangeResult.UNKNOWN, "2": ChangeResult.SKIPPED}),
+        (
+            [{"end": 1, "outcome": "done"}, {"end": 2, "outcome": "failed"}],
+            {"1": ChangeResult.DONE, "2": ChangeResult.FAILED},
+        ),
+    ],
+)
+def test_a_journal_of_0_1_0(tmp_path: Path, ends: list[dict[str, Any]], results: dict[str, ChangeResult]) -> None:
+    """Its name is the ID, as far as an ID may be so."""
+    (path := tmp_path / f"cleanup_{'1' * 70}.jsonl").touch(0o600)
+    lines = [{"gpustack_cleanup_journal": 1, "at": "then"}, {"begin": 1, "n": 0}, {"begin": 2, "n": 1}, *ends]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    record = journal.read(path, {"gpustack_cleanup_journal": lambda line: CHANGES[line["n"]]})
+    assert (record.head.id, record.head.at) == (f"cleanup-{'1' * 56}", "then")
+    assert record.results == results
+    assert [change.name for change in record.head.changes] == [change.name for change in CHANGES[:2]]
+
+
+def test_two_changes_of_0_1_0_with_one_key_are_refused(tmp_path: Path) -> None:
+    (path := tmp_path / "file.jsonl").touch(0o600)
+    path.write_text('{"gpustack_cleanup_journal": 1}\n{"begin": 1}\n{"begin": 1}\n')
+    with pytest.raises(JournalError, match="two changes have one key"):
+        journal.read(path, {"gpustack_cleanup_journal": lambda line: CHANGES[0]})
+
+
+def test_a_run_is_read_with_those_that_completed_it() -> None:
+    first = journal.read(written(*ALL_DONE[:1], begun=(CHANGES[1],), closed=False))
+    for completes, result in ((first.head.id, ChangeResult.DONE), ("another", ChangeResult.FAILED)):
+        head = RunHead(id=journal.new_id(), command="flavor apply", cloud=CLOUD, completes=completes)
+        with journal.RunJournal(head, CHANGES[1:2]) as log:
+            log.begin(CHANGES[1])
+            log.end(ChangeOutcome(change=CHANGES[1], result=result))
+    assert journal.completed(first).results == {"value:a": ChangeResult.DONE, "value:b": ChangeResult.DONE}
+
+
 def test_the_last_run_is_of_this_cloud_and_meets_the_condition() -> None:
     other = Cloud(auth_url="https://other/v3")
     path = written(*ALL_DONE)
@@ -185,6 +224,13 @@ def test_the_last_run_is_of_this_cloud_and_meets_the_condition() -> None:
     last = journal.last(lambda: CLOUD.key, lambda record: True)
     assert last is not None
     assert last.path == path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a file of root")
+def test_a_file_of_root_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(*ALL_DONE)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert journal.read(path).state == "done"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -142,11 +144,24 @@ def test_the_lock_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert api.present is not first
 
 
+def test_a_lock_that_names_no_time_zone_has_utc() -> None:
+    aggregate = Aggregate(name="gpustack-lock", hosts=frozenset(), metadata={"gpustack_at": "2026-01-02T03:04:05"})
+    assert LockHolder.of(aggregate).at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def test_the_renewal_ends_with_the_lock() -> None:
+    with in_the_cloud(Aggregates(), "run1", "ann", "here", pytest.fail):
+        before = threading.active_count()
+    assert threading.active_count() == before - 1
+
+
 def test_one_run_at_a_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "gpustack/changes").mkdir(parents=True, mode=0o700)
+    (tmp_path / "gpustack/changes/c.lock").write_text(f"process {'1' * 30}")
     program = "from gpustack.changes.lock import on_this_machine\nwith on_this_machine('c', seconds=0): print('in')"
     with on_this_machine("c"):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert "LockedError" in done.stderr
+        assert f"another run changes this cloud: process {os.getpid()}\n" in done.stderr
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout == "in\n"
