@@ -133,7 +133,6 @@ class _Run:
         running: set[Future[ChangeOutcome]] = set()
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             while waiting or running:
-                self._settle(waiting)
                 for change in self._ready(waiting)[: jobs - len(running)]:
                     running.add(pool.submit(self._one, waiting.pop(change.key)))
                 if not running:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpustack.base.errors import JournalError
+from gpustack.base.errors import JournalError, SpecError
 from gpustack.changes.change import ChangeOutcome, ChangeResult, CloudChange, reversed_order
 from gpustack.changes.run import run, stopping
-from support.change_store import Store, change
+from gpustack.cloud.session import Refused, Unanswered
+from support.change_store import SetValue, Store, change
 
 
 class Recorder:
@@ -66,10 +68,86 @@ def test_a_skipped_change_names_both_values() -> None:
     assert outcome.detail == "changed since the plan: b = 5 (was 2)"
 
 
+def test_a_change_that_was_interrupted_accepts_parts_of_both_values() -> None:
+    seen, between, wanted = {"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 2}
+    whole = change("limit", seen, wanted)
+    assert results([whole], Store(values={"limit": between})) == ["skipped"]
+    assert results([replace(whole, partial=True)], Store(values={"limit": between})) == ["done"]
+    assert results([replace(whole, partial=True)], Store(values={"limit": {"a": 5, "b": 1}})) == ["skipped"]
+
+
+def test_an_undo_leaves_an_object_that_is_not_of_gpustack() -> None:
+    class Foreign(SetValue):
+        def foreign(self, api: Store) -> str:
+            return "it lacks the mark of gpustack"
+
+    planned = Foreign(why="test", name="a", seen=None, wanted=1)
+    assert results([planned], Store()) == ["done"]
+    (outcome,) = run([replace(planned, recorded=True)], {"value": Store()}, Recorder())
+    assert (outcome.result, outcome.detail) == (ChangeResult.SKIPPED, "it lacks the mark of gpustack")
+
+
+def test_a_skipped_change_says_how_its_object_differs() -> None:
+    (outcome,) = run([change("a", 1, 2)], {"value": Store()}, Recorder())
+    assert outcome.detail == "it does not exist any more"
+    (outcome,) = run([change("a", None, {"x": 1})], {"value": Store(values={"a": {"x": 2}})}, Recorder())
+    assert outcome.detail == "changed since the plan: x = 2"
+
+
 def test_a_refusal_stops_only_what_needs_it() -> None:
     store = Store(refuse={"a"})
     changes = [change("a", None, 1), change("b", None, 1, "a"), change("c", None, 1)]
-    assert results(changes, store) == ["failed", "not begun", "done"]
+    recorder, seen = Recorder(), list[str]()
+    outcomes = run(changes, {"value": store}, recorder, tell=lambda outcome: seen.append(outcome.change.name))
+    assert [str(outcome.result) for outcome in outcomes] == ["failed", "not begun", "done"]
+    assert outcomes[1].detail == "needs a"
+    assert sorted(seen) == ["a", "b", "c"]
+    assert {("failed", "a"), ("not begun", "b"), ("begin", "c"), ("done", "c")} <= set(recorder.lines)
+
+
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (Refused("can't read: HTTP 403", status=403, remedy="ask"), "can't read: HTTP 403"),
+        (SpecError("no such model", where="s.yaml", remedy="ask"), "s.yaml: no such model\n  → ask"),
+    ],
+)
+def test_an_object_that_cannot_be_read_fails_alone(error: Exception, detail: str) -> None:
+    class Unread(Store):
+        def read(self, name: str) -> Any:
+            if name == "a":
+                raise error
+            return super().read(name)
+
+    first, second = run([change("a", None, 1), change("b", None, 1)], {"value": Unread()}, Recorder())
+    assert (first.result, first.detail) == (ChangeResult.FAILED, detail)
+    assert second.result is ChangeResult.DONE
+
+
+def test_an_object_whose_reading_gets_no_answer_stops_the_run() -> None:
+    first, second = run([change("a", None, 1), change("b", None, 1)], {"value": Store(mute=True)}, Recorder())
+    assert (first.result, second.result) == (ChangeResult.FAILED, ChangeResult.NOT_BEGUN)
+    assert second.detail == "can't read: no answer"
+
+
+@pytest.mark.parametrize(
+    ("left", "detail"), [(1, "can't write: no answer"), (7, "partly done: can't write: no answer")]
+)
+def test_a_change_that_was_made_in_part_says_so(left: int, detail: str) -> None:
+    class Half(Store):
+        def write(self, name: str, value: Any) -> None:
+            self.values[name] = {"x": left}
+            raise Unanswered("can't write: no answer")
+
+    (outcome,) = run([change("a", {"x": 1}, {"x": 2})], {"value": Half(values={"a": {"x": 1}})}, Recorder())
+    assert (outcome.result, outcome.detail) == (ChangeResult.FAILED, detail)
+
+
+def test_a_result_that_is_not_recorded_ends_the_run_and_is_named() -> None:
+    first, second = run([change("a", None, 1), change("b", None, 1)], {"value": Store()}, Recorder(full=1))
+    assert first.result is ChangeResult.DONE
+    assert str(first.lost) == "No space left on device"
+    assert (second.result, second.detail) == (ChangeResult.NOT_BEGUN, "No space left on device")
 
 
 @pytest.mark.parametrize(("carried_out", "result"), [(True, "done"), (False, "failed")])

@@ -45,6 +45,19 @@ def test_a_change_that_gpustack_does_not_make_is_not_undone() -> None:
         plan_undo(journal.read(path), {})
 
 
+@pytest.mark.parametrize("damaged", [{"seen": "1"}, {"wanted": "1"}, {"seen": [1]}])
+def test_a_value_that_gpustack_never_writes_is_refused(damaged: dict[str, Any]) -> None:
+    class OfInteger(SetValue):
+        value = int | None
+
+    path = written(*ALL_DONE[:1])
+    changes = [CHANGES[0].to_record()]
+    made, _ = plan_undo(journal.read(edited(path, 0, changes=changes)), {"value": OfInteger})
+    assert [(change.seen, change.wanted, change.recorded) for change in made] == [(1, None, True)]
+    with pytest.raises(JournalError, match="a: gpustack writes no such value: "):
+        plan_undo(journal.read(edited(path, 0, changes=[{**changes[0], **damaged}])), {"value": OfInteger})
+
+
 def test_a_change_that_may_be_half_made_accepts_parts_of_both_values() -> None:
     record = journal.read(written(*ALL_DONE[:1], begun=(CHANGES[1],)))
     changes, _ = plan_undo(record, KINDS)
