@@ -138,6 +138,12 @@ def test_a_run_without_a_change_ends() -> None:
     assert journal.read(log.path).closed
 
 
+def test_a_run_that_an_error_ends_is_unfinished() -> None:
+    with pytest.raises(KeyError), begun() as log:
+        raise KeyError
+    assert not journal.read(log.path).closed
+
+
 def test_a_result_that_is_not_recorded_leaves_the_run_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     log, write = begun(), journal_file.JournalFile.write
 

@@ -157,9 +157,10 @@ def test_the_renewal_ends_with_the_lock() -> None:
 
 def test_one_run_at_a_time_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    (tmp_path / "gpustack/changes").mkdir(parents=True, mode=0o700)
-    (tmp_path / "gpustack/changes/c.lock").write_text(f"process {'1' * 30}")
     program = "from gpustack.changes.lock import on_this_machine\nwith on_this_machine('c', seconds=0): print('in')"
+    with on_this_machine("c"):
+        pass
+    (tmp_path / "gpustack/changes/c.lock").write_text(f"process {'1' * 30}")
     with on_this_machine("c"):
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
         assert f"another run changes this cloud: process {os.getpid()}\n" in done.stderr
