@@ -73,7 +73,8 @@ def _forked(arguments: Sequence[str], seconds: float, place: str) -> tuple[int |
             os.dup2(null, stream)
         code = 70
         try:
-            code = int(pytest.main(["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", *arguments]))
+            options = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider"]
+            code = int(pytest.main([*options, *arguments], plugins=[_Order(arguments)]))
             with os.fdopen(writing, "w") as names:
                 json.dump([name for name, one in list(sys.modules.items()) if _outside(one, place)], names)
         finally:
@@ -92,6 +93,17 @@ def _forked(arguments: Sequence[str], seconds: float, place: str) -> tuple[int |
         return None, []
     finally:
         os.close(finished)
+
+
+class _Order:
+    """A plug-in that keeps the order of the tests that are named one by one."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self._places = {name: place for place, name in enumerate(arguments)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: self._places.get(item.nodeid, 0))
 
 
 def _outside(module: Any, place: str) -> bool:

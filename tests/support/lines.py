@@ -1,4 +1,6 @@
-"""A pytest plug-in that records which tests run each line of some files: ``GPUSTACK_LINES`` names files and output.
+"""A pytest plug-in that records which tests run each line of some files, the quickest first.
+
+``GPUSTACK_LINES`` names the output and the files:
 
 GPUSTACK_LINES=out.json:/a/x.py:/a/y.py pytest -p support.lines …
 """
@@ -9,6 +11,7 @@ import json
 import os
 import sys
 import threading
+from collections import defaultdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +20,7 @@ import pytest
 
 _OUT, *_FILES = os.environ["GPUSTACK_LINES"].split(":")
 _RUN: dict[str, dict[int, dict[str, None]]] = {name: {} for name in _FILES}
+_SECONDS: dict[str, float] = defaultdict(float)
 _test = ""
 
 
@@ -41,8 +45,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         threading.settrace(_enter)
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add the time of a test's step."""
+    _SECONDS[report.nodeid] += report.duration
+
+
 def pytest_sessionfinish() -> None:
     """Write the lines of each file with their tests."""
     sys.settrace(None)
-    found = {name: {line: list(tests) for line, tests in lines.items()} for name, lines in _RUN.items()}
+    found = {
+        name: {line: sorted(run, key=_SECONDS.__getitem__) for line, run in by.items()} for name, by in _RUN.items()
+    }
     Path(_OUT).write_text(json.dumps(found), encoding="utf-8")
