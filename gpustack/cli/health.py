@@ -11,7 +11,7 @@ from gpustack.base.errors import GpustackError, UsageError
 from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather
 from gpustack.cli.options import add_fleet_files, option, read_log
-from gpustack.cli.output import Table, table
+from gpustack.cli.output import Table, report_without_gpus, table
 from gpustack.cli.progress import counting
 from gpustack.hosts.facts.collector.text import lines
 from gpustack.hosts.facts.model import Host
@@ -87,6 +87,8 @@ gpustack health --snapshot hosts.json -f json --exit-code; journalctl -k -b | gp
                 "with findings" if health.findings else "ok" for of_host in self._reports for health in of_host.gpus
             )
             self.show_total({"host": len(self._reports), "GPU": states.total()}, states)
+        judged = zip(self._gathered.hosts, self._reports, strict=True) if self._reports else ()
+        report_without_gpus(self, (host for host, report in judged if not report.gpus))
         super().after(parsed_args)
         if self._refusal is not None:
             raise self._refusal

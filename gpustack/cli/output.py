@@ -1,15 +1,20 @@
 """Print lists of rows: the one place that turns columns into the output of cliff."""
 
+from __future__ import annotations
+
 import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpustack.base.by_key import by_key
 from gpustack.base.columns import Column, Row, selected
-from gpustack.base.host_groups import fold
+from gpustack.base.host_groups import fold, pattern
 from gpustack.base.text import printable
-from gpustack.cli.common import is_for_machines
+from gpustack.cli.common import Lister, is_for_machines
+
+if TYPE_CHECKING:
+    from gpustack.hosts.facts.model import Host
 
 Table = tuple[Sequence[str], list[list[Any]]]
 """What ``take_action`` of a list returns: the names of the columns, and the rows."""
@@ -65,3 +70,11 @@ def _order(value: object) -> tuple[bool, bool, Any]:
     """Numbers before texts, unknown values last."""
     is_number = isinstance(value, int | float)
     return value is None, not is_number, value if is_number else str(value)
+
+
+def report_without_gpus(command: Lister, hosts: Iterable[Host]) -> None:
+    """Name the hosts that have no GPU, which a table of GPUs does not show."""
+    by_size = by_key((len(host.pci), host.hostname) for host in hosts)
+    for size, names in by_size.items():
+        own = "its" if len(names) == 1 else "their"
+        command.report(f"{pattern(names)}: no GPU among {own} {size} PCI functions")

@@ -7,9 +7,16 @@ from typing import Any
 
 from gpustack.base.columns import Column
 from gpustack.base.findings import Severity
-from gpustack.cli.common import THIS_MACHINE, Lister, add_each, add_exit_code, add_source_options, gather
+from gpustack.cli.common import (
+    THIS_MACHINE,
+    Lister,
+    add_each,
+    add_exit_code,
+    add_source_options,
+    gather,
+)
 from gpustack.cli.options import option
-from gpustack.cli.output import Table, table
+from gpustack.cli.output import Table, report_without_gpus, table
 from gpustack.hosts.facts.model import Host
 from gpustack.hosts.facts.store import save_snapshot
 from gpustack.hosts.facts.twins import decided
@@ -55,9 +62,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         if parsed_args.formatter == "table":
             states = Counter(row.readiness.state.value for of_host in self._scanned for row in of_host.rows)
             self.show_total({"host": len(self._scanned), "GPU": states.total()}, states)
-        for of_host in self._scanned:
-            if not of_host.rows:
-                self.report(f"{of_host.host.hostname}: no GPU among its {len(of_host.host.pci)} PCI functions")
+        report_without_gpus(self, (of_host.host for of_host in self._scanned if not of_host.rows))
         readiness = [row.readiness for of_host in self._scanned for row in of_host.rows]
         reasons = [f for of_host in self._scanned for f in of_host.reasons]
         reasons += [f for of_gpu in readiness for f in of_gpu.reasons]

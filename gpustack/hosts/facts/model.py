@@ -269,6 +269,7 @@ class Kernel(FactsModel):
         Facts of an older gpustack have no times.
     :ivar nvidia_driver: the release of NVIDIA's loaded driver: ``580.95.05``; None without it.
     :ivar log_dropped: the number of further such messages.
+    :ivar log_since: the time of the oldest message that the kernel still had, in seconds since boot; 0 if it had all.
     """
 
     release: KernelRelease | None = None
@@ -279,6 +280,7 @@ class Kernel(FactsModel):
     loaded_modules: tuple[Module, ...] = ()
     log: Annotated[tuple[Message, ...], Field(max_length=4096)] | None = None
     log_dropped: Number | None = None
+    log_since: Number | None = None
     nvidia_driver: Line | None = None
 
 

@@ -43,7 +43,7 @@ _MOST_TIMES = 100
 # No decision of this kind depends on these; tests/unit/hosts/facts/test_twins.py changes each field.
 _IGNORED: Any = {
     **dict.fromkeys(("hostname", "pci", "collected_at", "memory_mib"), True),
-    "kernel": {"log", "log_dropped"},
+    "kernel": {"log", "log_dropped", "log_since"},
     "numa_nodes": {"__all__": {"memory_mib", "huge_pages"}},
 }
 

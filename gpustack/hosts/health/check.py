@@ -86,7 +86,7 @@ def check(host: Host, baseline: Host | None = None) -> Report:
     judged = tuple(_judged(host, gpu, earlier, new, links.values(), reasons) for gpu in gpus(host))
     fabric = {function.address for function in nvswitches(host)}
     of_host = tuple(event for event in new if event.address in fabric or event.address not in host.functions)
-    others = (*_cards(host, baseline), *sign_findings(of_host, host.hostname, host.hostname), *_unknown(host))
+    others = (*_cards(host, baseline), *sign_findings(of_host, host.hostname, host.hostname), *_unknown(host, earlier))
     return Report(gpus=judged, others=others, signs=of_host)
 
 
@@ -252,15 +252,22 @@ def _by_address(host: Host) -> dict[str, Gpu]:
     return {gpu.main.address: gpu for gpu in gpus(host)}
 
 
-def _unknown(host: Host) -> Iterator[Finding]:
-    """What the facts do not contain, so that its absence proves nothing."""
+def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:
+    """What the facts do not contain, so that its absence proves nothing.
+
+    :param earlier: the baseline of the same boot: what the kernel overwrote before it is in it.
+    """
     missing = []
-    if host.kernel.log is None:
-        missing.append("the kernel log")
     cards = gpus(host)
+    if cards and host.kernel.log is None:
+        missing.append("the kernel log")
     if cards and not is_virtual_machine(host) and all(gpu.main.aer is None for gpu in cards):
         missing.append("AER counters")
     if any(gpu.main.responds is None for gpu in cards):
         missing.append("whether each GPU answers")
     if missing:
         yield finding(Code.HEALTH_UNKNOWN, place=host.hostname, missing=", ".join(missing))
+    oldest = (host.kernel.booted_at or 0) + (host.kernel.log_since or 0)
+    read_at = earlier.read_at if earlier else None
+    if cards and host.kernel.log_since and not (read_at and oldest <= read_at.timestamp()):
+        yield finding(Code.LOG_OVERWRITTEN, place=host.hostname)

@@ -100,6 +100,16 @@ def test_no_gpu_is_no_error(gpustack, tmp_path):
     assert (ran.code, json.loads(ran.out)) == (0, [])
     assert ran.err == "plain: no GPU among its 0 PCI functions\n"
     assert gpustack("scan", "--snapshot", path, "-c", "vendor_id").code == 0
+    ran = gpustack("health", "--snapshot", path)
+    assert (ran.code, ran.err) == (0, "plain: no GPU among its 0 PCI functions\n")
+
+
+def test_hosts_without_gpus_are_named_in_one_line(gpustack, tmp_path):
+    path = tmp_path / "plain.json"
+    hosts = [{"version": 1, "hostname": f"cpu{number:02}", "pci": []} for number in range(1, 41)]
+    path.write_text(json.dumps({"gpustack_snapshot": 1, "hosts": hosts}))
+    for command in ("scan", "health"):
+        assert "cpu[01:40]: no GPU among their 0 PCI functions\n" in gpustack(command, "--snapshot", path).err
 
 
 def test_hosts_of_a_snapshot_and_one_that_is_not_there(gpustack, snapshots):

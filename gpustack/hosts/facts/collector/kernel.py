@@ -55,7 +55,7 @@ def loaded_modules(host: HostRoot) -> List[str]:
 
 def kernel(host: HostRoot) -> Dict[str, Any]:
     """The running kernel."""
-    log = kernel_log(host)
+    log, dropped, since = kernel_log(host)
     command_line = host.text("/proc/cmdline", LINE_LIMIT)
     if command_line is not None:
         command_line = command_line.rstrip("\n\0")
@@ -71,8 +71,9 @@ def kernel(host: HostRoot) -> Dict[str, Any]:
         "secure_boot": secure_boot(host),
         "loaded_modules": loaded_modules(host),
         "nvidia_driver": host.word("/sys/module/nvidia/version", NVIDIA_RELEASE),
-        "log": log[0] if log else None,
-        "log_dropped": log[1] if log else None,
+        "log": log,
+        "log_dropped": dropped,
+        "log_since": since,
     }
 
 

@@ -19,27 +19,32 @@ TOKEN = re.compile(r"[A-Za-z_]{3,}")
 """A word of a message."""
 _ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F](?:\.[0-7])?\b")
 # A record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg): priority, number, time, flags; message.
-_RECORD = re.compile(r"([0-9]+),[0-9]+,([0-9]+),[^;]*;(.*)")
+_RECORD = re.compile(r"[0-9]+,([0-9]+),([0-9]+),[^;]*;(.*)")
 _NUMBER = re.compile(r"\)?: ([0-9]{1,5}),")
 """The number of NVIDIA's errors, which follows the device: ``Xid (PCI:0000:65:00): 79, pid=1``."""
 Kind = Tuple[str, str, Optional[str], Optional[str]]
 
 
-def kernel_log(host: HostRoot) -> Optional[Tuple[List[str], int]]:
+def kernel_log(host: HostRoot) -> Tuple[Optional[List[str]], Optional[int], Optional[int]]:
     """The newest messages with the words of a sign since boot, each with its time, and how many were left out.
+
+    The kernel overwrites the oldest messages, often after some days.
 
     Of each sign and device the newest 64 stay, so that one faulty device displaces no other, and the errors of a
     program, which come by the hundred, no error of the GPU.
 
-    :returns: the messages, oldest first; ``None`` if the log can't be read.
+    :returns: the messages, oldest first, the number left out, and the time of the oldest message of any kind in seconds
+        since boot, 0 if none was overwritten; ``None`` if the log can't be read.
     """
     words = _words()
     kept: Dict[Kind, Deque[Tuple[int, str]]] = collections.defaultdict(lambda: collections.deque(maxlen=MOST_OF_A_KIND))
-    matched = 0
+    matched, since = 0, None  # type: int, Optional[int]
     try:
         for number, record in enumerate(records(host)):
             match = _RECORD.match(record)
             kind = _kind(match.group(3), words) if match else None
+            if match and since is None:
+                since = int(match.group(2)) // 1000000 if int(match.group(1)) else 0
             if match and kind is not None:
                 matched += 1
                 seconds, rest = divmod(int(match.group(2)), 1000000)
@@ -47,9 +52,9 @@ def kernel_log(host: HostRoot) -> Optional[Tuple[List[str], int]]:
                 if len(kept) < MOST or kind in kept:
                     kept[kind].append((number, text[:MESSAGE_LIMIT]))
     except OSError:
-        return None  # it takes root, and another root has none
+        return None, None, None  # it takes root, and another root has none
     messages = sorted(entry for of_kind in kept.values() for entry in of_kind)[-MOST:]
-    return [text for _time, text in messages], matched - len(messages)
+    return [text for _time, text in messages], matched - len(messages), since
 
 
 def _words() -> Dict[str, List[str]]:

@@ -108,6 +108,7 @@ SAME_KIND = {
     "kernel.booted_at",
     "kernel.log",
     "kernel.log_dropped",
+    "kernel.log_since",
     "boot.config_mtime",
     "pci.serial",
     "pci.aer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -147,6 +148,21 @@ def test_unknown_facts_are_reported() -> None:
     (entry,) = check(blind).others
     assert entry.code.value == "GPU772"
     assert "the kernel log, AER counters, whether each GPU answers" in entry.message
+
+
+@pytest.mark.parametrize(
+    ("since", "read", "found"),
+    [(None, None, False), (0, None, False), (3600, None, True), (3600, 3606, True), (3600, 3607, False)],
+)
+def test_overwritten_messages_are_reported(since: int | None, read: int | None, found: bool) -> None:
+    """The host booted at second 7; a baseline that was read in time has the messages."""
+    facts, baseline = host(), None
+    facts = facts.model_copy(update={"kernel": facts.kernel.model_copy(update={"log_since": since})})
+    if read is not None:
+        read_at = datetime.fromtimestamp(read, UTC).isoformat()
+        baseline = host().model_copy(update={"collected_at": read_at})
+    assert codes(check(facts, baseline)) == ({"gpu01": ["GPU773"]} if found else {})
+    assert codes(check(facts, host(boot=8))).get("gpu01", []) == (["GPU773"] if since else [])
 
 
 WANTED = f"{VGPU_CARD} wants 10de 25b6 2 A16-8Q -\n"

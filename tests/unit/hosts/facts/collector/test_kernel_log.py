@@ -23,7 +23,7 @@ def log(root: SysRoot, *messages: str) -> list[str] | None:
     text = "".join(f"4,{number},1234,-;{message}\n" for number, message in enumerate(messages))
     root.write("/dev/kmsg", text)
     found = kernel_log(HostRoot(str(root.path)))
-    return None if found is None else [message.partition("] ")[2] for message in found[0]]
+    return None if found[0] is None else [message.partition("] ")[2] for message in found[0]]
 
 
 def test_only_signs_of_failing_devices_are_read(tmp_path: Path) -> None:
@@ -59,6 +59,21 @@ def test_errors_of_a_program_do_not_hide_an_error_of_the_gpu(tmp_path: Path, err
     assert found == [lost, *[program] * MOST_OF_A_KIND]
 
 
+@pytest.mark.parametrize(
+    ("first", "since"),
+    [
+        ("6,0,0,-;Linux version 6.12", 0),
+        ("6,0,7000000,-;late", 0),
+        ("6,71,7000000,-;eth0: up", 7),
+        ("not a record", None),
+    ],
+)
+def test_the_kernel_overwrites_its_oldest_messages(tmp_path: Path, first: str, since: int | None) -> None:
+    root = SysRoot(tmp_path).host()
+    root.write("/dev/kmsg", f"{first}\n")
+    assert Host.model_validate(collect(str(root.path))).kernel.log_since == since
+
+
 def test_messages_are_bounded_and_printable(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host()
     log(root, f"{RESET}\x1b[2J{'x' * 9999}")
@@ -72,9 +87,11 @@ def test_without_a_log_it_is_unknown(tmp_path: Path) -> None:
     assert (document["kernel"]["log"], document["unread"]) == (None, [])
     root.at("/dev").mkdir(exist_ok=True)
     os.mkfifo(root.at("/dev/kmsg"))
-    assert kernel_log(HostRoot(str(root.path))) is None
+    assert kernel_log(HostRoot(str(root.path))) == (None, None, None)
 
 
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="this machine does not show its kernel log")
 def test_the_device_of_this_machine_ends() -> None:
-    assert isinstance(kernel_log(HostRoot("/")), tuple | None)
+    messages, dropped, since = kernel_log(HostRoot("/"))
+    assert (messages is None) == (dropped is None)
+    assert since is None or since >= 0

@@ -50,6 +50,7 @@ def test_who_the_host_is(tmp_path: Path) -> None:
         "loaded_modules": ["nouveau", "vfio_pci"],
         "log": None,
         "log_dropped": None,
+        "log_since": None,
         "nvidia_driver": None,
     }
 
