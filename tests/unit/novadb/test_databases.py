@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,85 @@ def test_a_server_that_stays_silent_is_given_up(scheme: str, monkeypatch: pytest
 def test_the_urls_own_time_limits_are_kept() -> None:
     url = sa.make_url("mysql+pymysql://nova:x@db/nova?connect_timeout=3&read_timeout=60")
     assert connection_options.arguments(url) == {"local_infile": False}
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets", "where"),
+    [
+        ("mysql://nova:1s3cr3t@db/nova?charset=utf8", ("1s3cr3t",), "mysql+pymysql://nova:***@db/nova?charset=utf8"),
+        ("postgresql:///nova?password=2s3cr3t&sslmode=disable", ("2s3cr3t",), "postgresql+psycopg2:///nova"),
+        (
+            "postgresql:///nova?sslpassword=3s3cr3t&sslpassword=4s3cr3t",
+            ("3s3cr3t", "4s3cr3t"),
+            "postgresql+psycopg2:///nova",
+        ),
+        ("sqlite:///nova.sqlite", (), "sqlite:///nova.sqlite"),
+    ],
+)
+def test_all_passwords_of_a_connection_are_known(url: str, secrets: tuple[str, ...], where: str) -> None:
+    database = databases.database("cell1", url)
+    assert database.secrets == secrets
+    assert database.where == f"cell1 ({where})"
+    assert "s3cr3t" not in database.without_secrets(f"refused {' '.join(secrets)}.")
+
+
+def test_the_length_of_a_connection_is_limited() -> None:
+    start = "sqlite:///"
+    longest = start + "x" * (databases._MAX_URL - len(start))
+    assert databases.database("cell1", longest).url.database
+    with pytest.raises(DatabaseError, match="no database URL"):
+        databases.database("cell1", longest + "x")
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (Exception(1205, "Lock wait timeout exceeded"), databases.BusyError),
+        (Exception(1213, "Deadlock found"), databases.BusyError),
+        (Exception(1146, "Table doesn't exist"), DatabaseError),
+        (sqlite3.OperationalError("database is locked"), DatabaseError),
+        (Exception(), DatabaseError),
+    ],
+)
+def test_only_locks_and_deadlocks_permit_a_new_attempt(cause: Exception, kind: type[DatabaseError]) -> None:
+    database = databases.database("cell1", "mysql://nova:one@db/nova")
+    error = databases.unreachable(database, sa.exc.OperationalError("SELECT 1", None, cause))
+    assert type(error) is kind
+    assert (error.remedy == "try it again") is (kind is databases.BusyError)
+
+
+@pytest.mark.parametrize("name", ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"])
+def test_locks_of_sqlite_permit_a_new_attempt(name: str) -> None:
+    cause = sqlite3.OperationalError("database is locked")
+    cause.sqlite_errorname = name
+    database = databases.database("cell1", "sqlite:///nova.sqlite")
+    assert isinstance(databases.unreachable(database, sa.exc.OperationalError("", None, cause)), databases.BusyError)
+
+
+def test_a_snapshot_of_sqlite_refuses_writes(tmp_path: Path) -> None:
+    path = tmp_path / "nova.sqlite"
+    with sa.create_engine(f"sqlite:///{path}", poolclass=sa.NullPool).begin() as connection:
+        connection.execute(sa.text("CREATE TABLE nodes (id INTEGER)"))
+    database = databases.database("cell1", f"sqlite:///{path}")
+    with pytest.raises(DatabaseError, match="readonly"), databases.snapshot(database) as connection:
+        connection.execute(sa.text("INSERT INTO nodes VALUES (1)"))
+
+
+def test_a_snapshot_sees_one_state(tmp_path: Path) -> None:
+    path = tmp_path / "nova.sqlite"
+    with sqlite3.connect(path) as other:
+        other.executescript("PRAGMA journal_mode = WAL; CREATE TABLE nodes (id INTEGER);")
+        query = sa.text("SELECT count(*) FROM nodes")
+        with databases.snapshot(databases.database("cell1", f"sqlite:///{path}")) as connection:
+            assert connection.scalar(query) == 0
+            other.execute("INSERT INTO nodes VALUES (1)")
+            other.commit()
+            assert connection.scalar(query) == 0
+    other.close()
+
+
+def test_what_a_driver_can_not_use_is_an_error_of_the_database(tmp_path: Path) -> None:
+    (tmp_path / "nova.sqlite").touch()
+    database = databases.database("cell1", f"sqlite:///{tmp_path}/nova.sqlite")
+    with pytest.raises(DatabaseError, match="not acceptable"), databases.snapshot(database) as connection:
+        connection.execute(sa.text("SELECT :number"), {"number": 2**70})
