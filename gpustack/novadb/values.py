@@ -63,7 +63,7 @@ def count(value: Any) -> int:  # noqa: ANN401 - JSON
     """
     try:
         number = int(value)
-    except (TypeError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{value!r} is no number of devices") from error
     if number < 0 or isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
         raise ValueError(f"{value!r} is no number of devices")

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from gpustack.base.findings import Code
 from gpustack.cli.app import main
 from gpustack.novadb import tables
+from gpustack.novadb.mappings import Pointer, contradiction
 from gpustack.novadb.sources import Sources
 from gpustack.repair import plan
 from gpustack.repair.plan import Selection
@@ -201,3 +202,19 @@ def test_statements_grow_with_cells_and_owners(cloud: Cloud) -> None:
     finally:
         sa.event.remove(sa.Engine, "before_cursor_execute", record)
     assert many - few == (2000 - 500) / 250 * (len(cloud.cells) + 1)  # instances of each cell, and mappings
+
+
+@pytest.mark.parametrize(
+    ("records", "actual"),
+    [
+        ({"c1": True, "c2": False}, None),
+        ({"c1": False}, None),
+        ({"c1": False, "c2": True}, "two"),
+        ({"c2": False}, "two"),
+        ({}, "no cell"),
+    ],
+)
+def test_a_live_record_counts_more_than_a_deleted_one(records: dict[str, bool], actual: str | None) -> None:
+    found = contradiction("vm", Pointer(cell="c1", name="one"), records, {"c1": "one", "c2": "two"})
+    assert (found and found.message.rpartition(" is in ")[2]) == actual
+    assert contradiction("vm", Pointer(cell="c3", name="unread"), records, {"c1": "one", "c2": "two"}) is None
