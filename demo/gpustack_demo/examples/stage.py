@@ -53,6 +53,8 @@ class Stage:
             "PATH": os.pathsep.join(path),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
             "ANSIBLE_HOME": str(directory / ".ansible"),
+            "ANSIBLE_REMOTE_TMP": str(directory / ".ansible/tmp"),
+            "XDG_STATE_HOME": str(directory / ".state"),
             "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
             "ANSIBLE_DISPLAY_OK_HOSTS": "false",
             "ANSIBLE_CALLBACK_RESULT_FORMAT": "yaml",

@@ -51,6 +51,12 @@ def test_only_matching_lines_are_printed_and_all_are_logged(tmp_path: Path, caps
     assert "one\ntwo\n" in stage.log.read_text(encoding="utf-8")
 
 
+def test_commands_of_the_demo_leave_no_record_of_the_user(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.run(sys.executable, "-c", "from gpustack.base.files import state_dir\nstate_dir().mkdir(parents=True)")
+    assert (tmp_path / ".state/gpustack").is_dir()
+
+
 def test_a_step_can_be_in_the_log_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stage = Stage(tmp_path)
     stage.run(sys.executable, "-c", "print('one')", only=None)
