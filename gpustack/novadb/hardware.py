@@ -58,11 +58,7 @@ def hardware(hosts: Sequence[Host], specs: Sequence[DeviceSpec] | None = None) -
             },
             offered=None if specs is None else offered(specs, host),
             read_at=host.read_at,
-            unused=tuple(
-                uuid
-                for function in (host.pci if host.domains is not None and host.privileged else ())
-                for uuid in vgpus.unused(host, function)
-            ),
+            unused=tuple(uuid for function in host.pci for uuid in vgpus.unused(host, function)),
             gone={
                 instance: devices
                 for instance, absent in vgpus.missing(host)

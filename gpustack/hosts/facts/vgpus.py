@@ -92,6 +92,8 @@ def missing(host: Host) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def unused(host: Host, function: Function) -> tuple[str, ...]:
-    """The mediated devices of a function that no process has, and no instance in the facts."""
+    """The mediated devices of a function that no process and no instance has; empty if the instances are unknown."""
+    if host.domains is None:
+        return ()
     known = owners(host)
     return tuple(d.uuid for d in function.mediated_devices if d.user is None and d.uuid not in known)

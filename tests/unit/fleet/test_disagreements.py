@@ -53,9 +53,10 @@ def codes(found: Fleet) -> list[tuple[str, str]]:
     return sorted((finding.code.value, finding.place) for finding in found.findings)
 
 
-def with_facts(*, spec: bool = True, **more: Any) -> dict[str, Any]:
+def with_facts(*, spec: bool = True, domains: tuple[()] | None = (), **more: Any) -> dict[str, Any]:
     """The facts of the host, and the spec."""
-    known: dict[str, Any] = {"hosts": (mediated_host(card(ADDRESS, **more), name="gpu1"),)}
+    facts = mediated_host(card(ADDRESS, **more), name="gpu1").model_copy(update={"domains": domains})
+    known: dict[str, Any] = {"hosts": (facts,)}
     return {**known, "spec": SPEC, "models": models_of(SPEC)} if spec else known
 
 
@@ -103,6 +104,7 @@ def test_metrics_count_vgpus() -> None:
         ([of_placement(capacity=0)], {}, with_facts(kind="A100"), [], "reserved"),
         # devices without an instance, instances without a device
         ([of_placement()], {}, with_facts(used={"nvidia-711": None}), ["GPU715"], "free"),
+        ([of_placement()], {}, with_facts(used={"nvidia-711": None}, domains=None), [], "free"),
         ([of_placement(used=1)], {"vm1": 1}, with_facts(), ["GPU714"], "allocated"),
         # allocations
         ([of_placement(used=2)], {"vm1": 2}, {}, ["GPU717"], "allocated"),

@@ -35,6 +35,7 @@ def test_a_host_is_found_by_any_name_that_only_it_has(host: str | None, node: st
 def test_the_functions_of_a_host_and_what_is_offered_of_them(tmp_path: Path) -> None:
     host = Host.model_validate(raw("k4200-prepared"))
     assert hardware([host])["gpu01"].offered is None
+    assert hardware([host])["gpu01"].unused == ()
     conf = tmp_path / "nova.conf"
     conf.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
     known = hardware([host], device_specs([conf]))["gpu01"]

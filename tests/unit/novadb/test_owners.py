@@ -21,7 +21,9 @@ def cell(tmp_path: Path) -> CellFile:
     cell.instance("vm1", "gpu1", display_name="one", project_id="p1")
     with cell.engine.begin() as connection:
         connection.execute(tables.instance_extra.update().values(flavor=json.dumps(FLAVOR)))
-        connection.exec_driver_sql("UPDATE instances SET launched_at = '2026-01-02 03:04:05.000000'")
+        connection.exec_driver_sql(
+            "UPDATE instances SET task_state = 'rebuilding', user_id = NULL, launched_at = '2026-01-02 03:04:05.000000'"
+        )
     return cell
 
 
@@ -29,6 +31,7 @@ def test_live_instances_are_read_with_their_flavor(cell: CellFile) -> None:
     with cell.engine.connect() as connection:
         (record,) = records(connection, ["vm1", "unknown"])
     assert (record.uuid, record.name, record.project, record.host, record.user) == ("vm1", "one", "p1", "gpu1", "")
+    assert (record.node, record.vm_state, record.task_state) == ("gpu1", "active", "rebuilding")
     assert (record.flavor, record.extra_specs) == ("g1", {"pci_passthrough:alias": "k4200:1"})
     assert str(record.launched_at) == "2026-01-02 03:04:05"
 
@@ -49,6 +52,8 @@ def test_deleted_instances_are_left_out(cell: CellFile) -> None:
 def test_damaged_values_end_no_reading(cell: CellFile, flavor: str | None) -> None:
     with cell.engine.begin() as connection:
         connection.execute(tables.instance_extra.update().values(flavor=flavor))
-        connection.exec_driver_sql("UPDATE instances SET launched_at = '0000-00-00 00:00:00'")
+        connection.exec_driver_sql(
+            "UPDATE instances SET task_state = 'rebuilding', user_id = NULL, launched_at = '0000-00-00 00:00:00'"
+        )
         (record,) = records(connection, ["vm1"])
     assert (record.flavor, record.extra_specs, record.launched_at) == ("", {}, None)
