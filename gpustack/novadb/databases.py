@@ -182,8 +182,6 @@ def snapshot(of: Database) -> Iterator[sa.Connection]:
             yield connection
     except SQLAlchemyError as error:
         raise unreachable(of, error) from None
-    finally:
-        opened.dispose()
 
 
 def _begin_reading(connection: sa.Connection) -> None:
@@ -222,8 +220,7 @@ def _busy(cause: BaseException) -> bool:
 def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
     """Convert an exception to a DatabaseError. Drivers' messages contain users and hosts; passwords are removed."""
     cause = getattr(error, "orig", None) or error
-    text = " ".join(str(argument) for argument in getattr(cause, "args", ()) or (cause,))
-    text = of.without_secrets(text)
+    text = of.without_secrets(" ".join(map(str, cause.args)))
     if _busy(cause):
         return BusyError(f"a lock could not be had: {' '.join(text.split())}", where=of.where, remedy="try it again")
     return DatabaseError(
