@@ -478,7 +478,6 @@ class Code(enum.StrEnum):
     POWER_STATE_STUCK = "GPU770"
     IOMMU_FAULTS = "GPU771"
     HEALTH_UNKNOWN = "GPU772"
-    LOG_OVERWRITTEN = "GPU773"
 
     # GPUs in Kubernetes
     VIRTUAL_GPU_IN_CLUSTER = "GPU865"

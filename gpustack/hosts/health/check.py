@@ -257,17 +257,18 @@ def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:
 
     :param earlier: the baseline of the same boot: what the kernel overwrote before it is in it.
     """
-    missing = []
+    unknown = []
     cards = gpus(host)
     if cards and host.kernel.log is None:
-        missing.append("the kernel log")
+        unknown.append("the kernel log")
     if cards and not is_virtual_machine(host) and all(gpu.main.aer is None for gpu in cards):
-        missing.append("AER counters")
+        unknown.append("AER counters")
     if any(gpu.main.responds is None for gpu in cards):
-        missing.append("whether each GPU answers")
-    if missing:
-        yield finding(Code.HEALTH_UNKNOWN, place=host.hostname, missing=", ".join(missing))
+        unknown.append("whether each GPU answers")
+    if unknown:
+        yield finding(Code.HEALTH_UNKNOWN, place=host.hostname, missing=", ".join(unknown))
     oldest = (host.kernel.booted_at or 0) + (host.kernel.log_since or 0)
     read_at = earlier.read_at if earlier else None
     if cards and host.kernel.log_since and not (read_at and oldest <= read_at.timestamp()):
-        yield finding(Code.LOG_OVERWRITTEN, place=host.hostname)
+        missing = "the kernel has overwritten its oldest messages since boot, so earlier signs are not counted"
+        yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing=missing)

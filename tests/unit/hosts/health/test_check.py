@@ -161,8 +161,8 @@ def test_overwritten_messages_are_reported(since: int | None, read: int | None, 
     if read is not None:
         read_at = datetime.fromtimestamp(read, UTC).isoformat()
         baseline = host().model_copy(update={"collected_at": read_at})
-    assert codes(check(facts, baseline)) == ({"gpu01": ["GPU773"]} if found else {})
-    assert codes(check(facts, host(boot=8))).get("gpu01", []) == (["GPU773"] if since else [])
+    assert codes(check(facts, baseline)) == ({"gpu01": ["GPU939"]} if found else {})
+    assert codes(check(facts, host(boot=8))).get("gpu01", []) == (["GPU939"] if since else [])
 
 
 WANTED = f"{VGPU_CARD} wants 10de 25b6 2 A16-8Q -\n"
