@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -61,6 +62,7 @@ def owner(
     ("of", "clock", "reports"),
     [
         (None, {}, False),
+        (replace(service(0), last_seen_up=None, created_at=None), {}, False),
         (service(20), {}, True),  # twice its interval
         (service(20.1), {}, False),
         (service(40, every=20), {}, True),
