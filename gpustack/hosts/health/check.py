@@ -7,6 +7,7 @@ counts; a baseline of another boot still has the cards.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 
 from gpustack.base.by_key import by_key
 from gpustack.base.findings import Code, Finding, Severity, finding
@@ -268,7 +269,7 @@ def _unknown(host: Host, earlier: Host | None) -> Iterator[Finding]:
     if unknown:
         yield finding(Code.HEALTH_UNKNOWN, place=host.hostname, missing=", ".join(unknown))
     oldest = (host.kernel.booted_at or 0) + (host.kernel.log_since or 0)
-    read_at = earlier.read_at if earlier else None
-    if cards and host.kernel.log_since and not (read_at and oldest <= read_at.timestamp()):
+    read_at = earlier.read_at.replace(tzinfo=UTC).timestamp() if earlier and earlier.read_at else 0
+    if cards and host.kernel.log_since and oldest > read_at:
         missing = "the kernel has overwritten its oldest messages since boot, so earlier signs are not counted"
         yield finding(Code.KERNEL_LOG_INCOMPLETE, place=host.hostname, missing=missing)

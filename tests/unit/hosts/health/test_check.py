@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -150,12 +152,23 @@ def test_unknown_facts_are_reported() -> None:
     assert "the kernel log, AER counters, whether each GPU answers" in entry.message
 
 
+@pytest.fixture
+def _tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another time zone than that of the facts."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
 @pytest.mark.parametrize(
     ("since", "read", "found"),
     [(None, None, False), (0, None, False), (3600, None, True), (3600, 3606, True), (3600, 3607, False)],
 )
+@pytest.mark.usefixtures("_tokyo")
 def test_overwritten_messages_are_reported(since: int | None, read: int | None, found: bool) -> None:
-    """The host booted at second 7; a baseline that was read in time has the messages."""
+    """The host booted at second 7; a baseline that was read in time has the messages, in any time zone."""
     facts, baseline = host(), None
     facts = facts.model_copy(update={"kernel": facts.kernel.model_copy(update={"log_since": since})})
     if read is not None:
