@@ -28,11 +28,12 @@ class Cloud:
         self.cells: tuple[Cell, ...] = sources.cells
         self.others = OtherCells(api=sources.api, cells=sources.all_cells)
 
-    def mapped(self, host: str, cell: int | None) -> None:
+    def mapped(self, name: str, cell: int | None, *, table: str = "host_mappings") -> None:
+        """Map a host, or an instance, to a cell."""
+        column = "host" if table == "host_mappings" else "instance_uuid"
+        statement = sa.text(f"INSERT INTO {table} ({column}, cell_id) VALUES (:name, :cell)")
         with sa.create_engine(self.url, poolclass=sa.NullPool).begin() as connection:
-            connection.execute(
-                sa.text("INSERT INTO host_mappings (host, cell_id) VALUES (:host, :cell)"), {"host": host, "cell": cell}
-            )
+            connection.execute(statement, {"name": name, "cell": cell})
 
 
 @pytest.fixture
@@ -73,13 +74,47 @@ def test_without_the_api_database_only_a_live_record_here_is_sure(cloud: Cloud) 
     assert {uuid for uuid, elsewhere in found.items() if elsewhere.doubts} == {"deleted", "unknown"}
 
 
-@pytest.mark.parametrize("broken", ["missing", "damaged"])
+@pytest.mark.parametrize(
+    ("here", "there", "mapped", "doubt"),
+    [
+        (0, None, 1, ""),
+        (0, None, 2, "its record is in cell1"),
+        (3, 0, 2, ""),
+        (3, 0, 1, "its record is in cell2"),
+        (3, 4, 1, ""),
+        (None, 4, 1, "its record is in cell2"),
+        (None, None, 3, "its record is in no cell"),
+        (None, None, None, "no cell"),
+        (None, None, 9, "an unknown cell (id 9)"),
+    ],
+)
+def test_a_mapping_that_contradicts_the_cells_is_a_doubt(
+    cloud: Cloud, here: int | None, there: int | None, mapped: int | None, doubt: str
+) -> None:
+    """By the ``deleted`` of the records in the first and the second cell; None without a record."""
+    for file, deleted in ((cloud.files[0], here), (cloud.files[1], there)):
+        if deleted is not None:
+            file.instance("vm", "gpu1", deleted=deleted)
+    cloud.mapped("vm", mapped, table="instance_mappings")
+    with cloud.files[0].engine.connect() as connection:
+        record = read_instances(connection, {"vm"}, "cell1").get("vm")
+    doubts = cloud.others.look_up({"vm": record}, CELL1)["vm"].doubts
+    assert (doubt in " ".join(doubts)) if doubt else not doubts
+
+
+def test_a_cell_whose_mapping_was_deleted_is_a_doubt(cloud: Cloud) -> None:
+    cloud.mapped("gpu7", 7)
+    (doubt,) = cloud.others.look_up({"vm": None}, CELL1)["vm"].doubts
+    assert "7" in doubt
+
+
+@pytest.mark.parametrize("broken", ["missing", "damaged", "no Nova"])
 def test_a_cell_that_can_not_be_asked_leaves_a_doubt_about_each(cloud: Cloud, broken: str) -> None:
     if broken == "missing":
         Path(cloud.files[1].url.removeprefix("sqlite:///")).unlink()
     else:
         with cloud.files[1].engine.begin() as connection:
-            connection.exec_driver_sql("DROP TABLE instances")
+            connection.exec_driver_sql(f"DROP TABLE {'instances' if broken == 'damaged' else 'alembic_version'}")
     found = cloud.others.look_up({"vm1": None, "vm2": None}, CELL1)
     for uuid in ("vm1", "vm2"):
         (doubt,) = found[uuid].doubts
@@ -106,13 +141,16 @@ def test_a_host_that_is_mapped_elsewhere_is_in_doubt(cloud: Cloud, mapped: dict[
     assert bool(identity.of("GPU1")) is stray
     assert not identity.of("gpu1b")
     if stray:
-        assert ("cell2" if mapped["gpu1"] else "no cell") in identity.of("gpu1")
+        names = ("cell2 (00000002-", "--cell_uuid 00000002-") if mapped["gpu1"] else ("no cell", "UUID")
+        assert all(name in identity.of("gpu1") for name in names)
 
 
 def test_a_database_whose_hosts_are_all_mapped_elsewhere_is_another_cells(cloud: Cloud) -> None:
     cloud.mapped("gpu1", 2)
     with cloud.files[0].engine.connect() as connection:
         identity = cloud.others.identity(connection, cloud.cells[0], frozenset({"gpu1"}))
+    with cloud.files[0].engine.connect() as connection:
+        assert cloud.others.identity(connection, cloud.cells[0], None).doubt == identity.doubt
     assert "cell1" in identity.doubt
     assert "cell2" in identity.doubt
     assert identity.of("anything") == identity.doubt
