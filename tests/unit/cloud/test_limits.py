@@ -95,6 +95,32 @@ def test_a_token_of_the_system_is_asked_for_once() -> None:
     assert connection.tokens == 1
 
 
+def test_one_limit_is_found_by_one_request() -> None:
+    cloud, connection = limits()
+    default, of_project = cloud.find("CUSTOM_A", None), cloud.find("CUSTOM_A", "p1")
+    assert default == Limit(id="r1", resource_class="CUSTOM_A", limit=1, description="GPUs: a [gpustack]")
+    assert of_project == Limit(id="l1", resource_class="CUSTOM_A", limit=4, project="p1")
+    where = "service_id=nova&region_id=one&resource_name=class%3ACUSTOM_A"
+    assert [line for line, _ in connection.sent if "resource_name" in line] == [
+        f"GET /registered_limits?{where}",
+        f"GET /limits?{where}&project_id=p1",
+    ]
+
+
+@pytest.mark.parametrize("reads", ["find", "present"])
+def test_each_reading_asks_for_a_token_of_the_system(reads: str) -> None:
+    cloud, connection = limits()
+    cloud.find("CUSTOM_A", "p1") if reads == "find" else cloud.present()
+    assert connection.tokens == 1
+
+
+def test_the_region_of_keystone_counts_more_than_that_of_the_cloud() -> None:
+    cloud, connection = limits()
+    connection.config = SimpleNamespace(get_region_name=lambda service=None: "two" if service == "identity" else "one")
+    cloud.present()
+    assert [line for line, _ in connection.sent if "region_id=two" in line]
+
+
 def test_a_token_of_the_system_is_tried_before_it_is_used() -> None:
     """Keystone issues it only with the first request."""
     cloud, _ = limits(

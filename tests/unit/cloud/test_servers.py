@@ -237,3 +237,11 @@ def test_the_search_for_migrations_ends(monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert nova.instances_of(cloud.connection, ["m8"]) == {}
     assert len(cloud.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "unfinished"), [("running", True), ("finished", False), ("Error", False), ("of a later Nova", True)]
+)
+def test_a_migration_is_unfinished_unless_nova_calls_it_over(status: str, unfinished: bool) -> None:
+    move = nova.Migration(uuid="m", server="vm", kind="migration", status=status, source="a", target="b")
+    assert move.unfinished is unfinished
