@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
+import io
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +14,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import requests
 from cliff.app import App
+from keystoneauth1.exceptions import ConnectFailure
 from keystoneauth1.session import TCPKeepAliveAdapter
 from openstack.connection import Connection
 
@@ -264,3 +268,38 @@ def test_an_unreachable_host_ends_after_the_limit_for_connections(monkeypatch: p
         assert time.monotonic() - begun < LIMIT
         for client in waiting:
             client.close()
+
+
+@pytest.mark.parametrize(("sizes", "accepted"), [((6, 4), True), ((6, 5), False), ((11,), False)])
+def test_an_answer_of_any_length_is_read_up_to_a_limit(
+    sizes: tuple[int, ...], accepted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_limits, "MOST_BYTES", 10)
+    answer = requests.Response()
+    answer.raw = io.BytesIO()
+    closed: list[bool] = []
+    monkeypatch.setattr(answer, "close", lambda: closed.append(True))
+    monkeypatch.setattr(answer, "iter_content", lambda size: iter([b"x" * each for each in sizes]))
+    time_limits._within_limit(answer, "compute at http://nova")
+    if accepted:
+        assert answer.content == b"x" * 10
+    else:
+        with pytest.raises(ConnectFailure, match="compute at http://nova sent more than 0 MiB"):
+            answer.content  # noqa: B018
+    assert bool(closed) is not accepted
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ECONNREFUSED, "Connection refused"), "Connection refused"),
+        (requests.ConnectionError(OSError(errno.EPIPE, "Broken pipe")), "Broken pipe"),
+        (
+            requests.ConnectionError("Response ended: IncompleteRead, connection broken"),
+            "the service broke off its answer",
+        ),
+        (requests.ConnectionError("something else"), "ConnectionError"),
+    ],
+)
+def test_the_reason_is_the_systems_if_it_gave_one(error: Exception, reason: str) -> None:
+    assert time_limits._reason(error) == reason
