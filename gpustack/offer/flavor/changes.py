@@ -258,7 +258,7 @@ def _changes(operation: FlavorOperation) -> list[CloudChange]:
         return _creation(operation)
     if isinstance(operation, DeleteFlavor):
         flavor = operation.flavor
-        seen = _value(flavor, marked=True)
+        seen = _value(flavor)
         about = {"force": "yes"} if operation.force else {}
         return [FlavorChange(why=operation.why, id=flavor.id, name=flavor.name, seen=seen, wanted=None, about=about)]
     return _modification(operation)
@@ -286,9 +286,7 @@ def _modification(operation: ChangeFlavor) -> list[CloudChange]:
     made: list[CloudChange] = []
     moves = operation.grant | operation.revoke
     specs: dict[str, str | None] = {**dict.fromkeys(operation.unset_specs), **operation.set_specs}
-    if moves:
-        specs.pop(ACCESS, None)
-    elif operation.access_mark is not None:
+    if operation.access_mark is not None and not moves:
         specs[ACCESS] = operation.access_mark
     after: dict[str, Any] = {"extra_specs": specs} if specs else {}
     present = {**operation.before, ACCESS: operation.access_mark_before}
@@ -328,7 +326,7 @@ def _access(
     )
 
 
-def _value(flavor: PresentFlavor, access: Collection[str] | None = None, *, marked: bool = False) -> dict[str, Any]:
+def _value(flavor: PresentFlavor, access: Collection[str] | None = None, *, marked: bool = True) -> dict[str, Any]:
     """The value of a flavor.
 
     :param access: its projects, if they belong to the value.

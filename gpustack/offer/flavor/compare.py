@@ -245,7 +245,7 @@ def _pruned(
     operations: list[DeleteFlavor] = []
     findings: list[Finding] = []
     for flavor in _superfluous(wanted, present):
-        users = answers.users.get(flavor.id, 0) if choices.prune else 0
+        users = answers.users[flavor.id] if choices.prune else 0
         if users:
             text = counted(users, "instance")
             findings.append(finding(Code.FLAVOR_IN_USE_NOT_REMOVED, place=flavor.name, users=text, name=flavor.name))

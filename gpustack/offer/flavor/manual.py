@@ -9,7 +9,7 @@ from gpustack.base.text import quoted
 from gpustack.offer.flavor.compare import Answers, FlavorChoices, compare
 from gpustack.offer.flavor.flavors import ACCESS, MARK, ORIGIN, PresentFlavor, WantedFlavor, access_mark, gpus_text
 from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor
-from gpustack.spec.extra_specs import ALIAS, parse_alias
+from gpustack.spec.extra_specs import ALIAS, NAMESPACE, parse_alias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +111,12 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     """Return the operation that changes a flavor; None if nothing changes.
 
     :param access: ids of the projects that may use it; None for a public flavor, or if access does not change.
-    :raises UsageError: if the change is impossible: access to a public flavor, or removal of the alias.
+    :raises UsageError: if the change is impossible: access to a public flavor, or removal of the alias or of the mark.
     """
     if (changes.grant or changes.revoke) and flavor.public:
         raise UsageError(f"{flavor.name} is public, and can't be made private", remedy="make another one")
+    if own := sorted(key for key in changes.unset_specs if key.startswith(NAMESPACE)):
+        raise UsageError(f"{own[0]} is gpustack's own")
     if ALIAS in changes.unset_specs and flavor.ours:
         raise UsageError(f"without {ALIAS}, {flavor.name} is no GPU flavor", remedy="`gpustack flavor delete` it")
     # Access is handled below; comparing it as public leaves it out here.

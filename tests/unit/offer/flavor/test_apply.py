@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpustack.base.errors import FlavorError
 from gpustack.cloud.flavors import Sizes
-from gpustack.offer.flavor.apply import plan
+from gpustack.offer.flavor.apply import deletion, plan, resulting
 from gpustack.offer.flavor.compare import FlavorChoices
 from gpustack.offer.flavor.flavors import ACCESS, PresentFlavor, WantedFlavor, access_mark
 from gpustack.offer.flavor.operations import ChangeFlavor
@@ -162,6 +164,19 @@ def test_an_interrupted_run_is_completed_by_the_next(
     assert holds(cloud, flavors)
     assert plan(cloud, flavors, ALL).operations == ()
     assert cloud.state() == calm.state()
+
+
+@settings(max_examples=50)
+@given(cloud=clouds(), flavors=wanteds())
+def test_the_flavors_after_a_plan_are_those_that_it_predicts(cloud: NovaModel, flavors: list[WantedFlavor]) -> None:
+    def known(present: Iterable[PresentFlavor]) -> dict[str, object]:
+        """Without the mark of projects, which a plan does not predict."""
+        return {f.name: (f.sizes, {k: v for k, v in f.extra_specs.items() if k != ACCESS}) for f in present}
+
+    operations = plan(cloud, flavors, ALL).operations
+    expected = known(resulting(cloud.flavors(), operations))
+    assert not apply(cloud, operations)
+    assert known(cloud.by_id.values()) == expected
 
 
 def test_several_at_a_time_come_to_the_same() -> None:
@@ -368,3 +383,28 @@ def test_interrupted_amid_several_a_second_run_completes(number: int) -> None:
     assert run(cloud, flavors, FlavorChoices(), jobs=8)
     assert holds(cloud, flavors)
     assert not plan(cloud, flavors).operations
+
+
+@pytest.mark.parametrize(
+    ("description", "users", "force", "refusal"),
+    [
+        ("x [gpustack]", 0, False, ""),
+        ("x [gpustack]", 1, False, "a is used by 1 instance"),
+        ("theirs", 0, False, "gpustack did not make a"),
+        ("theirs", 2, True, ""),
+    ],
+)
+def test_a_flavor_is_deleted_by_name_if_it_is_unused_and_gpustacks(
+    description: str, users: int, force: bool, refusal: str
+) -> None:
+    flavor = PresentFlavor(id="1", name="a", sizes=SMALL, description=description)
+    cloud = NovaModel([flavor])
+    cloud.instances["1"] = users
+    if refusal:
+        with pytest.raises(FlavorError, match=refusal):
+            deletion(cloud, flavor, force=force)  # type: ignore[arg-type]
+    else:
+        operation = deletion(cloud, flavor, force=force)  # type: ignore[arg-type]
+        assert (operation.flavor, operation.force) == (flavor, force)
+        assert not apply(cloud, [operation])
+        assert not cloud.by_id

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpustack.base.findings import definitions
 from gpustack.cloud.flavors import Sizes
-from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, compare
+from gpustack.offer.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
 from gpustack.offer.flavor.flavors import ACCESS, ORIGIN, SETS, PresentFlavor, WantedFlavor, access_mark, sets_mark
+from gpustack.offer.flavor.operations import ChangeFlavor, CreateFlavor
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 SIZES = Sizes(vcpus=8, ram=32768, disk=40)
@@ -177,3 +179,109 @@ def test_the_mark_of_many_long_names_is_read_back() -> None:
 
 def test_one_vcpu_is_singular() -> None:
     assert str(Sizes(vcpus=1, ram=256, disk=0)) == "1 vCPU, 256 MiB RAM, 0 GiB disk"
+
+
+def test_flavors_with_neither_change_nor_finding_are_unchanged() -> None:
+    wanted = [replace(FLAVOR, name=name) for name in ("same", "new", "half", "theirs", "other")]
+    present = [
+        there(id="1", name="same"),
+        there(id="2", name="half", extra_specs={}),
+        there(id="3", name="theirs", description="", extra_specs={}),
+        there(id="4", name="other", extra_specs={**MARKS, ALIAS: "K4200:3"}),
+    ]
+    assert compare(wanted, present).unchanged == ("same",)
+
+
+@pytest.mark.parametrize(
+    ("wanted_id", "differs"), [(None, []), ("1", []), ("7", [f"GPU400 g1: {OTHER}: its id is 1, wanted is 7"])]
+)
+def test_an_id_is_compared_if_the_spec_has_one(wanted_id: str | None, differs: list[str]) -> None:
+    assert lines(compare([replace(FLAVOR, id=wanted_id)], [there()])) == differs
+
+
+LISTED = replace(FLAVOR, access=("research", "teaching"))
+CURRENT = access_mark(LISTED.access or ())
+PROJECTS = {"research": "r", "teaching": "t"}
+
+
+@pytest.mark.parametrize(
+    ("mark", "have", "check", "expected", "written"),
+    [
+        (CURRENT, None, False, [], None),
+        (CURRENT, "rt", True, [], None),
+        (CURRENT, "r", True, ["+ project t"], CURRENT),
+        (CURRENT, "rta", True, ["- project a"], CURRENT),
+        (CURRENT, "ra", True, ["+ project t", "- project a"], CURRENT),
+        ("old", "rt", False, ["~ gpustack's mark"], CURRENT),
+        (None, "rt", True, ["~ gpustack's mark"], CURRENT),
+    ],
+)
+def test_projects_are_read_and_changed_where_the_mark_is_not_current(
+    mark: str | None, have: str | None, check: bool, expected: list[str], written: str | None
+) -> None:
+    marked = {} if mark is None else {ACCESS: mark}
+    present = [there(public=False, extra_specs={ALIAS: "K4200:1", **MARKS, **marked})]
+    choices = FlavorChoices(check_access=check)
+    asked = questions([LISTED], present, choices)
+    assert asked == (Questions() if have is None else Questions(access=frozenset("1"), projects=frozenset(PROJECTS)))
+    answers = Answers() if have is None else Answers(access={"1": frozenset(have)}, projects=PROJECTS)
+    operations = compare([LISTED], present, choices, answers).operations
+    assert [line for operation in operations for line in operation.details()] == expected
+    for operation in operations:
+        assert isinstance(operation, ChangeFlavor)
+        assert (operation.access_mark, operation.access_mark_before) == (written, mark)
+
+
+def test_the_mark_of_projects_belongs_to_a_change_of_projects_alone() -> None:
+    """Another extra spec changes while the projects are right: their mark stays as it is."""
+    present = [there(public=False, extra_specs={ALIAS: "K4200:2", **MARKS, ACCESS: CURRENT})]
+    answers = Answers(access={"1": frozenset("rt")}, projects=PROJECTS)
+    for check in (False, True):
+        (operation,) = compare([LISTED], present, FlavorChoices(check_access=check), answers).operations
+        assert isinstance(operation, ChangeFlavor)
+        assert (operation.access_mark, operation.access_mark_before) == (None, None)
+        assert operation.before == {ALIAS: "K4200:2"}
+
+
+OLD_SIZES = {"sizes": Sizes(vcpus=4, ram=32768, disk=40)}
+FOREIGN = {"description": "", "extra_specs": {}}
+READ = Questions(access=frozenset("1"), projects=frozenset(PROJECTS))
+
+
+@pytest.mark.parametrize(
+    ("present", "choices", "expected"),
+    [
+        ([], {}, Questions(projects=frozenset(PROJECTS))),
+        ([{}], {}, READ),
+        ([FOREIGN], {}, Questions()),
+        ([FOREIGN], {"adopt": True}, READ),
+        ([OLD_SIZES], {}, Questions()),
+        ([OLD_SIZES], {"replace": frozenset({"g1"})}, Questions(users=frozenset("1"), projects=frozenset(PROJECTS))),
+        ([{**OLD_SIZES, **FOREIGN}], {"replace": frozenset({"g1"})}, Questions()),
+        ([{}], {"replace": frozenset({"g1"})}, READ),
+        (
+            [{}, {"id": "2", "name": "old"}, {"id": "3", "name": "hand", "extra_specs": BY_HAND}],
+            {"prune": True},
+            replace(READ, users=frozenset("2")),
+        ),
+    ],
+)
+def test_only_data_that_matter_are_asked_for(
+    present: list[dict[str, Any]], choices: dict[str, Any], expected: Questions
+) -> None:
+    flavors = [there(**{"public": False, **fields}) for fields in present]
+    assert questions([LISTED], flavors, FlavorChoices(**choices)) == expected
+
+
+def test_a_public_flavor_asks_for_no_projects() -> None:
+    assert questions([FLAVOR], [there()], FlavorChoices(check_access=True)) == Questions()
+    assert questions([FLAVOR], [], FlavorChoices()) == Questions()
+
+
+@pytest.mark.parametrize(("access", "mark"), [(None, None), ((), access_mark(())), (LISTED.access, CURRENT)])
+def test_a_new_flavor_has_its_projects_and_their_mark(access: tuple[str, ...] | None, mark: str | None) -> None:
+    plan = compare([replace(LISTED, access=access)], [], answers=Answers(projects=PROJECTS))
+    (operation,) = plan.operations
+    assert isinstance(operation, CreateFlavor)
+    assert operation.access == (None if access is None else {PROJECTS[name] for name in access})
+    assert operation.all_extra_specs() == {ALIAS: "K4200:1", **MARKS, **({} if mark is None else {ACCESS: mark})}
