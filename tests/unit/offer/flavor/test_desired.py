@@ -14,6 +14,7 @@ from gpustack.offer.flavor.desired import Wanted, wanted
 from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
 from support.host_samples import Raw
+from support.mediated_hosts import mediated_host, parted
 from support.network_cards import network_card
 
 GIB = 1 << 30
@@ -131,16 +132,18 @@ def test_every_field_under_the_name_that_the_release_reads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "nova"),
+    ("field", "last_without", "first"),
     [
-        ("maxphysaddr: passthrough", "2023.2"),
-        ("numa: {policy: required, nodes: 1}", "train"),
-        ("numa: {policy: socket, nodes: 1}", "victoria"),
-        ("hide_hypervisor: true", "queens"),
+        ("maxphysaddr: passthrough", "2023.2", "2024.1"),
+        ("numa: {policy: required, nodes: 1}", "train", "ussuri"),
+        ("numa: {policy: socket, nodes: 1}", "victoria", "wallaby"),
+        ("hide_hypervisor: true", "queens", "rocky"),
     ],
 )
-def test_what_the_release_does_not_read_is_an_error(field: str, nova: str) -> None:
-    assert "GPU416" in codes(want(f"{{f: {{model: k4200, {SMALL}, {field}}}}}", nova=nova))
+def test_what_the_release_does_not_read_is_an_error(field: str, last_without: str, first: str) -> None:
+    flavor = f"{{f: {{model: k4200, {SMALL}, {field}}}}}"
+    assert "GPU416" in codes(want(flavor, nova=last_without))
+    assert "GPU416" not in codes(want(flavor, nova=first))
 
 
 AUTO = "{f: {model: k4200, count: 2, per_gpu: {vcpus: auto, ram: auto}, disk: 10, reserve: {vcpus: 4, ram: 12GiB}}}"
@@ -250,12 +253,16 @@ def test_windows_with_a_consumer_card(
 ) -> None:
     desired = want(f"{{f: {{model: gtx, {SMALL}, guest: windows{options}}}}}", nova=nova)
     assert codes(desired) == findings
+    (of_images,) = [f for f in desired.findings if f.code == "GPU417"]
+    assert ("img_hide_hypervisor_id=true" in f"{of_images.message}{of_images.remedy}") is ("false" in options)
     if specs is not None:
         assert desired.flavors[0].extra_specs == {ALIAS: "gtx:1", **specs}
 
 
 def test_only_consumer_cards_hide_the_hypervisor_by_default() -> None:
-    assert want(f"{{f: {{model: k4200, {SMALL}, guest: windows}}}}").flavors[0].extra_specs == {ALIAS: "K4200:1"}
+    desired = want(f"{{f: {{model: k4200, {SMALL}, guest: windows}}}}")
+    assert desired.flavors[0].extra_specs == {ALIAS: "K4200:1"}
+    assert not [f for f in desired.findings if "img_hide_hypervisor_id" in f"{f.message}{f.remedy}"]
     assert want(f"{{f: {{model: gtx, {SMALL}}}}}").flavors[0].extra_specs == {ALIAS: "gtx:1"}
     assert want(f"{{f: {{model: gtx, {SMALL}, windows: true}}}}").flavors[0].extra_specs["hw:hide_hypervisor_id"]
 
@@ -266,9 +273,40 @@ def test_a_flavor_fits_where_one_host_does() -> None:
     assert codes(want(flavor, host(), host("gpu2", nodes=(4, 0)))) == []
 
 
-def test_the_models_policy_counts_where_the_flavor_has_none() -> None:
-    flavor = f"{{f: {{model: k4200, count: 3, {SMALL}, numa: {{nodes: 1}}}}}}"
-    assert codes(want(flavor, host(), model=", numa_policy: required")) == ["GPU411"]
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        (("", ""), []),
+        (("preferred", ""), []),
+        (("required", ""), ["GPU411"]),
+        (("preferred", "required"), ["GPU411"]),
+        (("required", "legacy"), ["GPU411"]),
+    ],
+)
+def test_the_models_policy_counts_where_the_flavor_has_none(policies: tuple[str, str], expected: list[str]) -> None:
+    first, second = (f", numa_policy: {policy}" if policy else "" for policy in policies)
+    text = (
+        f'version: 1\nmodels: {{a: {{match: {{vendor: "10de", product: "11b4"}}{first}}},\n'
+        f'  b: {{match: {{vendor: "10de", product: "15f8"}}{second}}}}}\nhosts: {{"gpu*": [a, b]}}\n'
+        f"flavors: {{f: {{gpus: {{a: 2, b: 1}}, {SMALL}, numa: {{nodes: 1}}}}}}\n"
+    )
+    facts = host()
+    third = facts.pci[2].model_copy(update={"product": "15f8"})
+    facts = facts.with_pci([*facts.pci[:2], third, *facts.pci[3:]])
+    assert codes(wanted(parse_spec(text, "spec"), release=release("2025.2"), hosts=[facts])) == expected
+
+
+def test_virtual_functions_with_a_type_are_described_by_it() -> None:
+    text = (
+        "version: 1\nmodels: {a16: {match: {vendor: '10de', product: '25b6'}, vgpu: {type: A16-8Q}}}\n"
+        f"hosts: {{gpu01: [a16]}}\nflavors: {{'f{{count}}': {{model: a16, count: [1, 2], {SMALL}}}}}\n"
+    )
+    facts = mediated_host(*parted("0000:41:00.0", 2, current="711"))
+    found = wanted(parse_spec(text, "spec"), release=release("2025.2"), hosts=[facts]).flavors
+    assert [(flavor.description, flavor.gpus) for flavor in found] == [
+        ("A16-8Q", {"a16": 1}),
+        ("2 x A16-8Q", {"a16": 2}),
+    ]
 
 
 @pytest.mark.parametrize(

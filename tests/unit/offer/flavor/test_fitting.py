@@ -53,10 +53,12 @@ def share(name: str, *nodes: Mapping[int, int] | None, memory: int = 64 * 1024) 
         ("1GB", 1, [share("gpu1", {MIB2: 8192}), share("gpu2", None)], ""),
         ("1GB", 1, [share("gpu1", None)], ""),
         ("1GB", 1, [], ""),
+        ("1GB", 1, [share("gpu1", {64: 9, 1024: 9, 32768: 9})], "GPU807 : 64 KiB and 1 MiB and 32 MiB"),
         ("any", 1, [share("gpu1", {MIB2: 0})], ""),
         (None, 1, [share("gpu1", {GIB: 48})], ""),
         (None, 1, [share("gpu1", {GIB: 26}, {GIB: 26})], "GPU809 gpu1 has 12 GiB"),
         ("small", 1, [share("gpu0", {GIB: 0}), share("gpu1", {GIB: 60})], "GPU809 gpu1 has 4 GiB"),
+        (None, 1, [share("gpu1", {GIB: 65})], "GPU809 gpu1 has 0 MiB"),
         (None, 1, [share("gpu1", None)], ""),
     ],
 )
@@ -101,6 +103,22 @@ def test_gpus_are_counted_as_measured(row: dict[str, Any]) -> None:
         other_ports=row.get("ports", 0),
     )
     assert counted == row["placed"]
+
+
+@pytest.mark.parametrize(
+    ("bits", "ram", "gpus", "expected"),
+    [
+        (38, 1, [32], 1),  # the eighth is no larger than the window that OVMF has anyway
+        (39, 414, [32, 16], 2),
+        (39, 415, [32, 16], 1),  # RAM and the eighth fill the address space
+    ],
+)
+def test_ovmf_takes_an_eighth_only_if_it_is_larger_and_free(
+    bits: int, ram: int, gpus: list[int], expected: int
+) -> None:
+    """``PlatformDynamicMmioWindow`` of edk2."""
+    bars = [(size * BYTES_PER_GIB,) for size in gpus]
+    assert placed(Firmware.OVMF, bars, ram=ram * BYTES_PER_GIB, bits=bits, other_ports=0) == expected
 
 
 @pytest.mark.parametrize("firmware", Firmware)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from gpustack.base.findings import Severity
 from gpustack.cloud.image import Image, parsed
 from gpustack.nova_options.releases import release
-from gpustack.offer.image.check import Checked, check, unmatched
+from gpustack.offer.image.check import Checked, check, room_problems, unmatched
+from gpustack.offer.image.model import FlavorNeeds
 from gpustack.offer.image.needs import needs_of, pairs
 from gpustack.spec.load import parse_spec
 from support.mediated_hosts import card, mediated_host
@@ -181,3 +183,37 @@ def test_vgpus_need_the_guest_driver_of_the_hosts_release(declared, driver, seve
     (found,) = [entry for entry in result.findings if entry.code == "GPU978"]
     assert (found.severity, words in found.message, "ClientConfigToken" in found.remedy) == (severity, True, True)
     assert {entry.code.value for entry in result.findings} <= {"GPU978"}
+
+
+GIB = 1 << 30
+BUILT = FlavorNeeds(name="f", models=("m",), vendors=frozenset({"10de"}), disk=5, ram=2048)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "expected"),
+    [
+        ({}, {}, []),
+        ({}, {"min_ram": 2048, "min_disk": 5, "size": 5 * GIB}, []),
+        ({}, {"min_ram": 2049}, ["2049 MiB of RAM (min_ram), 2048 MiB"]),
+        ({"ram": None}, {"min_ram": 2049}, []),
+        ({}, {"min_disk": 6}, ["6 GiB of root disk, 5 GiB"]),
+        ({}, {"size": 5 * GIB + 1}, ["5.1 GiB of root disk, 5 GiB"]),
+        ({}, {"virtual_size": 5 * GIB + 1}, ["5.1 GiB of root disk, 5 GiB"]),
+        ({"disk": 0}, {"min_disk": 6}, []),  # the volume has the size
+        # Room for a driver that is built in the guest
+        ({}, {"virtual_size": 7 * GIB // 2}, []),
+        ({}, {"virtual_size": 7 * GIB // 2 + 1}, ["a root disk of 5 GiB, 3.6, 1.5, 6"]),
+        ({"disk": 0}, {"virtual_size": 3 * GIB}, ["info a volume of 3 GiB, 3, 1.5, 5"]),
+        ({"disk": 0}, {"virtual_size": 3 * GIB, "min_disk": 4}, ["info a volume of 4 GiB, 3, 1.5, 5"]),
+        ({"disk": 0}, {"virtual_size": 3 * GIB, "min_disk": 5}, []),
+        ({}, {"virtual_size": 4 * GIB, "properties": {"gpustack_driver": "580"}}, []),
+        ({}, {"virtual_size": 4 * GIB, "properties": {"os_type": "windows"}}, []),
+        ({"windows": True}, {"virtual_size": 4 * GIB}, []),
+        ({"vendors": frozenset({"1002"})}, {"virtual_size": 4 * GIB}, []),
+    ],
+)
+def test_sizes_and_the_room_for_a_driver(changes: dict[str, Any], fields: dict[str, Any], expected: list[str]) -> None:
+    problems = room_problems(Image(id="1", name="i", **fields), replace(BUILT, **changes))
+    severities = {Severity.INFO: "info "}
+    shown = [f"{severities.get(of.severity, '')}{', '.join(of.values.values())}" for of in problems]  # type: ignore[arg-type]
+    assert shown == expected

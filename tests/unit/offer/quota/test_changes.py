@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import cast
 
 import pytest
 
 from gpustack.changes.change import CloudChange, reversed_order
+from gpustack.changes.run import run
 from gpustack.cloud.identity import Project
-from gpustack.cloud.limits import Limit, Present
+from gpustack.cloud.limits import Limit, LimitsCloud, Present
 from gpustack.cloud.session import Refused
 from gpustack.offer.cloud_plan.access import AccessState
 from gpustack.offer.cloud_plan.order import ordered
+from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.compare import compare
 from gpustack.offer.quota.desired import WantedLimits
-from support.change_runs import results
+from support.change_runs import NoJournal, results
+from support.fleet_cloud import StandIn
 
 A, B = "CUSTOM_GPU_QUOTA_A100", "CUSTOM_GPU_QUOTA_K4200"
 WANTED = WantedLimits(models={A: "a100", B: "k4200"}, defaults={A: 0, B: 1}, projects={"research": {A: 4, B: 2}})
@@ -132,3 +136,88 @@ def test_limits_of_an_earlier_spec_are_deleted() -> None:
     apply(keystone, WANTED)
     apply(keystone, WantedLimits(), prune=True)
     assert keystone.state() == {}
+
+
+PROJECT = Project(id="a" * 32, name="research")
+LIMIT = Limit(id="1", resource_class=A, limit=4, project=PROJECT.id, description="GPUs: old [gpustack]")
+
+
+@pytest.mark.parametrize(
+    ("project", "before", "wanted", "text", "kind"),
+    [
+        (PROJECT, None, 2, "create the limit of research for a100: 2", "create_limit"),
+        (PROJECT, LIMIT, 2, "change the limit of research for a100: 2 (was 4)", "change_limit"),
+        (PROJECT, LIMIT, None, "delete the limit of research for a100 (was 4)", "delete_limit"),
+        (None, None, 0, "create the default limit for a100: 0", "create_limit"),
+    ],
+)
+def test_a_change_is_shown_with_its_project(
+    project: Project | None, before: Limit | None, wanted: int | None, text: str, kind: str
+) -> None:
+    change = LimitChange.of((A, "a100"), project, before, wanted, "w")
+    assert (change.describe(), change.details(), change.of_default) == (text, [], project is None)
+    assert change.to_dict() == {
+        "kind": kind,
+        "why": "w",
+        "model": "a100",
+        "resource_class": A,
+        "project": project and project.id,
+        "project_name": project and project.name,
+        "limit": wanted,
+        "before": before and before.limit,
+    }
+    assert change.about["description"] == ("GPUs: old [gpustack]" if before else "GPUs: a100 [gpustack]")
+
+
+@pytest.mark.parametrize(
+    ("name", "permitted"),
+    [(A, True), ("CUSTOM_PCI_10DE_11B4", True), ("VGPU", True), ("VCPU", False), ("MEMORY_MB", False)],
+)
+def test_an_edited_journal_limits_no_other_class(name: str, permitted: bool) -> None:
+    change = LimitChange.of((name, "m"), None, None, 0, "w")
+    assert change.permitted() == ("" if permitted else f"gpustack sets no limit of {name!r}")
+
+
+@pytest.mark.parametrize(
+    ("project", "wanted", "known", "remains"),
+    [
+        (PROJECT, 1, True, True),
+        (PROJECT, 1, False, False),  # the project was deleted
+        (PROJECT, None, False, True),
+        (None, 1, False, True),
+    ],
+)
+def test_an_undo_limits_no_deleted_project(
+    project: Project | None, wanted: int | None, known: bool, remains: bool
+) -> None:
+    entry = {"project": {"id": PROJECT.id, "name": PROJECT.name}}
+    cloud = StandIn({f"identity /projects/{PROJECT.id}": (200, entry)} if known else {})
+    change = LimitChange.of((A, "a100"), project, LIMIT, wanted, "w")
+    assert change.remaining(cloud.connection) == (change if remains else None)
+
+
+@pytest.mark.parametrize(("seen", "wanted"), [(None, 2), (3, 2), (3, None)])
+def test_a_limit_is_read_as_its_value(seen: int | None, wanted: int | None) -> None:
+    keystone = Keystone()
+    if seen is not None:
+        keystone.create(A, "p", seen, "GPUs: by hand")
+    before = None if seen is None else keystone.limits[f"p {A}"]
+    change = LimitChange.of((A, "a100"), Project(id="p", name="p"), before, wanted, "w")
+    assert change.read(cast("LimitsCloud", keystone)) == seen
+    (outcome,) = run([change], {"limit": keystone}, NoJournal())
+    assert (outcome.result, outcome.id) == ("done", "")
+    assert change.read(cast("LimitsCloud", keystone)) == wanted
+    after = keystone.limits.get(f"p {A}")
+    assert after is None or after.description == ("GPUs: by hand" if seen else "GPUs: a100 [gpustack]")
+
+
+def test_a_limit_that_disappears_during_a_change_is_created_again() -> None:
+    keystone = Keystone()
+    change = LimitChange.of((A, "a100"), None, Limit(id="1", resource_class=A, limit=1), 2, "w")
+    change.carry_out(cast("LimitsCloud", keystone))
+    assert keystone.state() == {f"None {A}": 2}
+    writes = keystone.writes
+    LimitChange.of((B, "k4200"), None, Limit(id="1", resource_class=B, limit=1), None, "w").carry_out(
+        cast("LimitsCloud", keystone)
+    )
+    assert keystone.writes == writes

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gpustack.changes.change import CloudChange, reversed_order
+from gpustack.changes.run import run as run_changes
+from gpustack.cloud import Connection
 from gpustack.cloud.compute import Hypervisor
 from gpustack.nova_options.aggregates import Aggregate
 from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.model import MARK
-from support.change_runs import results
+from support.change_runs import NoJournal, results
 from support.cloud_model import Hosts
+from support.fleet_cloud import StandIn
 
 KINDS = ("aggregate", "aggregate_host", "aggregate_metadata", "trait")
 NODE = Hypervisor(uuid="p", node="gpu1", host="gpu1")
@@ -82,6 +85,8 @@ def test_an_aggregate_with_hosts_is_not_deleted(cloud: _Cloud) -> None:
     [
         MetadataChange(why="", name="a", seen={"availability_zone": "x"}, wanted={"availability_zone": "y"}),
         AggregateChange(why="", name="a", seen=None, wanted={"ssd": "true"}),
+        AggregateChange(why="", name="a", seen={MARK: "CUSTOM_T"}, wanted={MARK: "CUSTOM_U"}),
+        AggregateChange(why="", name="a", seen=None, wanted=None),
         TraitChange(why="", name="t", seen=False, wanted=True, about={"host": "h", "trait": "HW_CPU_X86_VMX"}),
     ],
 )
@@ -91,3 +96,100 @@ def test_an_edited_journal_changes_nothing_of_others(change: Any) -> None:
 
 def test_what_a_plan_makes_is_permitted() -> None:
     assert not any(change.permitted() for change in OPERATIONS)
+
+
+def test_changes_are_shown_by_kind() -> None:
+    shown = [(change.describe(), change.details(), change.to_dict()) for change in OPERATIONS]
+    assert [text for text, _, _ in shown] == [
+        "add the trait CUSTOM_T to gpu1: w",
+        "create the aggregate new",
+        "change the metadata of the aggregate new: w",
+        "add gpu1 to the aggregate new",
+        "change the metadata of the aggregate new: w",
+        "remove gpu1 from the aggregate old: w",
+        "remove the trait CUSTOM_OLD from gpu1: w",
+        "delete the aggregate old",
+    ]
+    assert [lines for _, lines, _ in shown if lines] == [
+        [f"+ {MARK} = CUSTOM_T"],
+        ["+ trait:CUSTOM_T = required"],
+    ]
+    trait = {"why": "w", "host": "gpu1", "provider": "p"}
+    host = {"why": "w", "host": "gpu1"}
+    assert [data for _, _, data in shown] == [
+        {"kind": "add_trait", **trait, "trait": "CUSTOM_T"},
+        {"kind": "create_aggregate", "why": "w", "aggregate": "new"},
+        {"kind": "set_metadata", "why": "w", "aggregate": "new", "values": {MARK: "CUSTOM_T"}, "before": {}},
+        {"kind": "add_host", **host, "aggregate": "new"},
+        {
+            "kind": "set_metadata",
+            "why": "w",
+            "aggregate": "new",
+            "values": {"trait:CUSTOM_T": "required"},
+            "before": {},
+        },
+        {"kind": "remove_host", **host, "aggregate": "old"},
+        {"kind": "remove_trait", **trait, "trait": "CUSTOM_OLD"},
+        {"kind": "delete_aggregate", "why": "w", "aggregate": "old", "metadata": {MARK: "CUSTOM_OLD"}},
+    ]
+
+
+def test_metadata_shows_only_what_there_was() -> None:
+    change = MetadataChange.of("a", {MARK: "T", f"{MARK}2": None}, {MARK: "S", "ssd": "true"}, "w")
+    assert change.to_dict()["before"] == {MARK: "S"}
+    assert change.details() == [f"~ {MARK} = T (was S)"]
+
+
+@pytest.mark.parametrize("change", OPERATIONS[1:3] + OPERATIONS[5:6])
+def test_an_undo_leaves_aggregates_of_others(cloud: _Cloud, change: CloudChange) -> None:
+    """Also one with gpustack's values: somebody may have edited the journal."""
+    content = {"availability_zone": "a"}
+    for number, name in enumerate(("new", "old"), 10):
+        cloud.known[name] = Aggregate(name=name, hosts=frozenset({"gpu1"}), metadata=content, id=number)
+    alone = replace(change, needs=(), recorded=True)
+    edited = replace(alone, seen=alone.read(cast("Connection", None)))
+    (outcome,) = run_changes([edited], dict.fromkeys(KINDS), NoJournal())
+    assert (outcome.result, outcome.detail) == ("skipped", "the aggregate does not have gpustack's mark")
+    assert {found.metadata["availability_zone"] for found in cloud.known.values()} == {"a"}
+
+
+def test_an_aggregate_with_hosts_is_kept_and_they_are_named(cloud: _Cloud) -> None:
+    cloud.known["old"] = replace(cloud.known["old"], hosts=frozenset({"gpu2", "gpu1"}))
+    (outcome,) = run_changes([replace(OPERATIONS[-1], needs=())], dict.fromkeys(KINDS), NoJournal())
+    assert (outcome.result, outcome.detail) == ("skipped", "it contains gpu1, gpu2")
+
+
+def test_what_disappeared_meanwhile_is_not_changed(cloud: _Cloud) -> None:
+    """Between the check and the write; before the check, such a change is skipped."""
+    before = cloud.state()
+    cloud.known.clear()
+    for change in OPERATIONS[2:6] + OPERATIONS[-1:]:
+        assert change.read(cast("Connection", None)) is None
+        assert change.carry_out(cast("Connection", None)) == ""
+        assert run([replace(change, needs=())])[0] in ("skipped", "unchanged")
+    assert (cloud.known, cloud.state()[1]) == ({}, before[1])
+
+
+def test_an_undo_of_a_deletion_restores_the_mark(cloud: _Cloud) -> None:
+    deletion = replace(OPERATIONS[-1], needs=())
+    cloud.known["old"] = replace(cloud.known["old"], hosts=frozenset())
+    before = cloud.state()
+    assert run([deletion]) == ["done"]
+    (back,) = reversed_order([deletion])
+    (outcome,) = run_changes([replace(back, recorded=True)], dict.fromkeys(KINDS), NoJournal())
+    assert (outcome.result, outcome.id) == ("done", str(cloud.known["old"].id))
+    assert cloud.state() == before
+
+
+SERVICE = {"id": "1", "host": "gpu1", "status": "enabled", "state": "up"}
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_an_undo_leaves_out_hosts_that_are_gone(present: bool) -> None:
+    stand_in = StandIn({"compute /os-services": (200, {"services": [SERVICE] if present else []})})
+    if present:
+        stand_in.answers["placement /resource_providers/p/traits"] = (200, {"traits": []})
+    cloud = stand_in.connection
+    for change in OPERATIONS:
+        adds = change.object_kind in ("aggregate_host", "trait") and change.wanted
+        assert change.remaining(cloud) == (None if adds and not present else change)

@@ -289,3 +289,111 @@ def test_other_changes_send_no_request() -> None:
     stand_in = cloud()
     assert guarded(lambda: stand_in.connection, TENANCY, [OTHER]) == []
     assert stand_in.requests == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "metadata", "content"),
+    [
+        (BOTH, {}, "2 hosts and the metadata of nobody"),
+        (frozenset[str](), {"ssd": "1", "az": "x"}, "0 hosts and the metadata az, ssd"),
+    ],
+)
+def test_the_content_of_an_aggregate_of_others_is_named(
+    hosts: frozenset[str], metadata: dict[str, str], content: str
+) -> None:
+    other = Aggregate(name="gpu", hosts=hosts, metadata=metadata)
+    (found,) = compare(WANTED, replace(PRESENT, aggregates=(other,))).findings
+    assert content in found.message
+
+
+def test_each_change_needs_those_that_make_it_harmless() -> None:
+    made = compare(WANTED, Present(nodes=NODES, flavors=GOOD)).operations
+    assert [change.needs for change in made] == [(), (), (), *[(made[2].key,)], *[(made[3].key,)] * 3]
+    assert [change.key for change in made] == [f"tenancy:{number}" for number in range(7)]
+    opened = compare(OPEN, replace(PRESENT, flavors=(flavor("g1"),)), prune=True).operations
+    of_aggregate = [change.key for change in opened if change.object_kind.startswith("aggregate_")]
+    assert [change.needs for change in opened] == [(), (), (), (), (), tuple(of_aggregate)]
+
+
+@pytest.mark.parametrize(
+    ("projects", "before", "why"),
+    [
+        (frozenset({"a1"}), {MARK: TRAIT}, "the hosts accept certain projects only"),
+        (frozenset[str](), {MARK: TRAIT, "filter_tenant_id": "a1"}, "the hosts accept all projects"),
+        (frozenset[str](), {MARK: "CUSTOM_OLD"}, "gpustack's mark"),
+    ],
+)
+def test_a_change_of_metadata_has_its_reason(projects: frozenset[str], before: dict[str, str], why: str) -> None:
+    entry = replace(WANTED.aggregates[0], projects=projects, isolated=False)
+    present = replace(PRESENT, aggregates=(replace(DONE, metadata=before),))
+    (change,) = compare(replace(WANTED, aggregates=(entry,)), present).operations
+    assert change.why == why
+
+
+def test_every_aggregate_that_waits_is_named_with_the_flavors() -> None:
+    second = replace(WANTED.aggregates[0], name="second", hosts=frozenset({"gpu2"}))
+    wanted = replace(WANTED, aggregates=(replace(WANTED.aggregates[0], hosts=frozenset({"gpu1"})), second))
+    plan = compare(wanted, Present(nodes=NODES, flavors=(flavor("g2"), flavor("g1"), flavor("g3", REQUIRED))))
+    waits = [found for found in plan.findings if found.code == "GPU839"]
+    assert [found.place for found in waits] == ["gpu", "second"]
+    assert all("g1, g2" in found.message for found in waits)
+
+
+@pytest.mark.parametrize(("hosts", "shown"), [(BOTH, "gpu1, gpu2"), (frozenset[str](), "none")])
+def test_an_aggregate_that_prune_keeps_is_named(hosts: frozenset[str], shown: str) -> None:
+    shared = replace(DONE, hosts=hosts, metadata={**DONE.metadata, "b": "1", "a": "2"})
+    plan = compare(OPEN, replace(PRESENT, aggregates=(shared,)), prune=True)
+    (kept,) = [found for found in plan.findings if found.code == "GPU458"]
+    assert shown in kept.message
+    assert "a, b" in kept.message
+    assert "GPU458" not in codes(compare(OPEN, replace(PRESENT, aggregates=(shared,))))
+
+
+def test_a_trait_is_given_only_to_the_hosts_of_the_spec_that_lack_it() -> None:
+    plan = compare(WANTED, replace(PRESENT, bearers={TRAIT: frozenset({"p-gpu1", "p-cpu1"})}))
+    assert steps(plan) == ["add_trait gpu2"]
+    assert steps(compare(WANTED, replace(PRESENT, bearers={}), prune=True)) == ["add_trait gpu1", "add_trait gpu2"]
+
+
+def test_traits_of_earlier_specs_are_removed_by_prune() -> None:
+    present = replace(PRESENT, bearers={**BEARERS, "CUSTOM_OLD": frozenset({"p-gpu1", "p-cpu1"})})
+    assert steps(compare(WANTED, present)) == []
+    assert steps(compare(WANTED, present, prune=True)) == ["remove_trait cpu1", "remove_trait gpu1"]
+    needing = (*GOOD, flavor("old", {"trait:CUSTOM_OLD": "required"}))
+    plan = compare(WANTED, replace(present, flavors=needing), prune=True)
+    assert steps(plan) == []
+    (kept,) = [found for found in plan.findings if found.code == "GPU834"]
+    assert (kept.place, "old" in kept.message) == ("CUSTOM_OLD", True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "later", "expected"),
+    [
+        (CREATED, ([], {TRAIT}), []),
+        (CREATED, ([], set()), ["GPU843"]),
+        (LOST, ([DONE], {TRAIT}), ["GPU844"]),
+        (LOST, ([], {TRAIT}), []),
+        (LOST, ([replace(DONE, metadata=REQUIRED)], set()), []),  # of others
+    ],
+)
+def test_flavors_follow_the_other_changes_of_their_plan(
+    operation: FlavorOperation, later: tuple[list[Aggregate], set[str]], expected: list[str]
+) -> None:
+    found = guarded(lambda: pytest.fail("the cloud is asked"), TENANCY, [operation], later)
+    assert [entry.code.value for entry in found] == expected
+
+
+def test_a_spec_that_isolates_nothing_needs_no_trait() -> None:
+    opened = Tenancy(aggregates={"gpu": GpuAggregate(isolated=False)})
+    for tenancy in (None, opened):
+        assert guarded(lambda: pytest.fail("the cloud is asked"), tenancy, [CREATED]) == []
+
+
+def test_each_lost_trait_names_its_aggregates() -> None:
+    lost = ChangeFlavor(
+        why="", id="g", name="g", unset_specs=(KEY, "trait:B"), before={KEY: "required", "trait:B": "required"}
+    )
+    both = [replace(DONE, name=name, metadata={MARK: TRAIT, **REQUIRED, "trait:B": "required"}) for name in "xy"]
+    found = guarded(lambda: pytest.fail("the cloud is asked"), None, [lost], (both, set()))
+    assert [(entry.code.value, "x, y" in entry.message) for entry in found] == [("GPU844", True)] * 2
+    assert ["B" in entry.message and TRAIT not in entry.message for entry in found] == [True, False]
