@@ -13,6 +13,7 @@ from gpustack.offer.guest.drivers import installations
 from gpustack.offer.guest.requirements import (
     GuestRequirement,
     ModelRequirement,
+    NvidiaDriver,
     combined,
     driver_text,
     fields,
@@ -21,6 +22,7 @@ from gpustack.offer.guest.requirements import (
 )
 from gpustack.pci import catalogue
 from gpustack.pci.catalogue import Card
+from gpustack.pci.requirement import Requirement
 from gpustack.spec.model import Spec
 
 IDS = {
@@ -227,3 +229,169 @@ def test_no_recommended_release_contradicts_the_drivers_tables() -> None:
             assert not any(
                 requirement.nvidia.serves_release(earlier, modules) for modules in requirement.nvidia.modules
             )
+
+
+def nvidia(**fields: Any) -> NvidiaDriver:
+    return NvidiaDriver(**{"first": None, "last": None, "modules": frozenset({"proprietary"}), **fields})
+
+
+OPEN, BOTH = frozenset({"open"}), frozenset({"open", "proprietary"})
+LISTS = ({"515": "515.43", "535": "535.54", "550": "550.40"}, {"535": "535.129", "550": "550.40"})
+
+
+@pytest.mark.parametrize(
+    ("driver", "branch", "modules", "expected"),
+    [
+        (nvidia(), 390, "proprietary", True),
+        (nvidia(), 390, "open", False),
+        (nvidia(first=450), 450, "proprietary", True),
+        (nvidia(first=450), 449, "proprietary", False),
+        (nvidia(last=470), 470, "proprietary", True),
+        (nvidia(last=470), 471, "proprietary", False),
+        (nvidia(first=450, modules=BOTH, first_open=515), 515, "open", True),
+        (nvidia(first=450, modules=BOTH, first_open=515), 514, "open", False),
+        (nvidia(first=450, modules=BOTH, first_open=515), 450, "proprietary", True),
+        (nvidia(first=520, modules=OPEN, first_open=515), 515, "open", False),
+        # Branches with public sources, which list the cards
+        (nvidia(releases=LISTS), 514, "proprietary", True),
+        (nvidia(releases=LISTS), 515, "proprietary", False),  # it lists one of two cards
+        (nvidia(releases=LISTS), 535, "proprietary", True),
+        (nvidia(releases=LISTS), 545, "proprietary", False),
+        (nvidia(releases=LISTS), 600, "proprietary", True),  # as the newest one of the tables
+    ],
+)
+def test_a_branch_serves_within_its_limits(driver: NvidiaDriver, branch: int, modules: str, expected: bool) -> None:
+    assert driver.serves(branch, modules) is expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "release", "expected"),
+    [
+        (nvidia(releases=LISTS), "535.129", True),
+        (nvidia(releases=LISTS), "535.128.9", False),
+        (nvidia(releases=LISTS), "515.99", False),
+        (nvidia(first=580, first_release="580.142"), "580.142", True),
+        (nvidia(first=580, first_release="580.142"), "580.126.20", False),
+        (nvidia(first=580, first_release="580.142"), "590.1", True),
+        (nvidia(), "1.0", True),
+    ],
+)
+def test_a_release_serves_from_the_first_that_lists_the_cards(
+    driver: NvidiaDriver, release: str, expected: bool
+) -> None:
+    assert driver.serves_release(release, "proprietary") is expected
+    assert not driver.serves_release(release, "open")
+
+
+def test_the_first_release_of_a_branch() -> None:
+    known = nvidia(releases=LISTS)
+    assert [known.first_of(branch) for branch in (514, 515, 535, 550, 600)] == [None, None, "535.129", "550.40", None]
+    assert nvidia(releases=({"515": "515.43"}, {"515": "515.105"})).first_of(515) == "515.105"
+    assert nvidia().first_of(535) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "any branch, proprietary kernel modules"),
+        ({"first": 450}, "R450 or later, proprietary kernel modules"),
+        ({"last": 470}, "R470 or earlier, proprietary kernel modules"),
+        ({"first": 450, "last": 470, "modules": BOTH}, "R450 to R470, open or proprietary kernel modules"),
+        ({"first": 470, "last": 470, "modules": frozenset()}, "R470"),
+    ],
+)
+def test_the_branches_of_a_driver_as_text(fields: dict[str, Any], text: str) -> None:
+    assert str(nvidia(**fields)) == text
+
+
+def model(name: str, vendor: str = "10de", *, vgpu: bool = False, **needs: Any) -> ModelRequirement:
+    requirement = Requirement(**needs)
+    return ModelRequirement(model=name, vendor=vendor, card=None, requirement=requirement, vgpu=vgpu)
+
+
+@pytest.mark.parametrize(
+    ("needs", "unknown"),
+    [
+        (model("a", first=450, modules="either"), ()),
+        (model("a", modules="open"), ("first driver branch",)),
+        (model("a"), ("first driver branch", "kernel modules")),
+        (model("a", vgpu=True), ()),
+        (model("a", "1002"), ("driver in Linux",)),
+        (model("a", "1002", module="amdgpu"), ("first release of Linux",)),
+        (model("a", "1002", module="amdgpu", kernel="6.5"), ()),
+        (model("a", "8086", module="i915", force_probe=True), ()),
+    ],
+)
+def test_facts_that_the_catalogue_lacks(needs: ModelRequirement, unknown: tuple[str, ...]) -> None:
+    assert needs.unknown == unknown
+
+
+@pytest.mark.parametrize(
+    ("models", "modules", "first", "last", "first_open", "first_release"),
+    [
+        ([model("a", first=450, modules="either", first_open=515)], BOTH, 450, None, 515, None),
+        ([model("a", first=450, modules="open", first_open=515)], OPEN, 515, None, 515, None),
+        (
+            [
+                model("a", first=450, last=580, modules="either", first_open=515, first_release="580.9"),
+                model("b", first=520, last=570, modules="either", first_open=525, first_release="580.10"),
+            ],
+            BOTH,
+            520,
+            570,
+            525,
+            "580.10",
+        ),
+    ],
+)
+def test_the_driver_of_several_models(
+    models: list[ModelRequirement],
+    modules: frozenset[str],
+    first: int,
+    last: int | None,
+    first_open: int | None,
+    first_release: str | None,
+) -> None:
+    found = combined("f", models).nvidia
+    assert found is not None
+    assert (found.modules, found.first, found.last) == (modules, first, last)
+    assert (found.first_open, found.first_release) == (first_open, first_release)
+    for_windows = combined("f", models, windows=True).nvidia
+    assert for_windows is not None
+    assert for_windows.modules == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "conflict"),
+    [(470, 470, False), (471, 470, True), (None, 470, False), (471, None, False)],
+)
+def test_branches_conflict_only_without_a_common_one(first: int | None, last: int | None, conflict: bool) -> None:
+    found = combined("f", [model("a", first=first, modules="either"), model("b", last=last, modules="either")])
+    assert (found.conflict, found.nvidia is None) == (
+        f"b needs R{last} or earlier, a R{first} or later" if conflict else None,
+        conflict,
+    )
+
+
+AMD = model("a", "1002", module="amdgpu", kernel="6.9")
+
+
+@pytest.mark.parametrize(
+    ("models", "linux"),
+    [
+        ([AMD, model("b", "1002", module="amdgpu", kernel="6.10")], {"amdgpu": "6.10"}),
+        ([AMD, model("b", "1002", module="amdgpu")], {"amdgpu": None}),
+        ([AMD, model("b", "8086", module="xe", kernel="6.8")], {"amdgpu": "6.9", "xe": "6.8"}),
+        ([model("a", first=450, modules="either")], {}),
+    ],
+)
+def test_the_first_kernel_for_all_cards(models: list[ModelRequirement], linux: dict[str, str | None]) -> None:
+    assert combined("f", models).linux == linux
+    assert combined("f", models, windows=True).linux == {}
+
+
+def test_vgpus_and_complete_cards_have_different_drivers() -> None:
+    shared, whole, amd = model("s", vgpu=True, modules="either"), model("w", modules="either"), model("a", "1002")
+    assert combined("f", [shared, whole]).conflict == "s: the licensed vGPU guest driver; w: another driver"
+    assert (combined("f", [shared]).conflict, combined("f", [shared]).nvidia) == (None, None)
+    assert combined("f", [shared, amd]).conflict is None

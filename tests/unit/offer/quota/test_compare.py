@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from gpustack.spec.markers import markers
 from gpustack.spec.model import Placement
 from gpustack.spec.quotas import CountedBy
 from support.fleet_answers import facts
+from support.host_samples import function, host
 from support.mediated_hosts import card, mediated_host
 
 A, B = "CUSTOM_GPU_QUOTA_A100", "CUSTOM_GPU_QUOTA_K4200"
@@ -155,6 +157,8 @@ SYNCED = Present(defaults=(default(A, 0), default(B, 1)), limits=(of("p1", A, 4)
             ],
             id="above the total",
         ),
+        pytest.param(SYNCED, [RESEARCH], {"totals": {A: 4, B: 1}}, ["3 unchanged"], id="as many as there are"),
+        pytest.param(replace(SYNCED, used={"p1": {A: 4}}), [RESEARCH], {}, ["3 unchanged"], id="at the use"),
         pytest.param(
             Present(defaults=SYNCED.defaults, limits=SYNCED.limits, complete=False, model="strict_two_level"),
             [RESEARCH],
@@ -177,6 +181,12 @@ def test_plans(present: Present, projects: list[Project], options: dict[str, Any
     assert [line for line, start in zip(lines, expected, strict=True) if not line.startswith(start)] == []
 
 
+def test_a_limit_of_zero_is_not_below_a_use_of_none() -> None:
+    wanted = replace(WANTED, projects={"research": {A: 0, B: 0}})
+    present = replace(SYNCED, limits=(of("p1", A, 0), of("p1", B, 0)), used={"p1": {"VCPU": 9}})
+    assert compare(wanted, present, {"research": [RESEARCH]}).findings == ()
+
+
 SPEC = """\
 version: 1
 models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
@@ -194,6 +204,20 @@ def test_gpus_of_the_spec_are_counted(count: str, name: str) -> None:
     gpus = gpus_of(spec, HOSTS)
     assert gpus == {"gpu1": {name: 2}, "gpu2": {name: 1}, "other": {}}
     assert sums(gpus, wanted(spec)) == {name: 3}
+
+
+def test_cards_count_for_the_limit_of_their_alias() -> None:
+    """Two models have the alias of the limited one; the third has no limit."""
+    models = """\
+  k4200: {match: {vendor: "10de", product: "11b4"}, alias: shared}
+  p100: {match: {vendor: "10de", product: "15f8"}, alias: shared}
+  v100: {match: {vendor: "10de", product: "1db4"}}
+"""
+    hosts = "hosts: {gpu01: [k4200, p100, v100]}\nquotas: {default: {k4200: 1}}\n"
+    text = f"version: 1\nmodels:\n{models}{hosts}nova: {{release: '2026.2'}}\n"
+    ids = ("10de:11b4", "10de:15f8", "10de:15f8", "10de:1db4")
+    cards = [function(f"0000:0{n}:00.0", ids=of_card, iommu_group=n) for n, of_card in enumerate(ids)]
+    assert gpus_of(parse_spec(text, "spec"), [host(*cards)]) == {"gpu01": {"CUSTOM_GPU_QUOTA_SHARED": 3}}
 
 
 def test_hosts_with_other_totals_are_reported() -> None:
@@ -298,7 +322,10 @@ def test_each_entry_names_a_test(check: Check) -> None:
         ("marker", "2025.2", "off", ["enforced", "enforced", "enforced"]),
         ("marker", "2026.2", "schedule", ["enforced", "enforced", "enforced"]),
         ("marker", "yoga", "off", ["enforced", "enforced", "none"]),
+        ("marker", "zed", "off", ["enforced", "enforced", "none"]),
+        ("marker", "2023.1", "off", ["enforced", "enforced", "enforced"]),
         ("marker", "xena", "off", ["none", "none", "none"]),
+        ("device", "2026.1", "schedule", ["none", "none", "none"]),
         ("device", "2026.2", "schedule", ["enforced", "none", "enforced"]),
         ("device", "2026.2", "report", ["none", "none", "none"]),
         ("device", "2025.2", "schedule", ["none", "none", "none"]),
@@ -307,5 +334,6 @@ def test_each_entry_names_a_test(check: Check) -> None:
 def test_releases_and_stages(count: CountedBy, name: str, placement: Placement, effects: list[str]) -> None:
     found = enforced(count, release(name), placement)
     assert [check.effect for check in found] == effects
+    assert ["no unified limits" in check.text for check in found] == [name == "xena"] * 3
     codes = [finding.code for finding in gaps(count, release(name), placement)]
     assert codes == ["GPU747"] * effects[:2].count("none")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from gpustack.changes import journal
 from gpustack.changes.change import ChangeOutcome, ChangeResult
 from gpustack.changes.journal_lines import Cloud, RunHead
 from gpustack.cloud.limits import Limit, LimitsCloud
+from gpustack.offer.flavor.changes import FlavorChange
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.interrupted import completion
 
@@ -108,3 +109,45 @@ def test_a_limit_that_is_only_deleted_is_not_missing() -> None:
     log.begin(CHANGES[0])
     log.close(ended=False)
     assert completion(journal.read(log.path), cast("LimitsCloud", Keystone({"": 1}))) == ((), ())
+
+
+def test_other_changes_of_the_run_are_not_completed() -> None:
+    """``cloud apply`` changes flavors and limits in one run, and gives other projects their first limit."""
+    value = {"vcpus": 1, "ram": 1, "disk": 1, "ephemeral": 0, "swap": 0, "public": True, "description": ""}
+    flavor = FlavorChange(why="w", id="f", name="f", seen=None, wanted={**value, "extra_specs": {}})
+    every = [flavor, *CHANGES, change(5, "p3", None, 7)]
+    log = journal.RunJournal(RunHead(id=journal.new_id(), command="cloud apply", cloud=Cloud()), every)
+    keystone = Keystone()
+    log.begin(CHANGES[0])
+    log.end(ChangeOutcome(change=CHANGES[0], result=ChangeResult.DONE))
+    keystone.made(CHANGES[0])
+    log.close(ended=False)
+    changes, _ = completion(journal.read(log.path), cast("LimitsCloud", keystone))
+    assert [(one.about["project"], one.wanted) for one in changes] == [("p1", 4)]
+
+
+def test_a_limit_that_somebody_deleted_after_the_run_stays_deleted() -> None:
+    keystone = Keystone()
+    record = interrupted(keystone, len(CHANGES))
+    del keystone.limits["p1"]
+    assert completion(record, cast("LimitsCloud", keystone)) == ((), ())
+
+
+def test_the_default_of_another_class_does_not_decide() -> None:
+    class TwoClasses(Keystone):
+        def find(self, resource_class: str, project: str | None) -> Limit | None:
+            known = super().find(resource_class, project)
+            return known if resource_class == "CUSTOM_A" else Limit(id="2", resource_class=resource_class, limit=8)
+
+    other = replace(change(5, "", 7, 8), name="default limit of B")
+    other = replace(other, about={**other.about, "resource_class": "CUSTOM_B"})
+    every = [other, *CHANGES]
+    log = journal.RunJournal(RunHead(id=journal.new_id(), command="quota apply", cloud=Cloud()), every)
+    keystone = TwoClasses()
+    for done in (other, CHANGES[0]):
+        log.begin(done)
+        log.end(ChangeOutcome(change=done, result=ChangeResult.DONE))
+    keystone.made(CHANGES[0])
+    log.close(ended=False)
+    changes, _ = completion(journal.read(log.path), cast("LimitsCloud", keystone))
+    assert [one.wanted for one in changes] == [4]
