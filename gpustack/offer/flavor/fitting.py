@@ -198,7 +198,7 @@ def _address_space(
             continue
         for firmware in firmwares:
             count = _placed(firmware, models, sizes, share, bits)
-            if count < total and count < fewest.get(firmware, (total, share))[0]:
+            if count < fewest.get(firmware, (total, share))[0]:
                 fewest[firmware] = count, share
     if not fewest:
         return

@@ -6,10 +6,12 @@ order that their needs permit; some are refused. Undo restores the state before,
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -20,22 +22,26 @@ from gpustack.cloud.compute import Hypervisor
 from gpustack.cloud.flavors import Sizes
 from gpustack.cloud.identity import Project
 from gpustack.cloud.image import Image
-from gpustack.offer.cloud_plan.access import AccessState, decisive, flavor_rights
+from gpustack.cloud.limits import Limit
+from gpustack.offer.cloud_plan.access import AccessState, FlavorRight, decisive, flavor_rights
 from gpustack.offer.cloud_plan.order import ordered
 from gpustack.offer.flavor.apply import answers, resulting
+from gpustack.offer.flavor.changes import AccessChange, FlavorChange, with_projects
 from gpustack.offer.flavor.changes import changes as flavor_changes
-from gpustack.offer.flavor.changes import with_projects
 from gpustack.offer.flavor.compare import FlavorChoices, questions
 from gpustack.offer.flavor.compare import compare as compare_flavors
 from gpustack.offer.flavor.flavors import PresentFlavor, WantedFlavor
+from gpustack.offer.image.changes import ImageChange
 from gpustack.offer.image.changes import changes as image_changes
 from gpustack.offer.image.model import FlavorNeeds
 from gpustack.offer.image.needs import pairs
 from gpustack.offer.quota.changes import LimitChange
 from gpustack.offer.quota.compare import compare as compare_limits
 from gpustack.offer.quota.desired import WantedLimits
+from gpustack.offer.tenancy.changes import AggregateChange, HostChange, MetadataChange, TraitChange
 from gpustack.offer.tenancy.compare import compare as compare_tenancy
 from gpustack.offer.tenancy.model import Present, Wanted, WantedAggregate
+from gpustack.spec.extra_specs import ALIAS
 from support.change_runs import NoJournal
 from support.cloud_model import CloudModel, Images, Use
 
@@ -233,3 +239,179 @@ def test_random_changes_are_of_each_kind_that_a_spec_leads_to(monkeypatch: pytes
         made.update(change.object_kind for change in _planned(_cloud(monkeypatch, dice), _random_spec(dice))[0])
     spec = set(CloudModel(hosts=(), projects=(), classes={}).apis())
     assert made.keys() == spec, made
+
+
+NODE = NODES[0]
+T = "trait:T"
+IMAGE = ImageChange(why="", id="i", name="image", seen={"os_type": None}, wanted={"os_type": "windows"})
+COMPLETE = {"public": False, "description": "", "extra_specs": {}}
+
+
+def a_flavor(name: str, seen: Any, wanted: Any) -> FlavorChange:
+    return FlavorChange(why="", id=name, name=name, seen=seen, wanted=wanted)
+
+
+def a_limit(name: str, project: str, seen: int | None, wanted: int | None) -> LimitChange:
+    before = None if seen is None else Limit(id="1", resource_class=name, limit=seen)
+    owner = Project(id=project, name=f"name of {project}") if project else None
+    return LimitChange.of((name, f"model of {name}"), owner, before, wanted, "")
+
+
+IN_STEPS: list[list[CloudChange]] = [
+    [MetadataChange.of("open", {T: None}, {T: "required"}, "")],
+    [a_limit("CUSTOM_T", "p", 3, 1)],
+    [TraitChange.of(NODE, "T", "", wanted=True)],
+    [
+        AggregateChange.of("new", None, ""),
+        MetadataChange.of("projects", {"filter_tenant_id": "p"}, {}, ""),
+        HostChange.of("new", "h2", "", wanted=True),
+    ],
+    [IMAGE],
+    [
+        a_flavor("private", None, COMPLETE),
+        a_flavor("described", {"description": "a"}, {"description": "b"}),
+        a_flavor("alias", {"extra_specs": {ALIAS: "x:1"}}, {"extra_specs": {ALIAS: "x:2"}}),
+        a_flavor("narrower", {"extra_specs": {T: None}}, {"extra_specs": {T: "required"}}),
+        a_flavor("wider", {"extra_specs": {T: "required"}}, {"extra_specs": {T: None}}),
+    ],
+    [MetadataChange.of("isolated", {T: "required"}, {}, "")],
+    [a_limit("CUSTOM_L", "p", 1, 3)],
+    [
+        a_flavor("public", None, {**COMPLETE, "public": True}),
+        a_flavor("shared", None, {**COMPLETE, "access": ["p"]}),
+        AccessChange(why="", id="a", name="grant", seen={"p": False, "q": True}, wanted={"p": True, "q": False}),
+    ],
+    [
+        AccessChange(why="", id="b", name="revoke", seen={"p": True}, wanted={"p": False}),
+        a_flavor("deleted", COMPLETE, None),
+        HostChange.of("old", "h1", "", wanted=False),
+        TraitChange.of(NODES[1], "OLD", "", wanted=False),
+        AggregateChange.of("old", {}, ""),
+    ],
+]
+
+
+def test_changes_run_in_steps() -> None:
+    numbers = {change.key: number for number, step in enumerate(IN_STEPS) for change in step}
+    reversed_steps = [change for step in reversed(IN_STEPS) for change in reversed(step)]
+    limits = {("CUSTOM_T", "p"): 3, ("CUSTOM_L", "p"): 1}
+    made, findings = ordered(reversed_steps, AccessState(limits=limits))
+    assert [numbers[change.key] for change in made] == sorted(numbers.values())
+    assert findings == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "depends"),
+    [(IMAGE, False), (IN_STEPS[3][0], False), (IN_STEPS[9][4], False), (IN_STEPS[5][0], False), (IN_STEPS[5][1], False)]
+    + [(change, True) for step in (2, 5, 6, 8, 9) for change in IN_STEPS[step][-1:] if step != 9]
+    + [(IN_STEPS[9][0], True), (IN_STEPS[9][1], True), (IN_STEPS[9][2], True), (IN_STEPS[9][3], True)],
+)
+def test_only_changes_of_access_wait_for_one_another(change: CloudChange, depends: bool) -> None:
+    first = IN_STEPS[0][0]
+    made, _ = ordered([change, first], AccessState())
+    assert [(one.key, one.needs) for one in made] == [(first.key, ()), (change.key, (first.key,) if depends else ())]
+
+
+def test_changes_of_one_direction_run_at_the_same_time() -> None:
+    grants = [
+        AccessChange(why="", id=name, name=name, seen={"p": False}, wanted={"p": True}) for name in ("a", "b", "c")
+    ]
+    traits = [TraitChange.of(node, "T", "", wanted=True) for node in NODES]
+    made, _ = ordered([*grants, *traits], AccessState())
+    keys = tuple(change.key for change in made)
+    assert [change.needs for change in made] == [(), (), (), *[keys[:3]] * 3]
+
+
+def test_hosts_of_one_aggregate_follow_one_another() -> None:
+    hosts = [HostChange.of("a", host, "", wanted=True) for host in HOSTS]
+    made, _ = ordered([*hosts[:1], HostChange.of("b", "h1", "", wanted=True), *hosts[1:]], AccessState())
+    keys = [change.key for change in made]
+    assert [change.about["aggregate"] for change in made] == ["a", "a", "a", "b"]
+    assert [change.needs for change in made] == [(), (keys[0],), (keys[1],), tuple(keys[:3])]
+
+
+def test_changes_keep_the_needs_that_they_have() -> None:
+    image, trait = IMAGE, replace(IN_STEPS[2][0], needs=(IMAGE.key, "not in the plan"))
+    made, _ = ordered([trait, image], AccessState())
+    assert [(change.key, change.needs) for change in made] == [
+        (image.key, ()),
+        (trait.key, (image.key, "not in the plan")),
+    ]
+    with pytest.raises(ValueError, match=f"changes need one another: {trait.key}, {image.key}"):
+        ordered([trait, replace(image, needs=(trait.key,))], AccessState())
+
+
+@pytest.mark.parametrize(
+    ("project", "limits", "absent", "wanted", "wider"),
+    [
+        ("p", {"p": 1}, 0, 2, True),
+        ("p", {"p": 2}, 0, 1, False),
+        ("p", {"p": 2}, 0, 2, False),
+        ("p", {"p": 2}, 0, -1, True),
+        ("p", {"p": -1}, 0, 2, False),
+        ("p", {"": 1}, 0, 2, True),  # the default applied
+        ("p", {"": 3}, 0, 2, False),
+        ("p", {"": 3, "p": 1}, 0, None, True),  # the default will apply
+        ("p", {"": 3, "p": 5}, 0, None, False),
+        ("p", {}, 0, 2, True),
+        ("p", {}, math.inf, 2, False),
+        ("", {"": 1}, 0, 2, True),
+        ("", {"": 1}, 0, 0, False),
+    ],
+)
+def test_tighter_limits_come_early_and_looser_ones_late(
+    project: str, limits: dict[str, int], absent: float, wanted: int | None, wider: bool
+) -> None:
+    state = AccessState(limits={("CUSTOM_A", owner): limit for owner, limit in limits.items()}, absent=absent)
+    made, _ = ordered([IMAGE, a_limit("CUSTOM_A", project, limits.get(project), wanted)], state)
+    assert [change.object_kind for change in made] == (["image", "limit"] if wider else ["limit", "image"])
+
+
+def tagged(*changes: LimitChange) -> list[CloudChange]:
+    return [replace(change, tag=f"limit:{number}") for number, change in enumerate(changes)]
+
+
+def test_limits_of_a_renewed_default_run_one_after_another() -> None:
+    limits = tagged(
+        a_limit("CUSTOM_A", "p", 4, None),
+        a_limit("CUSTOM_A", "", 1, 2),
+        a_limit("CUSTOM_A", "p", None, 5),
+        a_limit("CUSTOM_B", "p", 1, 0),
+    )
+    state = AccessState(limits={("CUSTOM_A", "p"): 4, ("CUSTOM_A", ""): 1, ("CUSTOM_B", "p"): 1})
+    made, findings = ordered([*limits, IMAGE], state)
+    assert [change.tag for change in made if change.tag] == ["limit:3", "limit:0", "limit:1", "limit:2"]
+    needs = {change.tag: change.needs for change in made}
+    assert (needs["limit:1"], needs["limit:2"]) == (("limit:0",), ("limit:1",))
+    (found,) = findings
+    assert (found.code, found.place) == (Code.LIMITS_RENEWED, "model of CUSTOM_A")
+    assert "name of p" in found.message
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        [a_limit("CUSTOM_A", "", None, 1), a_limit("CUSTOM_A", "p", None, 2)],  # both are new
+        [a_limit("CUSTOM_A", "", 1, 2)],
+        [a_limit("CUSTOM_A", "p", 4, None), a_limit("CUSTOM_A", "", 1, None)],  # both are removed
+        [a_limit("CUSTOM_A", "p", 4, None)],
+    ],
+)
+def test_only_a_default_that_changes_below_limits_is_reported(limits: list[LimitChange]) -> None:
+    assert ordered(tagged(*limits), AccessState())[1] == ()
+
+
+def test_a_step_that_breaks_the_rule_is_reported_with_its_project() -> None:
+    """Two flavors of one project change places: each alone gives or takes what both states have."""
+    present = {
+        "a": FlavorRight(gpus=frozenset("x"), projects=frozenset("p")),
+        "b": FlavorRight(gpus=frozenset("y"), projects=frozenset("p")),
+    }
+    swapped = [
+        a_flavor("a", {"extra_specs": {ALIAS: "x:1"}}, {"extra_specs": {ALIAS: "y:1"}}),
+        a_flavor("b", {"extra_specs": {ALIAS: "y:1"}}, {"extra_specs": {ALIAS: "x:1"}}),
+    ]
+    made, findings = ordered(swapped, AccessState(flavors=present))
+    assert [change.name for change in made] == ["a", "b"]
+    assert [(found.code, found.place) for found in findings] == [(Code.ACCESS_INTERRUPTED, "a")]
+    assert "p (x)" in findings[0].message

@@ -343,9 +343,12 @@ SET, FEWER = "set maxphysaddr: passthrough", "request fewer GPUs"
             ', extra_specs: {"hw:maxphysaddr_mode": "emulate", "hw:maxphysaddr_bits": "41"}',
             46,
             "2025.2",
-            "1 of 2 with UEFI",
+            "41 address bits: " + BOTH.replace("0 of 2", "1 of 2"),
             SET,
         ),
+        (', extra_specs: {"hw:maxphysaddr_mode": "emulate"}', 46, "2025.2", BOTH, SET),
+        (', extra_specs: {"hw:maxphysaddr_bits": "42"}', 46, "2025.2", BOTH, SET),
+        (", secure_boot: true", 46, "2025.2", UEFI, SET),
     ],
 )
 def test_the_finding_counts_by_firmware_and_address_width(
@@ -353,7 +356,35 @@ def test_the_finding_counts_by_firmware_and_address_width(
 ) -> None:
     flavor = f"{{f: {{model: k4200, count: 2, {SMALL}{more}}}}}"
     found = [f for f in want(flavor, host(bar=128 * GIB, bits=bits), nova=nova).findings if f.code == "GPU415"]
-    assert [message in f.message and advice in (f.remedy or "") for f in found] == [True] * bool(message)
+    assert [f.message.endswith(message) and advice in (f.remedy or "") for f in found] == [True] * bool(message)
+
+
+@pytest.mark.parametrize(
+    ("ram", "bars", "count", "uefi", "bios"),
+    [(512, [128] * 4, 4, 0, 3), (8, [1, 128], 1, 0, 1), (8, [1, 1, 128], 2, 1, 2)],
+)
+def test_the_largest_bars_are_placed_beside_the_ram(
+    ram: int, bars: list[int], count: int, uefi: int, bios: int
+) -> None:
+    facts = host(nodes=(len(bars),))
+    pci = [
+        function.model_copy(update={"bars": (function.bars[0].model_copy(update={"size": size * GIB}),)})
+        for function, size in zip(facts.pci, bars, strict=True)
+    ]
+    flavor = f"{{f: {{model: k4200, count: {count}, vcpus: 4, ram: {ram}GiB, disk: 10}}}}"
+    (found,) = want(flavor, facts.with_pci(pci)).findings
+    assert found.message == (
+        f"maps {sum(sorted(bars)[-count:])} GiB of GPU memory beside {ram} GiB of RAM with 40 address bits: room for"
+        f" {uefi} of {count} with UEFI firmware and {bios} of {count} with BIOS firmware"
+    )
+
+
+def test_the_host_with_the_least_room_is_reported() -> None:
+    hosts = [host("gpu1", bar=64 * GIB), host("gpu2", bar=256 * GIB), host("gpu3", bar=128 * GIB)]
+    desired = want(f"{{f: {{model: k4200, count: 2, {SMALL}}}}}", *hosts)
+    (found,) = desired.findings
+    assert found.message.startswith("maps 512 GiB of GPU memory")
+    assert "0 of 2 with UEFI" in found.message
 
 
 def test_bars_that_the_firmware_places_below_4_gib_need_no_address_bits() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 import yaml
 
 from gpustack.cloud.flavors import Sizes
+from gpustack.hosts.facts.model import Cpu
 from gpustack.hosts.facts.store import parse_host
-from gpustack.offer.flavor.fitting import Firmware, memory_pages, placed
-from gpustack.offer.flavor.shares import HostShare, host_shares
+from gpustack.offer.flavor.fitting import Firmware, fitting, memory_pages, placed
+from gpustack.offer.flavor.shares import HostShare, NodeShare, host_shares
+from gpustack.spec.flavors import Flavor
 from gpustack.spec.load import parse_spec
+from support.host_samples import first_gpu, function, host
 
 SPEC = parse_spec(
     'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu*": [k4200]}\n', "spec"
@@ -118,7 +122,7 @@ def test_ovmf_takes_an_eighth_only_if_it_is_larger_and_free(
 ) -> None:
     """``PlatformDynamicMmioWindow`` of edk2."""
     bars = [(size * BYTES_PER_GIB,) for size in gpus]
-    assert placed(Firmware.OVMF, bars, ram=ram * BYTES_PER_GIB, bits=bits, other_ports=0) == expected
+    assert placed(Firmware.OVMF, bars, ram=ram * BYTES_PER_GIB, bits=bits, other_ports=1) == expected
 
 
 @pytest.mark.parametrize("firmware", Firmware)
@@ -137,3 +141,180 @@ def test_the_hosts_address_width_has_room_with_either_firmware() -> None:
         Firmware.OVMF: 8,
         Firmware.SEABIOS: 8,
     }
+
+
+def node(cpus: int | None, memory: int | None, *, nics: tuple[str, ...] = (), **gpus: int) -> NodeShare:
+    return NodeShare(cpus=cpus, memory_mib=memory, huge_pages=None, gpus=gpus, networks=frozenset(nics))
+
+
+def of_nodes(*nodes: NodeShare, name: str = "h", cpus: int | None = 64, memory: int | None = 65536) -> HostShare:
+    """A host with the GPUs of its nodes; those with four of a model ``k`` if it has none."""
+    gpu = first_gpu(host(function("0000:01:00.0")))
+    numbers = Counter[str]()
+    for part in nodes or (node(None, None, k=4),):
+        numbers.update(part.gpus)
+    return HostShare(
+        host=name,
+        cpus=cpus,
+        memory_mib=memory,
+        processor=Cpu(),
+        architecture="ppc64le",
+        gpus={model: (gpu,) * number for model, number in numbers.items()},
+        gpu_count=4,
+        nodes=dict(enumerate(nodes)),
+        networks=frozenset().union(*(part.networks for part in nodes)),
+    )
+
+
+def found(*hosts: HostShare, models: dict[str, int] | None = None, **fields: Any) -> list[str]:
+    """The findings about a flavor with 8 vCPUs and 16 GiB, or with these sizes and fields."""
+    sizes = Sizes(vcpus=fields.pop("vcpus", 8), ram=fields.pop("ram", 16384), disk=1)
+    wanted = models or {"k": 1}
+    networks, policy = fields.pop("networks", ()), fields.get("numa", {}).get("policy")
+    flavor = Flavor.model_validate({"gpus": wanted, "vcpus": sizes.vcpus, "ram": sizes.ram, "disk": 1, **fields})
+    problems = fitting(
+        name="f",
+        flavor=flavor,
+        models=wanted,
+        sizes=sizes,
+        nodes=fields.get("numa", {}).get("nodes"),
+        policy=policy,
+        networks=networks,
+        shares=hosts,
+        knows_maxphysaddr=True,
+    )
+    return [f"{problem.code.value} {problem.message}" for problem in problems]
+
+
+TWO = of_nodes(node(8, 16384, k=1), node(8, 16384, k=3))
+TEXT_410 = "GPU410 requests 5 of k, 1 of m; the host with most, b, has 4 of k, 0 of m"
+TEXT_412 = "GPU412 needs {}, 1 GiB disk; the hosts with enough GPUs have at most {} processors and {}"
+TEXT_411 = "GPU411 needs {} NUMA nodes with {} vCPUs and {} RAM each{}; no host has them"
+STRICT = ", with its GPUs on the same nodes (required)"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "fields", "expected"),
+    [
+        ([of_nodes()], {"vcpus": 64, "ram": 65536}, []),
+        ([of_nodes(cpus=None, memory=None)], {"vcpus": 65, "ram": 65537}, []),
+        ([of_nodes()], {"vcpus": 65}, [TEXT_412.format("65 vCPUs, 16 GiB RAM", 64, "64 GiB")]),
+        ([of_nodes()], {"ram": 65537}, [TEXT_412.format("8 vCPUs, 65537 MiB RAM", 64, "64 GiB")]),
+        (
+            [of_nodes(cpus=None, memory=1024), of_nodes(cpus=4, memory=None)],
+            {},
+            [TEXT_412.format("8 vCPUs, 16 GiB RAM", 4, "1 GiB")],
+        ),
+        (
+            [of_nodes(cpus=None, memory=1024)],
+            {},
+            [TEXT_412.format("8 vCPUs, 16 GiB RAM", 0, "1 GiB")],
+        ),
+        ([of_nodes(cpus=4, memory=None)], {}, [TEXT_412.format("8 vCPUs, 16 GiB RAM", 4, "0 MiB")]),
+        # The host of most of the requested GPUs is named, not that of most GPUs
+        (
+            [of_nodes(node(1, 1, k=2, m=9), name="a"), of_nodes(name="b")],
+            {"models": {"k": 5, "m": 1}},
+            [TEXT_410],
+        ),
+    ],
+)
+def test_a_flavor_that_is_too_large_for_every_host(
+    hosts: list[HostShare], fields: dict[str, Any], expected: list[str]
+) -> None:
+    assert found(*hosts, **fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("hosts", "fields", "expected"),
+    [
+        ([TWO], {"numa": {"nodes": 1}}, []),
+        ([TWO], {"numa": {"nodes": 2}, "vcpus": 16, "ram": 32768}, []),
+        ([TWO], {"numa": {"nodes": 1}, "vcpus": 9}, [TEXT_411.format(1, 9, "16 GiB", "")]),
+        ([TWO], {"numa": {"nodes": 1}, "ram": 16640}, [TEXT_411.format(1, 8, "16.25 GiB", "")]),
+        ([TWO], {"numa": {"nodes": 2}, "vcpus": 18, "ram": 8192}, [TEXT_411.format(2, 9, "4 GiB", "")]),
+        ([of_nodes(node(None, None, k=1))], {"numa": {"nodes": 1}, "vcpus": 64, "ram": 65536}, []),
+        ([of_nodes(node(None, 1024, k=1))], {"numa": {"nodes": 1}}, [TEXT_411.format(1, 8, "16 GiB", "")]),
+        ([of_nodes()], {"numa": {"nodes": 2}}, []),  # its nodes are unknown
+        ([of_nodes(), TWO], {"numa": {"nodes": 4}}, [TEXT_411.format(4, 2, "4 GiB", "")]),
+        # The GPUs on the same nodes
+        ([TWO], {"numa": {"nodes": 1, "policy": "required"}, "models": {"k": 3}}, []),
+        (
+            [TWO],
+            {"numa": {"nodes": 1, "policy": "required"}, "models": {"k": 4}},
+            [TEXT_411.format(1, 8, "16 GiB", STRICT)],
+        ),
+        ([TWO], {"numa": {"nodes": 1, "policy": "preferred"}, "models": {"k": 4}}, []),
+        ([TWO], {"numa": {"nodes": 2, "policy": "required"}, "models": {"k": 4}}, []),
+        (
+            [of_nodes(node(8, 16384), node(4, 16384, k=1))],
+            {"numa": {"nodes": 1, "policy": "required"}},
+            [TEXT_411.format(1, 8, "16 GiB", STRICT)],
+        ),
+        (
+            [of_nodes(node(8, 16384, k=1), node(8, 16384, m=1))],
+            {"numa": {"nodes": 1, "policy": "required"}, "models": {"k": 1, "m": 1}},
+            [TEXT_411.format(1, 8, "16 GiB", STRICT)],
+        ),
+        (
+            [of_nodes(node(8, 16384), node(8, 16384, k=1), node(8, 16384, m=1))],
+            {"numa": {"nodes": 2, "policy": "required"}, "models": {"k": 1, "m": 1}},
+            [],
+        ),
+    ],
+)
+def test_numa_nodes_hold_the_parts_of_an_instance(
+    hosts: list[HostShare], fields: dict[str, Any], expected: list[str]
+) -> None:
+    assert found(*hosts, **fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"numa": {"nodes": 3}, "ram": 16383}, "GPU413 8 vCPUs and 16383 MiB"),
+        ({"numa": {"nodes": 3}, "vcpus": 9}, "GPU413 9 vCPUs and 16384 MiB"),
+        ({"numa": {"nodes": 3}, "vcpus": 9, "ram": 16383}, ""),
+        ({"numa": {"policy": "required"}}, "GPU414"),
+        ({"numa": {"policy": "required"}, "cpu_policy": "dedicated"}, ""),
+        ({"numa": {"policy": "required", "nodes": 1}}, ""),
+        ({}, ""),
+    ],
+)
+def test_problems_without_hosts(fields: dict[str, Any], expected: str) -> None:
+    problems = found(**fields)
+    assert [problem.startswith(expected) for problem in problems] == [True] * bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "models", "near"),
+    [
+        ([node(8, 16384, k=1, nics=("n",))], {"k": 1}, True),
+        ([node(8, 16384, k=2), node(8, 16384, k=1, nics=("n",))], {"k": 2}, False),
+        ([node(8, 16384, k=2), node(8, 16384, k=1, nics=("n",))], {"k": 1}, True),
+        ([node(8, 16384, k=2), node(8, 16384, nics=("n",))], {"k": 1}, False),
+        ([node(8, 16384, k=2), node(8, 16384)], {"k": 1}, True),  # it is created with the next boot
+        ([node(8, 16384, k=1), node(8, 16384, m=1, nics=("n",))], {"k": 1, "m": 1}, True),  # no node fits anyway
+    ],
+)
+def test_networks_beside_the_gpus(nodes: list[NodeShare], models: dict[str, int], near: bool) -> None:
+    fields = {"networks": ("n",), "numa": {"nodes": 1, "policy": "required"}, "models": models}
+    problems = [problem[:6] for problem in found(of_nodes(*nodes), **fields)]
+    assert ("GPU888" in problems) is not near
+    assert not found(of_nodes(*nodes), **{**fields, "networks": ()}, ram=1024) or len(models) > 1
+    assert "GPU888" not in "".join(found(of_nodes(*nodes), **{**fields, "numa": {"nodes": 1, "policy": "preferred"}}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"mem_page_size": "1GB"}, ["GPU808"]),
+        ({"extra_specs": {"hw:mem_page_size": "1GB"}}, ["GPU808"]),
+        ({"mem_page_size": "1GB", "numa": {"nodes": 2}}, []),
+        ({"mem_page_size": "2MB"}, ["GPU807"]),
+        ({"mem_page_size": "small"}, []),
+    ],
+)
+def test_the_page_size_of_a_flavor_or_of_its_extra_specs(fields: dict[str, Any], expected: list[str]) -> None:
+    with_pages = {n: replace(of_node, huge_pages={GIB: 8}) for n, of_node in TWO.nodes.items()}
+    assert [problem[:6] for problem in found(replace(TWO, nodes=with_pages), **fields)] == expected
