@@ -219,6 +219,14 @@ def test_a_mark_of_an_interrupted_change_is_replaced() -> None:
     assert cloud.by_id["1"].extra_specs[ACCESS] == "new"
 
 
+def test_a_project_that_another_run_lets_in_meanwhile_is_left_to_that_run() -> None:
+    marked = {**SPECS, ACCESS: ACCESS_CHANGES}
+    cloud = NovaModel([there(public=False, access=frozenset({P, Q}), extra_specs=marked)])
+    operation = ChangeFlavor(why="w", id="1", name="g", grant=frozenset({Q}), access_mark="new")
+    assert result(cloud, one(operation)) == "unchanged"
+    assert cloud.writes == []
+
+
 def test_an_undo_completes_an_interrupted_change_of_projects() -> None:
     """The projects are restored already, but their mark is that of the interrupted change."""
     cloud = NovaModel([there(public=False, access=frozenset({P}), extra_specs={**SPECS, ACCESS: ACCESS_CHANGES})])
