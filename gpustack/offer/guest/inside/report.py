@@ -27,8 +27,8 @@ def summary(facts: Dict[str, Any], expected: Optional[int] = None, codes: Sequen
     if devices is None:
         return facts.get("problem") or "number of GPUs unknown"
     count = len(devices)
-    of_all = " of {}".format(expected) if expected and expected != count else ""
-    text = "{}{} GPU{}".format(count, of_all, "" if (expected or count) == 1 else "s")
+    of_all = " of {}".format(expected) if expected and expected > count else ""
+    text = "{}{} GPU{}".format(count, of_all, "" if (expected if of_all else count) == 1 else "s")
     if devices:
         text += ", " + _bound(devices, facts.get("driver_version"))
     return text + ("; " + " ".join(codes) if codes else "")
